@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::child::{Child, Server, start_server, wait_until_listening};
 use crate::http::Headers;
 use crate::question::Question;
-use crate::{Run, lines, program, text};
+use crate::{RunOptions, lines, program, text};
 
 pub(crate) const OURS: &str = "toolgate";
 pub(crate) const FLOOR: &str = "floor";
@@ -23,13 +23,13 @@ const MCP: &str = "mcp (Python)";
 pub(crate) const FASTMCP: &str = "FastMCP";
 
 /// A server that answers over its standard streams, in a session.
-pub(crate) struct Piped {
+pub(crate) struct StdioContender {
     pub(crate) name: &'static str,
     pub(crate) child: Child,
     pub(crate) question: Question,
 }
 
-impl Piped {
+impl StdioContender {
     /// Starts `program` and opens a session.
     pub(crate) fn start(
         name: &'static str,
@@ -47,7 +47,7 @@ impl Piped {
 }
 
 /// A server that answers over HTTP.
-pub(crate) struct Served {
+pub(crate) struct HttpContender {
     pub(crate) name: &'static str,
     pub(crate) headers: Headers,
     pub(crate) question: Question,
@@ -55,11 +55,11 @@ pub(crate) struct Served {
 }
 
 /// Starts the servers that echo `hello` over their standard streams.
-pub(crate) fn echoes(run: &Run) -> anyhow::Result<Vec<Piped>> {
+pub(crate) fn echoes(run: &RunOptions) -> anyhow::Result<Vec<StdioContender>> {
     let floor = program("floor")?;
     let all = vec![
-        Piped::start(FLOOR, &floor, &["canned"], echo("echo"))?,
-        Piped::start(OURS, &program("example-echo")?, &["stdio"], echo("example_echo"))?,
+        StdioContender::start(FLOOR, &floor, &["canned"], echo("echo"))?,
+        StdioContender::start(OURS, &program("example-echo")?, &["stdio"], echo("example_echo"))?,
     ];
     run.with_others(all, || {
         let [node, everything] = node("server-everything")?;
@@ -67,80 +67,103 @@ pub(crate) fn echoes(run: &Run) -> anyhow::Result<Vec<Piped>> {
         let mcp = script("echo_mcp.py")?;
         let fastmcp = script("echo_fastmcp.py")?;
         Ok(vec![
-            Piped::start("tokio lines", &floor, &["lines"], echo("echo"))?,
-            Piped::start(RMCP, &rmcp()?, &["stdio"], echo("echo"))?,
-            Piped::start(EVERYTHING, &node, &[&text(&everything), "stdio"], everything_echo())?,
-            Piped::start(MCP, &python, &[&mcp, "stdio"], echo("echo"))?,
-            Piped::start(FASTMCP, &python, &[&fastmcp, "stdio"], echo("echo"))?,
+            StdioContender::start("tokio lines", &floor, &["lines"], echo("echo"))?,
+            StdioContender::start(RMCP, &rmcp()?, &["stdio"], echo("echo"))?,
+            StdioContender::start(
+                EVERYTHING,
+                &node,
+                &[&text(&everything), "stdio"],
+                everything_echo(),
+            )?,
+            StdioContender::start(MCP, &python, &[&mcp, "stdio"], echo("echo"))?,
+            StdioContender::start(FASTMCP, &python, &[&fastmcp, "stdio"], echo("echo"))?,
         ])
     })
 }
 
 /// Starts the servers that read the file `name` of `folder`.
 pub(crate) fn readers(
-    run: &Run,
+    run: &RunOptions,
     folder: &Path,
     name: &str,
     answer: &str,
-) -> anyhow::Result<Vec<Piped>> {
+) -> anyhow::Result<Vec<StdioContender>> {
     let workspace = text(folder);
     let file = text(&folder.join(name));
     let ours = Question::call("files_read", &json!({ "path": name, "max_bytes": 4 << 20 }), answer);
     let theirs = Question::call("read_text_file", &json!({ "path": file }), answer);
     let all = vec![
-        Piped::start(FLOOR, &program("floor")?, &["stdio", &file], ours.clone())?,
-        Piped::start(OURS, &program("toolgate")?, &["stdio", &workspace], ours)?,
+        StdioContender::start(FLOOR, &program("floor")?, &["stdio", &file], ours.clone())?,
+        StdioContender::start(OURS, &program("toolgate")?, &["stdio", &workspace], ours)?,
     ];
     run.with_others(all, || filesystems(&workspace, &theirs))
 }
 
 /// Starts the servers that list `folder`.
-pub(crate) fn listers(run: &Run, folder: &Path, answer: &str) -> anyhow::Result<Vec<Piped>> {
+pub(crate) fn listers(
+    run: &RunOptions,
+    folder: &Path,
+    answer: &str,
+) -> anyhow::Result<Vec<StdioContender>> {
     let workspace = text(folder);
     let ours = Question::call("files_list", &json!({ "limit": 2000 }), answer);
     let theirs = Question::call("list_directory_with_sizes", &json!({ "path": workspace }), answer);
     let all = vec![
-        Piped::start(FLOOR, &program("floor")?, &["list", &workspace], ours.clone())?,
-        Piped::start(OURS, &program("toolgate")?, &["stdio", &workspace], ours)?,
+        StdioContender::start(FLOOR, &program("floor")?, &["list", &workspace], ours.clone())?,
+        StdioContender::start(OURS, &program("toolgate")?, &["stdio", &workspace], ours)?,
     ];
     run.with_others(all, || filesystems(&workspace, &theirs))
 }
 
 /// Starts the file servers of others in the workspace `workspace`, with `question` to ask them.
-fn filesystems(workspace: &str, question: &Question) -> anyhow::Result<Vec<Piped>> {
+fn filesystems(workspace: &str, question: &Question) -> anyhow::Result<Vec<StdioContender>> {
     let [node, filesystem] = node("server-filesystem")?;
     let rust = tools("rust-mcp-filesystem/bin/rust-mcp-filesystem")?;
     Ok(vec![
-        Piped::start(RUST_FILESYSTEM, &rust, &[workspace], question.clone())?,
-        Piped::start(FILESYSTEM, &node, &[&text(&filesystem), workspace], question.clone())?,
+        StdioContender::start(RUST_FILESYSTEM, &rust, &[workspace], question.clone())?,
+        StdioContender::start(
+            FILESYSTEM,
+            &node,
+            &[&text(&filesystem), workspace],
+            question.clone(),
+        )?,
     ])
 }
 
 /// Starts the servers that echo `hello` over HTTP without a session.
-pub(crate) fn stateless_echoes(run: &Run) -> anyhow::Result<Vec<Served>> {
-    let all = vec![Served::floor()?, Served::stateless(OURS, ours_http()?, "example_echo")];
+pub(crate) fn stateless_echoes(run: &RunOptions) -> anyhow::Result<Vec<HttpContender>> {
+    let all =
+        vec![HttpContender::floor()?, HttpContender::stateless(OURS, ours_http()?, "example_echo")];
     run.with_others(all, || {
         Ok(vec![
-            Served::plain(RMCP, start_server(&rmcp()?, &["http"])?, "echo"),
-            Served::stateless("rmcp, 2026-07-28", start_server(&rmcp()?, &["http"])?, "echo"),
-            Served::plain(MCP, python_server("echo_mcp.py")?, "echo"),
-            Served::plain(FASTMCP, python_server("echo_fastmcp.py")?, "echo"),
+            HttpContender::plain(RMCP, start_server(&rmcp()?, &["http"])?, "echo"),
+            HttpContender::stateless(
+                "rmcp, 2026-07-28",
+                start_server(&rmcp()?, &["http"])?,
+                "echo",
+            ),
+            HttpContender::plain(MCP, python_server("echo_mcp.py")?, "echo"),
+            HttpContender::plain(FASTMCP, python_server("echo_fastmcp.py")?, "echo"),
         ])
     })
 }
 
 /// Starts the servers that echo `hello` over HTTP in a session.
-pub(crate) fn session_echoes(run: &Run) -> anyhow::Result<Vec<Served>> {
-    let ours = Served::in_session(OURS, ours_http()?, echo("example_echo"))?;
-    run.with_others(vec![Served::floor()?, ours], || {
+pub(crate) fn session_echoes(run: &RunOptions) -> anyhow::Result<Vec<HttpContender>> {
+    let ours = HttpContender::in_session(OURS, ours_http()?, echo("example_echo"))?;
+    run.with_others(vec![HttpContender::floor()?, ours], || {
         Ok(vec![
-            Served::in_session("rmcp", start_server(&rmcp()?, &["sessions"])?, echo("echo"))?,
-            Served::in_session(EVERYTHING, everything_http()?, everything_echo())?,
+            HttpContender::in_session(
+                "rmcp",
+                start_server(&rmcp()?, &["sessions"])?,
+                echo("echo"),
+            )?,
+            HttpContender::in_session(EVERYTHING, everything_http()?, everything_echo())?,
         ])
     })
 }
 
-impl Served {
+impl HttpContender {
     /// Starts axum with a canned answer.
     pub(crate) fn floor() -> anyhow::Result<Self> {
         Ok(Self::plain(FLOOR, start_server(&program("floor")?, &["http"])?, "echo"))

@@ -9,10 +9,10 @@ use std::time::Instant;
 use anyhow::ensure;
 use serde_json::json;
 
-use crate::contenders::{FLOOR, OURS, Piped, listers, readers};
+use crate::contenders::{FLOOR, OURS, StdioContender, listers, readers};
 use crate::question::Question;
 use crate::row::{Row, Target};
-use crate::{Run, lines, program, text};
+use crate::{RunOptions, lines, program, text};
 
 /// Settings without rate limits. A benchmark calls far more often than users do.
 pub(crate) const UNLIMITED: &str = "[limits]\nrate = []\n";
@@ -21,10 +21,10 @@ pub(crate) const UNLIMITED: &str = "[limits]\nrate = []\n";
 const PROGRAMS: u64 = 100;
 
 /// Measures all rows of this section.
-pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<Row>> {
     let folder = folder()?;
     let path = folder.path();
-    let rate = |what, all: &mut Vec<Piped>, depth, floor| {
+    let rate = |what, all: &mut Vec<StdioContender>, depth, floor| {
         let row = run.measure_row(
             what,
             "/s",
@@ -67,9 +67,10 @@ pub(crate) fn folder() -> anyhow::Result<tempfile::TempDir> {
 }
 
 /// Measures runs of `true` in the sandbox, compared with starting `true` and waiting for it.
-fn programs(run: &Run, folder: &Path) -> anyhow::Result<Row> {
+fn programs(run: &RunOptions, folder: &Path) -> anyhow::Result<Row> {
     let question = Question::call("exec_run", &json!({ "command": "true" }), "\"exit_code\":0");
-    let ours = Piped::start(OURS, &program("toolgate")?, &["stdio", &text(folder)], question)?;
+    let ours =
+        StdioContender::start(OURS, &program("toolgate")?, &["stdio", &text(folder)], question)?;
     let mut both = [(OURS, Some(ours)), (FLOOR, None)];
     let what = "exec_run of `true`, stdio, one by one (floor: spawn and wait)";
     let row = run.measure_row(

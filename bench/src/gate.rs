@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::child::Child;
 use crate::question::Question;
 use crate::row::{Row, Target};
-use crate::{Run, lines, median, program, text};
+use crate::{RunOptions, lines, median, program, text};
 
 /// Settings with rates and rules that all allow the measured call.
 const FULL_GATE: &str = r#"
@@ -41,7 +41,7 @@ effects = ["reads"]
 const BARE_GATE: &str = "[limits]\nrate = []\n[audit]\nto = \"off\"\n";
 
 /// Measures all rows of this section.
-pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<Row>> {
     let programs = run.choose(40, 200);
     Ok(vec![
         measure_gate(run, "CPU of files_read with rules, rates and records, depth 1", 1)?,
@@ -61,7 +61,7 @@ pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
 
 /// Measures the processor time of a call with a full and a bare gate, in microseconds. It counts
 /// all threads of the server, and not the time in which two processes wake each other.
-fn measure_gate(run: &Run, what: &'static str, depth: usize) -> anyhow::Result<Row> {
+fn measure_gate(run: &RunOptions, what: &'static str, depth: usize) -> anyhow::Result<Row> {
     eprintln!("measuring: {what}");
     let question = Question::call("files_read", &json!({ "path": "one.txt" }), "toolgate ");
     let parent = std::env::temp_dir();

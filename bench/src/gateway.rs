@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use toolgate_host::{SchemaFile, SchemaFiles, SchemaRegistry, SharedSchema};
 
-use crate::http::{Headers, LoadResult, Pace, load};
+use crate::http::{Headers, LoadResult, RequestSchedule, load};
 use crate::row::{Row, Target};
-use crate::{Run, lines, median};
+use crate::{RunOptions, lines, median};
 use contenders::{
     Gateway, PIPED_PEERS, direct_http, direct_pipes, gateways_to_http, gateways_to_pipes, ours,
 };
@@ -19,7 +19,7 @@ const CONNECTIONS: u8 = 16;
 const SESSIONS: usize = 1_000;
 
 /// Measures all rows of this section.
-pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<Row>> {
     let mut rows = pipes(run)?;
     rows.extend(http(run)?);
     rows.push(idle_sessions(run)?);
@@ -28,7 +28,7 @@ pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
 }
 
 /// Measures gateways with a client over HTTP and an upstream over pipes.
-fn pipes(run: &Run) -> anyhow::Result<Vec<Row>> {
+fn pipes(run: &RunOptions) -> anyhow::Result<Vec<Row>> {
     let mut direct = direct_pipes()?;
     let mut all = gateways_to_pipes(run)?;
     let what = "added to a call by a gateway, HTTP before pipes, p50";
@@ -45,7 +45,7 @@ fn pipes(run: &Run) -> anyhow::Result<Vec<Row>> {
 }
 
 /// Measures gateways with a client over HTTP and an upstream over HTTP.
-fn http(run: &Run) -> anyhow::Result<Vec<Row>> {
+fn http(run: &RunOptions) -> anyhow::Result<Vec<Row>> {
     let direct = direct_http()?;
     let mut all = gateways_to_http(run)?;
     let what = "added to a call by a gateway, HTTP before HTTP, p50";
@@ -59,7 +59,7 @@ fn http(run: &Run) -> anyhow::Result<Vec<Row>> {
 
 /// Measures the time that each gateway adds to a direct call, which is measured just before it.
 fn measure_added(
-    run: &Run,
+    run: &RunOptions,
     what: &'static str,
     all: &mut [Gateway],
     mut measure_direct: impl FnMut() -> anyhow::Result<f64>,
@@ -72,7 +72,7 @@ fn measure_added(
 }
 
 /// Measures the calls per second through each gateway.
-fn measure_rate(run: &Run, what: &'static str, all: &mut [Gateway]) -> anyhow::Result<Row> {
+fn measure_rate(run: &RunOptions, what: &'static str, all: &mut [Gateway]) -> anyhow::Result<Row> {
     run.measure_row(
         what,
         "/s",
@@ -83,12 +83,16 @@ fn measure_rate(run: &Run, what: &'static str, all: &mut [Gateway]) -> anyhow::R
 }
 
 /// Loads a gateway over `connections` connections.
-fn load_gateway(gateway: &Gateway, connections: u8, run: &Run) -> anyhow::Result<LoadResult> {
-    load(&gateway.headers, &gateway.question, connections, Pace::Busy, run.time)
+fn load_gateway(
+    gateway: &Gateway,
+    connections: u8,
+    run: &RunOptions,
+) -> anyhow::Result<LoadResult> {
+    load(&gateway.headers, &gateway.question, connections, RequestSchedule::Busy, run.time)
 }
 
 /// Measures the processor time of the gateway's own threads for a call, over 16 connections.
-fn measure_cpu(what: &'static str, ours: &Gateway, run: &Run) -> anyhow::Result<Row> {
+fn measure_cpu(what: &'static str, ours: &Gateway, run: &RunOptions) -> anyhow::Result<Row> {
     eprintln!("measuring: {what}");
     let mut micros = Vec::new();
     for _ in 0..run.rounds {
@@ -100,7 +104,7 @@ fn measure_cpu(what: &'static str, ours: &Gateway, run: &Run) -> anyhow::Result<
 }
 
 /// Measures the memory of a gateway with many idle sessions.
-fn idle_sessions(run: &Run) -> anyhow::Result<Row> {
+fn idle_sessions(run: &RunOptions) -> anyhow::Result<Row> {
     eprintln!("measuring: idle sessions with a gateway");
     let ours = ours()?;
     load_gateway(&ours, CONNECTIONS, run)?;
@@ -112,7 +116,7 @@ fn idle_sessions(run: &Run) -> anyhow::Result<Row> {
 }
 
 /// Measures the validation of 1 KiB against a schema, in microseconds.
-fn schema_check(run: &Run) -> anyhow::Result<Row> {
+fn schema_check(run: &RunOptions) -> anyhow::Result<Row> {
     eprintln!("measuring: a schema validation");
     let (schema, value) = schema_and_value();
     let file = SchemaFile { path: "checked.json".to_owned(), schema };

@@ -106,14 +106,14 @@ impl Connection {
     pub(crate) async fn read_response(&mut self) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
         let head = self.read_head().await?;
         match length_of(&self.buffer[..head])? {
-            Length::Known(length) => {
+            BodyLength::Known(length) => {
                 while self.buffer.len() < head + length {
                     self.read_more().await?;
                 }
             }
             // The line break of the head precedes the first chunk as that of a chunk precedes the
             // next.
-            Length::Chunked => {
+            BodyLength::Chunked => {
                 while !self.buffer[head - 2..].ends_with(b"\r\n0\r\n\r\n") {
                     self.read_more().await?;
                 }
@@ -143,30 +143,30 @@ impl Connection {
 }
 
 /// The end of a body.
-enum Length {
+enum BodyLength {
     Known(usize),
     Chunked,
 }
 
 /// Returns the end of the body by the headers in `head`.
-fn length_of(head: &[u8]) -> anyhow::Result<Length> {
+fn length_of(head: &[u8]) -> anyhow::Result<BodyLength> {
     let head = std::str::from_utf8(head)?;
     for line in head.split("\r\n").skip(1) {
         let Some((name, value)) = line.split_once(": ") else { continue };
         if name.eq_ignore_ascii_case("content-length") {
-            return Ok(Length::Known(value.parse()?));
+            return Ok(BodyLength::Known(value.parse()?));
         }
         if name.eq_ignore_ascii_case("transfer-encoding") {
-            return Ok(Length::Chunked);
+            return Ok(BodyLength::Chunked);
         }
     }
     // Without these headers, there is no body.
-    Ok(Length::Known(0))
+    Ok(BodyLength::Known(0))
 }
 
 /// The times at which requests are sent.
 #[derive(Clone, Copy)]
-pub(crate) enum Pace {
+pub(crate) enum RequestSchedule {
     /// Each connection sends the next request after each answer.
     Busy,
     /// This many requests per second over all connections, independent of the answers.
@@ -195,7 +195,7 @@ pub(crate) fn load(
     headers: &Headers,
     question: &Question,
     connections: u8,
-    pace: Pace,
+    pace: RequestSchedule,
     time: Duration,
 ) -> anyhow::Result<LoadResult> {
     runtime()?.block_on(async {
@@ -240,13 +240,13 @@ pub(crate) fn load(
 }
 
 /// Returns for each connection the time of its first request, the interval and a timer. Returns
-/// nothing for [`Pace::Busy`].
+/// nothing for [`RequestSchedule::Busy`].
 fn start_timers(
-    pace: Pace,
+    pace: RequestSchedule,
     connections: u8,
     started: Instant,
 ) -> anyhow::Result<Vec<(Instant, Duration, Timer)>> {
-    let Pace::Rate(rate) = pace else { return Ok(Vec::new()) };
+    let RequestSchedule::Rate(rate) = pace else { return Ok(Vec::new()) };
     let interval = Duration::from_secs_f64(f64::from(connections) / rate);
     let first = |number| started + interval.mul_f64(f64::from(number) / f64::from(connections));
     let timer = |first| Ok((first, interval, Timer::start(first, interval)?));

@@ -15,7 +15,7 @@ use crate::http::{Connection, runtime};
 use crate::question::Question;
 use crate::row::{Row, Target};
 use crate::sockets::Socket;
-use crate::{Run, lines, median, program, text};
+use crate::{RunOptions, lines, median, program, text};
 
 /// Number of jobs in the full store.
 const STORED_JOBS: u128 = 100_000;
@@ -59,7 +59,7 @@ bytes = "string!"
 "#;
 
 /// Measures all rows of this section.
-pub(crate) fn measure(options: &Run) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn measure(options: &RunOptions) -> anyhow::Result<Vec<Row>> {
     let folder = tempfile::tempdir()?;
     std::fs::write(folder.path().join("toolgate.toml"), COMMANDS)?;
     let runtime = runtime()?;

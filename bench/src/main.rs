@@ -57,10 +57,10 @@ const SECTIONS: [(&str, Section); 10] = [
 ];
 
 /// Measures the rows of a section.
-type Section = fn(&Run) -> anyhow::Result<Vec<Row>>;
+type Section = fn(&RunOptions) -> anyhow::Result<Vec<Row>>;
 
 /// The options of a run.
-struct Run {
+struct RunOptions {
     /// Measures for a shorter time, with less exact figures.
     quick: bool,
     /// Leaves the servers of others out.
@@ -71,7 +71,7 @@ struct Run {
     time: Duration,
 }
 
-impl Run {
+impl RunOptions {
     /// Returns `quick` in a quick run, or else `whole`.
     fn choose<T>(&self, quick: T, whole: T) -> T {
         if self.quick { quick } else { whole }
@@ -143,7 +143,7 @@ fn main() -> anyhow::Result<()> {
     }
     let rounds = if quick { 3 } else { 7 };
     let time = Duration::from_millis(if quick { 300 } else { 1500 });
-    let run = Run { quick, alone, rounds, time };
+    let run = RunOptions { quick, alone, rounds, time };
     let mut rows = Vec::new();
     let mut failed = Ok(());
     for (name, measure) in SECTIONS {

@@ -12,11 +12,11 @@ use serde_json::json;
 
 use crate::child::{Server, start_server};
 use crate::files::UNLIMITED;
-use crate::http::{Connection, Headers, Pace, load, runtime};
+use crate::http::{Connection, Headers, RequestSchedule, load, runtime};
 use crate::question::Question;
 use crate::row::{Row, Target};
 use crate::sockets::{self, Socket};
-use crate::{Run, program, text};
+use crate::{RunOptions, program, text};
 
 /// Calls per second while latency is measured.
 const RATE: f64 = 2_000.0;
@@ -26,7 +26,7 @@ const CONNECTIONS: u8 = 16;
 const BOUNDS: &str = "[server]\nconnections_max = 16384\n";
 
 /// Measures all rows of this section.
-pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<Row>> {
     // Each stream takes a file descriptor in this process and in the server.
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
@@ -39,12 +39,12 @@ pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
 }
 
 /// A server and its workspace.
-struct Served {
+struct ServerWithWorkspace {
     folder: tempfile::TempDir,
     server: Server,
 }
 
-impl Served {
+impl ServerWithWorkspace {
     /// Starts toolgate with the additional settings `more`.
     fn start(more: &str) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
@@ -59,11 +59,11 @@ impl Served {
     }
 
     /// Returns the 99th percentile of latency, in milliseconds.
-    fn latency(&self, run: &Run) -> anyhow::Result<f64> {
+    fn latency(&self, run: &RunOptions) -> anyhow::Result<f64> {
         let question = Question::stateless("files_read", &json!({ "path": "one.txt" }), "toolgate");
         let headers = Headers::stateless(&self.server.address, "files_read");
         let time = run.time.max(Duration::from_secs(1));
-        let latencies = load(&headers, &question, CONNECTIONS, Pace::Rate(RATE), time)?;
+        let latencies = load(&headers, &question, CONNECTIONS, RequestSchedule::Rate(RATE), time)?;
         Ok(latencies.percentile(99.0) / 1000.0)
     }
 }
@@ -74,17 +74,22 @@ fn serve(folder: &Path) -> anyhow::Result<Server> {
 }
 
 /// Memory in MiB and latency in milliseconds, by count.
-struct ByCount {
+struct MeasurementsByCount {
     memory: Vec<(f64, f64)>,
     latency: Vec<(f64, f64)>,
 }
 
-impl ByCount {
+impl MeasurementsByCount {
     fn new() -> Self {
         Self { memory: Vec::new(), latency: Vec::new() }
     }
 
-    fn add(&mut self, count: usize, served: &Served, run: &Run) -> anyhow::Result<()> {
+    fn add(
+        &mut self,
+        count: usize,
+        served: &ServerWithWorkspace,
+        run: &RunOptions,
+    ) -> anyhow::Result<()> {
         // Latency comes before memory, so that each figure includes the memory that a load needs
         // once.
         let latency = served.latency(run)?;
@@ -113,9 +118,9 @@ impl ByCount {
     }
 }
 
-fn tools(run: &Run) -> anyhow::Result<Vec<Row>> {
+fn tools(run: &RunOptions) -> anyhow::Result<Vec<Row>> {
     eprintln!("measuring: many tools");
-    let mut by_count = ByCount::new();
+    let mut by_count = MeasurementsByCount::new();
     for count in run.choose(vec![10, 1_000], vec![10, 1_000, 2_500, 5_000, 10_000]) {
         let mut declared = String::new();
         for number in 0..count {
@@ -126,7 +131,7 @@ fn tools(run: &Run) -> anyhow::Result<Vec<Row>> {
                  text = \"string!\""
             );
         }
-        by_count.add(count, &Served::start(&declared)?, run)?;
+        by_count.add(count, &ServerWithWorkspace::start(&declared)?, run)?;
     }
     Ok(by_count.rows(
         ["memory of each of 10,000 tools", "p99 of a call, 10,000 tools available (floor: 10)"],
@@ -134,12 +139,12 @@ fn tools(run: &Run) -> anyhow::Result<Vec<Row>> {
     ))
 }
 
-fn sessions(run: &Run) -> anyhow::Result<Vec<Row>> {
+fn sessions(run: &RunOptions) -> anyhow::Result<Vec<Row>> {
     eprintln!("measuring: many sessions and streams");
-    let served = Served::start("")?;
+    let served = ServerWithWorkspace::start("")?;
     let address = &served.server.address;
-    let mut sessions = ByCount::new();
-    let mut streams = ByCount::new();
+    let mut sessions = MeasurementsByCount::new();
+    let mut streams = MeasurementsByCount::new();
     let mut opened = Vec::new();
     let steps = run.choose(vec![0, 500], vec![0, 1_250, 2_500, 3_750, 5_000]);
     for &count in &steps {
@@ -179,11 +184,11 @@ fn sessions(run: &Run) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-fn conversations(run: &Run) -> anyhow::Result<Vec<Row>> {
+fn conversations(run: &RunOptions) -> anyhow::Result<Vec<Row>> {
     eprintln!("measuring: many WebSockets");
-    let served = Served::start("")?;
+    let served = ServerWithWorkspace::start("")?;
     let runtime = runtime()?;
-    let mut by_count = ByCount::new();
+    let mut by_count = MeasurementsByCount::new();
     let mut open = Vec::new();
     for count in run.choose(vec![0, 200], vec![0, 250, 500, 750, 1_000]) {
         while open.len() < count {
@@ -201,9 +206,9 @@ fn conversations(run: &Run) -> anyhow::Result<Vec<Row>> {
 }
 
 /// Measures calls per second over WebSockets, by the number of calls in flight.
-fn in_flight(run: &Run) -> anyhow::Result<Row> {
+fn in_flight(run: &RunOptions) -> anyhow::Result<Row> {
     eprintln!("measuring: many calls in flight");
-    let served = Served::start("")?;
+    let served = ServerWithWorkspace::start("")?;
     let target = (served.server.address.as_str(), "/ws/rpc");
     let question = Question::method("files/read", &json!({ "path": "one.txt" }), "toolgate");
     let mut rates = Vec::new();

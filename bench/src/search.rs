@@ -13,7 +13,7 @@ use anyhow::{Context, bail, ensure};
 use serde_json::{Value, json};
 
 use crate::row::{Row, Target};
-use crate::{Run, median};
+use crate::{RunOptions, median};
 use conversation::Conversation;
 use corpus::Corpus;
 
@@ -43,7 +43,7 @@ const PATTERNS: [(&str, &str, bool); 5] = [
 ];
 
 /// Measures all rows of this section.
-pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<Row>> {
     let folder = tempfile::tempdir()?;
     let sources = corpus::sources()?;
     let (lines, files) = run.choose((100_000, 2_000), (1_000_000, 10_000));

@@ -9,10 +9,10 @@ use crate::child::{Child, start_server};
 use crate::files::folder;
 use crate::question::Question;
 use crate::row::{Row, Target};
-use crate::{Run, lines, median, program, text};
+use crate::{RunOptions, lines, median, program, text};
 
 /// Measures all rows of this section.
-pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<Row>> {
     let folder = folder()?;
     let mut rows = vec![measure_cold_start(run, folder.path())?];
     rows.extend(measure_idle_memory(folder.path())?);
@@ -20,7 +20,7 @@ pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
 }
 
 /// Measures the time from starting a process to its first answer.
-fn measure_cold_start(run: &Run, folder: &Path) -> anyhow::Result<Row> {
+fn measure_cold_start(run: &RunOptions, folder: &Path) -> anyhow::Result<Row> {
     eprintln!("measuring: cold start");
     let question = Question::stateless("files_read", &json!({ "path": "one.txt" }), "toolgate ");
     let file = folder.join("one.txt");

@@ -3,10 +3,10 @@
 
 use crate::contenders::{RMCP, echoes};
 use crate::row::{Row, Target};
-use crate::{Run, lines};
+use crate::{RunOptions, lines};
 
 /// Measures all rows of this section.
-pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<Row>> {
     let mut echoes = echoes(run)?;
     let mut row = |what, depth, floor, rmcp| {
         let row = run.measure_row(

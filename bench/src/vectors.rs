@@ -11,7 +11,7 @@ use toolgate_search::{ChunkHash, VectorSpace};
 
 use crate::child::Child;
 use crate::row::{Row, Target};
-use crate::{Run, median, text};
+use crate::{RunOptions, median, text};
 
 const DIMENSIONS: usize = 384;
 const COUNT: usize = 100_000;
@@ -24,11 +24,11 @@ const TOPICS: usize = 200;
 const DIRECTIONS: usize = 64;
 
 /// Measures all rows of this section.
-pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<Row>> {
     eprintln!("measuring: the nearest of 100,000 vectors");
     let folder = tempfile::tempdir()?;
     let (vectors, queries) = synthesize();
-    let mut usearch = Usearch::start(folder.path(), &vectors, &queries)?;
+    let mut usearch = UsearchProcess::start(folder.path(), &vectors, &queries)?;
     let store = create_store(folder.path(), &vectors)?;
     let snapshot = store.snapshot();
     let live = SlotSet::full(snapshot.len());
@@ -92,7 +92,7 @@ pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
 /// Returns the vectors to search and those of the queries, each concatenated. They are always
 /// equal.
 fn synthesize() -> (Vec<f32>, Vec<f32>) {
-    let mut random = Random(0x9E37_79B9_7F4A_7C15);
+    let mut random = Xorshift(0x9E37_79B9_7F4A_7C15);
     let directions: Vec<f32> = (0..DIRECTIONS * DIMENSIONS).map(|_| random.number()).collect();
     let topics: Vec<f32> = (0..TOPICS * DIRECTIONS).map(|_| random.number()).collect();
     let mut next_vector = || {
@@ -114,9 +114,9 @@ fn synthesize() -> (Vec<f32>, Vec<f32>) {
 }
 
 /// A xorshift generator: its numbers are the same on every machine.
-struct Random(u64);
+struct Xorshift(u64);
 
-impl Random {
+impl Xorshift {
     fn bits(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -176,13 +176,13 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
 }
 
 /// A process that searches with usearch.
-struct Usearch {
+struct UsearchProcess {
     child: Child,
     lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
     answers: PathBuf,
 }
 
-impl Usearch {
+impl UsearchProcess {
     fn start(folder: &Path, vectors: &[f32], queries: &[f32]) -> anyhow::Result<Self> {
         let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("no checkout")?;
         let python = checkout.join(".tools/peers/bin/python");

@@ -3,18 +3,21 @@
 
 use serde_json::json;
 
-use crate::contenders::{FLOOR, OURS, RMCP, Served, ours_http, session_echoes, stateless_echoes};
-use crate::http::{Pace, load};
+use crate::contenders::{
+    FLOOR, HttpContender, OURS, RMCP, ours_http, session_echoes, stateless_echoes,
+};
+use crate::http::{RequestSchedule, load};
 use crate::question::Question;
 use crate::row::{Row, Target};
-use crate::{Run, sockets};
+use crate::{RunOptions, sockets};
 
 const CONNECTIONS: u8 = 16;
 
 /// Measures all rows of this section.
-pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
-    let rate = |server: &mut Served| {
-        Ok(load(&server.headers, &server.question, CONNECTIONS, Pace::Busy, run.time)?.rate)
+pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<Row>> {
+    let rate = |server: &mut HttpContender| {
+        Ok(load(&server.headers, &server.question, CONNECTIONS, RequestSchedule::Busy, run.time)?
+            .rate)
     };
     let mut all = stateless_echoes(run)?;
     let what = "echo, HTTP, 16 connections, stateless";
@@ -32,8 +35,8 @@ pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
 }
 
 /// Measures calls over WebSockets, in Mira's dialect. The floor is axum over HTTP.
-fn sockets(run: &Run) -> anyhow::Result<Row> {
-    let floor = Served::floor()?;
+fn sockets(run: &RunOptions) -> anyhow::Result<Row> {
+    let floor = HttpContender::floor()?;
     let ours = ours_http()?;
     let question = Question::method("example/echo", &json!({ "text": "hello" }), "hello");
     let mut both = [(FLOOR, Some(floor)), (OURS, None)];
@@ -43,9 +46,14 @@ fn sockets(run: &Run) -> anyhow::Result<Row> {
         &mut both,
         |(name, _)| *name,
         |(_, floor)| match floor {
-            Some(server) => {
-                Ok(load(&server.headers, &server.question, CONNECTIONS, Pace::Busy, run.time)?.rate)
-            }
+            Some(server) => Ok(load(
+                &server.headers,
+                &server.question,
+                CONNECTIONS,
+                RequestSchedule::Busy,
+                run.time,
+            )?
+            .rate),
             None => {
                 let target = (ours.address.as_str(), "/ws/rpc");
                 sockets::rate(target, &question, CONNECTIONS, 1, run.time)
@@ -57,17 +65,17 @@ fn sockets(run: &Run) -> anyhow::Result<Row> {
 
 /// Measures the 99th percentile of latency at half of the highest rate, and axum's at the same
 /// rate. The latter shows the share of the machine.
-fn measure_latency(run: &Run) -> anyhow::Result<[Row; 2]> {
+fn measure_latency(run: &RunOptions) -> anyhow::Result<[Row; 2]> {
     eprintln!("measuring: latency of answers");
-    let ours = Served::stateless(OURS, ours_http()?, "example_echo");
-    let floor = Served::floor()?;
-    let load = |server: &Served, pace| {
+    let ours = HttpContender::stateless(OURS, ours_http()?, "example_echo");
+    let floor = HttpContender::floor()?;
+    let load = |server: &HttpContender, pace| {
         load(&server.headers, &server.question, CONNECTIONS, pace, run.time)
     };
     let mut p99s = [Vec::new(), Vec::new()];
     let mut p50s = [Vec::new(), Vec::new()];
     for _ in 0..run.rounds {
-        let half = Pace::Rate(load(&ours, Pace::Busy)?.rate / 2.0);
+        let half = RequestSchedule::Rate(load(&ours, RequestSchedule::Busy)?.rate / 2.0);
         for (index, server) in [&ours, &floor].into_iter().enumerate() {
             let latencies = load(server, half)?;
             p99s[index].push(latencies.percentile(99.0));

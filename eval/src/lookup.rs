@@ -5,21 +5,21 @@ use std::collections::HashMap;
 use crate::baselines::bm25::{Bm25, WordSplitting};
 use crate::baselines::rank_of;
 use crate::measure::{Question, SearchMethod, table};
-use crate::ours::{IndexedPackage, Stages};
+use crate::ours::{IndexedPackage, SearchStages};
 use crate::set::questions::identifier_parts;
-use crate::set::{Lang, Package, Query};
+use crate::set::{Package, PackageLanguage, Query};
 
 /// Number of symbols of one package that are looked for.
 const SYMBOLS: usize = 20;
 
 /// The stages of the tools without a downloaded model.
-const TOOLS: Stages = Stages { words: true, statics: true, model: false, rerank: true };
+const TOOLS: SearchStages = SearchStages { words: true, statics: true, model: false, rerank: true };
 
 const BASELINE: &str = "BM25 with symbol and path";
 
 /// The spelling of a symbol in a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Spelling {
+enum SymbolSpelling {
     /// The unchanged name.
     Exact,
     /// The words of the name, separated by spaces.
@@ -30,11 +30,11 @@ enum Spelling {
     Qualified,
 }
 
-const SPELLINGS: [(Spelling, &str); 4] = [
-    (Spelling::Exact, "a symbol by its name"),
-    (Spelling::Split, "by the words of its name"),
-    (Spelling::Misspelt, "misspelt: two letters swapped"),
-    (Spelling::Qualified, "with its type before it"),
+const SPELLINGS: [(SymbolSpelling, &str); 4] = [
+    (SymbolSpelling::Exact, "a symbol by its name"),
+    (SymbolSpelling::Split, "by the words of its name"),
+    (SymbolSpelling::Misspelt, "misspelt: two letters swapped"),
+    (SymbolSpelling::Qualified, "with its type before it"),
 ];
 
 /// Returns the tables of all kinds of queries over `packages`, as Markdown.
@@ -83,20 +83,20 @@ fn add(methods: &mut Vec<SearchMethod>, name: &str, rank: Option<usize>) {
 
 /// Returns the query for each function that has a question, and the function. Queries that match
 /// several functions are left out.
-fn symbol_queries(package: &Package, spelling: Spelling) -> Vec<(String, usize)> {
+fn symbol_queries(package: &Package, spelling: SymbolSpelling) -> Vec<(String, usize)> {
     let query_text = |index: usize| {
         let unit = &package.units[index];
         let name = unit.name.as_str();
         let parts = identifier_parts(name);
         match spelling {
-            Spelling::Exact => Some(name.to_owned()),
-            Spelling::Split => (parts.len() > 1).then(|| parts.join(" ")),
-            Spelling::Misspelt => swap_letters(name),
-            Spelling::Qualified => {
+            SymbolSpelling::Exact => Some(name.to_owned()),
+            SymbolSpelling::Split => (parts.len() > 1).then(|| parts.join(" ")),
+            SymbolSpelling::Misspelt => swap_letters(name),
+            SymbolSpelling::Qualified => {
                 let within = unit.within.split(' ').next().filter(|it| !it.is_empty())?;
                 let separator = match package.lang {
-                    Lang::Rust => "::",
-                    Lang::Python => ".",
+                    PackageLanguage::Rust => "::",
+                    PackageLanguage::Python => ".",
                 };
                 Some(format!("{within}{separator}{name}"))
             }

@@ -8,12 +8,12 @@
 )]
 
 use anyhow::{Context, bail};
-use toolgate_eval::run::{Settings, run_all};
+use toolgate_eval::run::{RunSettings, run_all};
 use toolgate_eval::set::{QUERIES_MORE, Split};
 use toolgate_eval::{page, sources};
 
 fn main() -> anyhow::Result<()> {
-    let mut settings = Settings { split: Split::Report, model: true, queries: QUERIES_MORE };
+    let mut settings = RunSettings { split: Split::Report, model: true, queries: QUERIES_MORE };
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         let mut next = || args.next().with_context(|| format!("`{arg}` needs a value"));

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use crate::set::{Lang, OVERLAP_LOW};
-use crate::train::random::Random;
+use crate::set::{OVERLAP_LOW, PackageLanguage};
+use crate::train::random::SplitMix64;
 
 /// The last rank that counts as found.
 const RANK_MAX: usize = 10;
@@ -13,7 +13,7 @@ const RANK_MAX: usize = 10;
 pub struct Question {
     /// Index of its package.
     pub package: usize,
-    pub lang: Lang,
+    pub lang: PackageLanguage,
     pub overlap: f32,
 }
 
@@ -70,9 +70,9 @@ pub fn table(methods: &[SearchMethod], questions: &[Question]) -> String {
     );
     for method in methods {
         let reciprocal_ranks = method.reciprocal_ranks();
-        let sample = |random: &mut Random| mean(&resample(&reciprocal_ranks, random));
+        let sample = |random: &mut SplitMix64| mean(&resample(&reciprocal_ranks, random));
         let (least, most) = interval(sample);
-        let mrr_of = |lang: Lang| method.mrr(questions, |it| it.lang == lang);
+        let mrr_of = |lang: PackageLanguage| method.mrr(questions, |it| it.lang == lang);
         _ = writeln!(
             table,
             "| {} | {:.3} ±{:.3} | {:.3} | {:.3} | {:.3} | {:.3} | {:.3} | {} |",
@@ -82,8 +82,8 @@ pub fn table(methods: &[SearchMethod], questions: &[Question]) -> String {
             method.recall(1),
             method.recall(5),
             method.recall(10),
-            mrr_of(Lang::Rust),
-            mrr_of(Lang::Python),
+            mrr_of(PackageLanguage::Rust),
+            mrr_of(PackageLanguage::Python),
             if low > 0 {
                 format!("{:.3}", method.mrr(questions, Question::is_low))
             } else {
@@ -149,16 +149,16 @@ pub fn is_low(question: &Question) -> bool {
 }
 
 /// Returns the 95 % confidence interval of 1,000 bootstrap samples.
-fn interval(sample: impl Fn(&mut Random) -> f64) -> (f64, f64) {
+fn interval(sample: impl Fn(&mut SplitMix64) -> f64) -> (f64, f64) {
     const SAMPLES: usize = 1_000;
-    let mut random = Random(1);
+    let mut random = SplitMix64(1);
     let mut samples: Vec<f64> = (0..SAMPLES).map(|_| sample(&mut random)).collect();
     samples.sort_by(f64::total_cmp);
     (samples[SAMPLES * 25 / 1_000], samples[SAMPLES * 975 / 1_000 - 1])
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "less than the number of values")]
-fn resample<T: Copy>(from: &[T], random: &mut Random) -> Vec<T> {
+fn resample<T: Copy>(from: &[T], random: &mut SplitMix64) -> Vec<T> {
     let count = from.len() as u64;
     from.iter().map(|_| from[(random.next() % count) as usize]).collect()
 }
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     fn question(overlap: f32) -> Question {
-        Question { package: 0, lang: Lang::Rust, overlap }
+        Question { package: 0, lang: PackageLanguage::Rust, overlap }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use toolgate_search::index::{CandidateQuery, IndexLocation, IndexSnapshot, Searc
 use toolgate_search::rank::{Candidate, IndexStatistics, rank};
 use toolgate_search::{ChunkHash, DocumentFilter, IndexDocument, VectorSpace, static_model};
 
-use crate::set::{Lang, Package, Unit};
+use crate::set::{CodeUnit, Package, PackageLanguage};
 use crate::vectors::Vectors;
 
 /// Number of candidates of each kind before reranking, as in the tools.
@@ -21,7 +21,7 @@ const TOP: usize = 10;
 
 /// The stages of search that take part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stages {
+pub struct SearchStages {
     pub words: bool,
     pub statics: bool,
     pub model: bool,
@@ -57,8 +57,8 @@ impl IndexedPackage {
                 etag: "",
                 commit: None,
                 lang: Some(match package.lang {
-                    Lang::Rust => "rust",
-                    Lang::Python => "python",
+                    PackageLanguage::Rust => "rust",
+                    PackageLanguage::Python => "python",
                 }),
                 tags: &[],
                 text: &text,
@@ -88,7 +88,7 @@ impl IndexedPackage {
         question: &str,
         model: Option<&[f32]>,
         unit: usize,
-        stages: &[Stages],
+        stages: &[SearchStages],
     ) -> anyhow::Result<Vec<Option<usize>>> {
         let weighed_question = self.snapshot.weigh_question(question)?;
         let weighed_nothing = self.snapshot.weigh_question("")?;
@@ -126,8 +126,8 @@ impl IndexedPackage {
 }
 
 /// Groups the functions of `package` by file.
-fn files(package: &Package) -> Vec<(String, Vec<(usize, &Unit)>)> {
-    let mut files: Vec<(String, Vec<(usize, &Unit)>)> = Vec::new();
+fn files(package: &Package) -> Vec<(String, Vec<(usize, &CodeUnit)>)> {
+    let mut files: Vec<(String, Vec<(usize, &CodeUnit)>)> = Vec::new();
     for (index, unit) in package.units.iter().enumerate() {
         match files.last_mut() {
             Some((path, units)) if *path == unit.path => units.push((index, unit)),
@@ -138,7 +138,7 @@ fn files(package: &Package) -> Vec<(String, Vec<(usize, &Unit)>)> {
 }
 
 /// Returns the text of a file with only these functions, and its chunks.
-fn file(units: &[(usize, &Unit)]) -> (String, Vec<TextChunk>) {
+fn file(units: &[(usize, &CodeUnit)]) -> (String, Vec<TextChunk>) {
     let mut text = String::new();
     let mut chunks = Vec::new();
     let mut first = 1;
@@ -167,9 +167,9 @@ fn file(units: &[(usize, &Unit)]) -> (String, Vec<TextChunk>) {
 mod tests {
     use super::*;
 
-    fn unit(path: &str, name: &str, body: &str) -> Unit {
+    fn unit(path: &str, name: &str, body: &str) -> CodeUnit {
         let (head, _) = body.split_once(" {").unwrap_or_default();
-        Unit {
+        CodeUnit {
             name: name.to_owned(),
             within: "Pot".to_owned(),
             path: path.to_owned(),
@@ -187,13 +187,13 @@ mod tests {
         ];
         let package = Package {
             name: "kitchen".to_owned(),
-            lang: Lang::Rust,
+            lang: PackageLanguage::Rust,
             units,
             queries: Vec::new(),
             pairs: Vec::new(),
         };
         let ours = IndexedPackage::new(&package, None).unwrap();
-        let words = Stages { words: true, statics: false, model: false, rerank: false };
+        let words = SearchStages { words: true, statics: false, model: false, rerank: false };
         for (question, unit) in [("cook", 0), ("degrees", 1), ("rinse", 2)] {
             let ranks = ours.ranks(question, None, unit, &[words]).unwrap();
             assert_eq!(ranks, [Some(1)], "{question}");

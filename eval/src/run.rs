@@ -7,13 +7,13 @@ use crate::baselines::bm25::{Bm25, WordSplitting};
 use crate::baselines::{convex, dense, rank_of, ripgrep};
 use crate::lookup;
 use crate::measure::{Question, Ratio, SearchMethod, is_low, package_table, ratio, table};
-use crate::ours::{IndexedPackage, Stages};
+use crate::ours::{IndexedPackage, SearchStages};
 use crate::set::{EIGHT, NINE, Package, QUERIES_MAX, Split, load};
 use crate::vectors::Vectors;
 
 /// The options of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
+pub struct RunSettings {
     pub split: Split,
     /// Also measures the sentence model, on the packages that vectors are measured on.
     pub model: bool,
@@ -24,36 +24,37 @@ pub struct Settings {
 /// Number of tokens of a chunk that the model reads for our search, as in the tools.
 const TOKENS: usize = 256;
 
-const WORDS: Stages = Stages { words: true, statics: false, model: false, rerank: false };
+const WORDS: SearchStages =
+    SearchStages { words: true, statics: false, model: false, rerank: false };
 
 /// Combinations of stages without a downloaded model, each with its name. The last is that of the
 /// tools.
-const BUILT_IN: [(&str, Stages); 5] = [
+const BUILT_IN: [(&str, SearchStages); 5] = [
     ("ours: words", WORDS),
-    ("ours: static vectors", Stages { words: false, statics: true, ..WORDS }),
-    ("ours: words, static", Stages { statics: true, ..WORDS }),
-    ("ours: words, rerank", Stages { rerank: true, ..WORDS }),
-    ("ours", Stages { statics: true, rerank: true, ..WORDS }),
+    ("ours: static vectors", SearchStages { words: false, statics: true, ..WORDS }),
+    ("ours: words, static", SearchStages { statics: true, ..WORDS }),
+    ("ours: words, rerank", SearchStages { rerank: true, ..WORDS }),
+    ("ours", SearchStages { statics: true, rerank: true, ..WORDS }),
 ];
 
 /// Combinations of stages with the model, each with its name.
-const WITH_MODEL: [(&str, Stages); 5] = [
-    ("ours: MiniLM", Stages { words: false, model: true, ..WORDS }),
-    ("ours: words, MiniLM", Stages { model: true, ..WORDS }),
-    ("ours: words, static, MiniLM", Stages { statics: true, model: true, ..WORDS }),
-    ("ours: words, MiniLM, rerank", Stages { model: true, rerank: true, ..WORDS }),
-    ("ours with MiniLM", Stages { statics: true, model: true, rerank: true, ..WORDS }),
+const WITH_MODEL: [(&str, SearchStages); 5] = [
+    ("ours: MiniLM", SearchStages { words: false, model: true, ..WORDS }),
+    ("ours: words, MiniLM", SearchStages { model: true, ..WORDS }),
+    ("ours: words, static, MiniLM", SearchStages { statics: true, model: true, ..WORDS }),
+    ("ours: words, MiniLM, rerank", SearchStages { model: true, rerank: true, ..WORDS }),
+    ("ours with MiniLM", SearchStages { statics: true, model: true, rerank: true, ..WORDS }),
 ];
 
 /// The questions of some packages, and the ranks of each method.
 #[derive(Default)]
-struct Track {
+struct MethodRanks {
     questions: Vec<Question>,
     methods: Vec<SearchMethod>,
     packages: Vec<(String, usize)>,
 }
 
-impl Track {
+impl MethodRanks {
     /// Adds the first `queries` questions of `package`.
     fn add_package(&mut self, package: &Package, queries: usize) {
         let index = self.packages.len();
@@ -82,7 +83,7 @@ impl Track {
 }
 
 /// Runs everything and returns the tables as Markdown.
-pub fn run_all(settings: Settings) -> anyhow::Result<String> {
+pub fn run_all(settings: RunSettings) -> anyhow::Result<String> {
     let packages = load(settings.split)?;
     let mut page = String::new();
     let lexical = without_model(&packages, settings)?;
@@ -139,8 +140,8 @@ pub fn run_all(settings: Settings) -> anyhow::Result<String> {
 const SYMBOLS: &str = "BM25 with symbol and path";
 const CONVEX: &str = "convex .5/.5 of both";
 
-fn without_model(packages: &[Package], settings: Settings) -> anyhow::Result<Track> {
-    let mut track = Track::default();
+fn without_model(packages: &[Package], settings: RunSettings) -> anyhow::Result<MethodRanks> {
+    let mut track = MethodRanks::default();
     let ripgrep = ripgrep::binary();
     if ripgrep.is_none() {
         eprintln!("skipping ripgrep because `rg` is missing; `cargo xtask setup` installs it");
@@ -174,8 +175,8 @@ fn without_model(packages: &[Package], settings: Settings) -> anyhow::Result<Tra
     Ok(track)
 }
 
-fn with_model(packages: &[&Package], settings: Settings) -> anyhow::Result<Track> {
-    let mut track = Track::default();
+fn with_model(packages: &[&Package], settings: RunSettings) -> anyhow::Result<MethodRanks> {
+    let mut track = MethodRanks::default();
     let mut short_model = Vectors::open(dense::TOKENS)?;
     let mut long_model = Vectors::open(TOKENS)?;
     for package in packages {
@@ -193,7 +194,7 @@ fn with_model(packages: &[&Package], settings: Settings) -> anyhow::Result<Track
         }
         let question_vectors = long_model.embed(&texts)?;
         let ours = IndexedPackage::new(package, Some(&mut long_model))?;
-        let stages: Vec<Stages> =
+        let stages: Vec<SearchStages> =
             [BUILT_IN[4]].iter().chain(&WITH_MODEL).map(|(_, stages)| *stages).collect();
         for (query, vector) in questions.iter().zip(&question_vectors) {
             let ranks = ours.ranks(&query.text, Some(vector), query.unit, &stages)?;
@@ -207,7 +208,7 @@ fn with_model(packages: &[&Package], settings: Settings) -> anyhow::Result<Track
     Ok(track)
 }
 
-fn table_of_packages(track: &Track, names: &[&str]) -> String {
+fn table_of_packages(track: &MethodRanks, names: &[&str]) -> String {
     let methods: Vec<&SearchMethod> = names.iter().filter_map(|it| track.method(it)).collect();
     package_table(&methods, &track.questions, &track.packages)
 }

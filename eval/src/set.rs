@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 
-use crate::sources::{self, Source};
+use crate::sources::{self, PackageSource};
 
 /// The use of a package. Each package has one, chosen before anything was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -39,7 +39,7 @@ impl Split {
 
 /// The language of a package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Lang {
+pub enum PackageLanguage {
     Rust,
     Python,
 }
@@ -48,9 +48,9 @@ pub enum Lang {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Package {
     pub name: String,
-    pub lang: Lang,
+    pub lang: PackageLanguage,
     /// All its functions, with and without a question, except tests and vendored code.
-    pub units: Vec<Unit>,
+    pub units: Vec<CodeUnit>,
     /// The questions, in a random order that is always the same: the first are a fair sample.
     pub queries: Vec<Query>,
     /// All documented functions, to train on. Empty for report packages. Outside those, neither
@@ -60,7 +60,7 @@ pub struct Package {
 
 /// A function or method.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unit {
+pub struct CodeUnit {
     pub name: String,
     /// Its modules, type and trait, from the outermost, separated by spaces.
     pub within: String,
@@ -151,7 +151,7 @@ impl ReportContents {
         }
     }
 
-    fn has(&self, sentence: &str, unit: &Unit) -> bool {
+    fn has(&self, sentence: &str, unit: &CodeUnit) -> bool {
         self.sentences.contains(&questions::sentence_key(sentence))
             || self.bodies.contains(&questions::body_key(&unit.body, &unit.head))
     }
@@ -161,7 +161,7 @@ impl ReportContents {
 const FORMAT: u32 = 1;
 
 /// Returns the path of the cache of `split`, which depends on the checksums of its packages.
-fn cache_file(split: Split, list: &[Source]) -> PathBuf {
+fn cache_file(split: Split, list: &[PackageSource]) -> PathBuf {
     let mut hash = blake3::Hasher::new();
     hash.update(&FORMAT.to_le_bytes());
     for source in list {
@@ -174,7 +174,7 @@ fn cache_file(split: Split, list: &[Source]) -> PathBuf {
 /// Reads the functions and questions of a package from its sources in `folder`.
 fn read_package(
     folder: &std::path::Path,
-    source: &Source,
+    source: &PackageSource,
     split: Split,
     report: Option<&ReportContents>,
 ) -> anyhow::Result<Package> {
@@ -185,7 +185,7 @@ fn read_package(
         Split::Report | Split::Tune | Split::Train => QUERIES_MORE,
     };
     let (mut queries, mut pairs) = questions::select(&source.name, &functions);
-    let units: Vec<Unit> = functions.into_iter().map(|it| it.unit).collect();
+    let units: Vec<CodeUnit> = functions.into_iter().map(|it| it.unit).collect();
     if let Some(report) = report {
         queries.retain(|it| !report.has(&it.text, &units[it.unit]));
         pairs.retain(|it| !report.has(&it.text, &units[it.unit]));

@@ -9,15 +9,15 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, bail, ensure};
 use serde::Deserialize;
 
-use crate::set::{Lang, Split};
+use crate::set::{PackageLanguage, Split};
 
 /// An entry of the list of packages.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Source {
+pub struct PackageSource {
     pub name: String,
     pub version: String,
-    pub kind: Kind,
+    pub kind: PackageKind,
     /// Checksum of the package in its registry.
     pub sha256: String,
 }
@@ -25,17 +25,17 @@ pub struct Source {
 /// The kind of a package, which determines its registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum PackageKind {
     Crate,
     Wheel,
 }
 
-impl Source {
+impl PackageSource {
     /// Returns the language of the package.
-    pub fn lang(&self) -> Lang {
+    pub fn lang(&self) -> PackageLanguage {
         match self.kind {
-            Kind::Crate => Lang::Rust,
-            Kind::Wheel => Lang::Python,
+            PackageKind::Crate => PackageLanguage::Rust,
+            PackageKind::Wheel => PackageLanguage::Python,
         }
     }
 
@@ -57,30 +57,30 @@ pub fn checkout() -> PathBuf {
 }
 
 /// Reads the list of the packages of `split`.
-pub fn list_packages(split: Split) -> anyhow::Result<Vec<Source>> {
+pub fn list_packages(split: Split) -> anyhow::Result<Vec<PackageSource>> {
     let path = checkout().join("tests/search-eval/packages.toml");
     let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-    let mut lists: BTreeMap<String, Vec<Source>> =
+    let mut lists: BTreeMap<String, Vec<PackageSource>> =
         toml::from_str(&text).with_context(|| path.display().to_string())?;
     lists.remove(split.name()).with_context(|| format!("packages.toml has no `{}`", split.name()))
 }
 
 /// Fetches the missing packages of `list`, and returns the folder that contains a folder for each.
-pub fn fetch(split: Split, list: &[Source]) -> anyhow::Result<PathBuf> {
+pub fn fetch(split: Split, list: &[PackageSource]) -> anyhow::Result<PathBuf> {
     let sources = folder().join("sources").join(split.name());
     std::fs::create_dir_all(&sources)?;
-    let missing = |kind: Kind| {
+    let missing = |kind: PackageKind| {
         let of_kind = list.iter().filter(|it| it.kind == kind);
         of_kind.filter(|it| !it.folder(&sources).is_dir()).collect::<Vec<_>>()
     };
-    fetch_crates(&missing(Kind::Crate), &sources)?;
-    fetch_wheels(&missing(Kind::Wheel), &sources)?;
+    fetch_crates(&missing(PackageKind::Crate), &sources)?;
+    fetch_wheels(&missing(PackageKind::Wheel), &sources)?;
     Ok(sources)
 }
 
 /// Fetches crates by `cargo vendor` of a package that depends on them. If they are incompatible
 /// with each other, fetches each half separately.
-fn fetch_crates(missing: &[&Source], sources: &Path) -> anyhow::Result<()> {
+fn fetch_crates(missing: &[&PackageSource], sources: &Path) -> anyhow::Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
@@ -91,7 +91,7 @@ fn fetch_crates(missing: &[&Source], sources: &Path) -> anyhow::Result<()> {
     let mut manifest = "[workspace]\n[package]\nname = \"sources\"\nedition = \"2024\"\n\
          [dependencies]\n"
         .to_owned();
-    for Source { name, version, .. } in missing {
+    for PackageSource { name, version, .. } in missing {
         let line = format!("{name} = {{ version = \"={version}\", default-features = false }}\n");
         manifest.push_str(&line);
     }
@@ -120,13 +120,14 @@ fn fetch_crates(missing: &[&Source], sources: &Path) -> anyhow::Result<()> {
 }
 
 /// Fetches wheels by `pip download`, always for the same platform.
-fn fetch_wheels(missing: &[&Source], sources: &Path) -> anyhow::Result<()> {
+fn fetch_wheels(missing: &[&PackageSource], sources: &Path) -> anyhow::Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
     eprintln!("fetching {} wheels", missing.len());
     let work = create_empty(&sources.join(".wheels"))?;
-    let line = |it: &&Source| format!("{}=={} --hash=sha256:{}\n", it.name, it.version, it.sha256);
+    let line =
+        |it: &&PackageSource| format!("{}=={} --hash=sha256:{}\n", it.name, it.version, it.sha256);
     let requirements: String = missing.iter().map(line).collect();
     std::fs::write(work.join("requirements.txt"), requirements)?;
     let mut pip = Command::new("python3");

@@ -13,8 +13,8 @@ use anyhow::Context;
 use toolgate_chunks::words::{concepts, words};
 use toolgate_search::static_model::StaticModel;
 
-use crate::set::{Package, Split, Unit, load};
-use table::{D, PARTS, Pair, Table, Words, weigh};
+use crate::set::{CodeUnit, Package, Split, load};
+use table::{D, PARTS, Pair, TrainedTable, Words, weigh};
 
 /// Path of the word vectors in the checkout.
 const TABLE: &str = "crates/search/src/static_model.bin";
@@ -45,11 +45,11 @@ pub fn train_word_table(epochs: usize, names: f32) -> anyhow::Result<()> {
     );
     let pairs = build_pairs(&mut packages, &vocabulary, names);
     eprintln!("{} pairs, {:?}", pairs.len(), started.elapsed());
-    let mut table = Table::start(&vocabulary.rarity, 7);
+    let mut table = TrainedTable::start(&vocabulary.rarity, 7);
     let held_out_packages: Vec<HeldOutPackage> =
         tune.iter().map(|it| prepare_held_out(it, &vocabulary)).collect();
     eprintln!("before: {}", describe_quality(&held_out_packages, &table));
-    let settings = table::Settings {
+    let settings = table::TableSettings {
         epochs,
         batch: 512,
         group_size: 64,
@@ -128,7 +128,7 @@ fn build_vocabulary(packages: &[Package]) -> Vocabulary {
 }
 
 /// Returns the parts of a function that are trained on.
-fn texts(unit: &Unit) -> [&str; PARTS] {
+fn texts(unit: &CodeUnit) -> [&str; PARTS] {
     [&unit.name, &unit.within, &unit.path, &unit.head, &unit.body]
 }
 
@@ -155,7 +155,7 @@ impl Vocabulary {
         weigh(counts)
     }
 
-    fn parts(&self, unit: &Unit) -> [Vec<(u32, f32)>; PARTS] {
+    fn parts(&self, unit: &CodeUnit) -> [Vec<(u32, f32)>; PARTS] {
         texts(unit).map(|text| self.text(text))
     }
 }
@@ -163,7 +163,7 @@ impl Vocabulary {
 /// Returns the pairs to train on: each sentence with its function, and names of functions with the
 /// rest of them. There are `names` times as many of the latter.
 fn build_pairs(packages: &mut Vec<Package>, vocabulary: &Vocabulary, names: f32) -> Vec<Pair> {
-    let mut random = random::Random(3);
+    let mut random = random::SplitMix64(3);
     let mut pairs = Vec::new();
     for (index, package) in packages.drain(..).enumerate() {
         let number = u32::try_from(index).unwrap_or(u32::MAX);
@@ -211,7 +211,7 @@ fn prepare_held_out(package: &Package, vocabulary: &Vocabulary) -> HeldOutPackag
 }
 
 /// Describes MRR@10 over all questions, and over those with low overlap.
-fn describe_quality(packages: &[HeldOutPackage], table: &Table) -> String {
+fn describe_quality(packages: &[HeldOutPackage], table: &TrainedTable) -> String {
     let mut tally = candidates::Tally::default();
     for package in packages {
         let units: Vec<Vec<f32>> = package

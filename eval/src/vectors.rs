@@ -13,7 +13,7 @@ use toolgate_embed::EmbeddingModel;
 use crate::sources;
 
 /// The hash of a text.
-type Hash = [u8; 16];
+type TextHash = [u8; 16];
 
 /// Number of texts that are embedded before their vectors are stored.
 const BATCH: usize = 64;
@@ -21,7 +21,7 @@ const BATCH: usize = 64;
 /// A model, and the vectors that it computed so far.
 pub struct Vectors {
     model: EmbeddingModel,
-    known: HashMap<Hash, Vec<f32>>,
+    known: HashMap<TextHash, Vec<f32>>,
     file: File,
 }
 
@@ -39,7 +39,7 @@ impl Vectors {
         let name = format!("vectors-{}-{}.bin", model.space().model, model.tokens_max());
         let path = sources::folder().join(name);
         let numbers = model.space().dimensions;
-        let record = size_of::<Hash>() + numbers * size_of::<f32>();
+        let record = size_of::<TextHash>() + numbers * size_of::<f32>();
         let bytes = std::fs::read(&path).unwrap_or_default();
         let mut known = HashMap::new();
         for record in bytes.chunks_exact(record) {
@@ -61,7 +61,7 @@ impl Vectors {
 
     /// Returns the vectors of `texts`, in order.
     pub fn embed<T: AsRef<str>>(&mut self, texts: &[T]) -> anyhow::Result<Vec<Vec<f32>>> {
-        let hashes: Vec<Hash> = texts.iter().map(|it| hash(it.as_ref())).collect();
+        let hashes: Vec<TextHash> = texts.iter().map(|it| hash(it.as_ref())).collect();
         let missing: Vec<usize> =
             (0..texts.len()).filter(|index| !self.known.contains_key(&hashes[*index])).collect();
         let started = Instant::now();
@@ -85,8 +85,8 @@ impl Vectors {
     }
 }
 
-fn hash(text: &str) -> Hash {
-    let mut hash = Hash::default();
+fn hash(text: &str) -> TextHash {
+    let mut hash = TextHash::default();
     hash.copy_from_slice(&blake3::hash(text.as_bytes()).as_bytes()[..16]);
     hash
 }

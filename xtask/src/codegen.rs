@@ -21,12 +21,12 @@ const PAGES: [(&str, &str); 7] = [
 ];
 
 /// A generated page.
-struct Page {
+struct GeneratedPage {
     path: PathBuf,
     text: String,
 }
 
-impl Page {
+impl GeneratedPage {
     /// Returns true if the file has this text.
     fn is_current(&self) -> bool {
         std::fs::read_to_string(&self.path).is_ok_and(|old| old == self.text)
@@ -41,16 +41,18 @@ pub(crate) fn pages(check: bool) -> anyhow::Result<()> {
     let folder = checkout().join("docs/reference");
     std::fs::create_dir_all(&folder)?;
     for (name, page) in PAGES {
-        pages
-            .push(Page { path: folder.join(name), text: output(&toolgate, &["reference", page])? });
+        pages.push(GeneratedPage {
+            path: folder.join(name),
+            text: output(&toolgate, &["reference", page])?,
+        });
     }
-    pages.push(Page { path: folder.join("messages.md"), text: messages::page()? });
+    pages.push(GeneratedPage { path: folder.join("messages.md"), text: messages::page()? });
     let stale: Vec<_> = pages.iter().filter(|page| !page.is_current()).collect();
     if check && !stale.is_empty() {
         let names: Vec<_> = stale.iter().map(|page| name_of(&page.path)).collect();
         bail!("generated pages are stale ({}); run `cargo xtask codegen`", names.join(", "));
     }
-    for Page { path, text } in stale {
+    for GeneratedPage { path, text } in stale {
         std::fs::write(path, text)?;
         eprintln!("wrote {}", name_of(path));
     }
@@ -59,12 +61,12 @@ pub(crate) fn pages(check: bool) -> anyhow::Result<()> {
 }
 
 /// Returns ARCHITECTURE.md with the code that it shows.
-fn architecture() -> anyhow::Result<Page> {
+fn architecture() -> anyhow::Result<GeneratedPage> {
     let read = |file: &str| {
         std::fs::read_to_string(checkout().join(file)).with_context(|| file.to_owned())
     };
     let text = code_blocks::fill(&read("ARCHITECTURE.md")?, read)?;
-    Ok(Page { path: checkout().join("ARCHITECTURE.md"), text })
+    Ok(GeneratedPage { path: checkout().join("ARCHITECTURE.md"), text })
 }
 
 /// Returns the path of a page inside the checkout.

@@ -23,10 +23,10 @@ use anyhow::{Context, bail, ensure};
 use crate::setup;
 use crate::shell::{build, checkout};
 use client::run_client_suite;
-use matrix::Pair;
+use matrix::PairOutcome;
 use server::Server;
 use suite::{Check, Outcome, Scenario, Suite};
-use through::{Client, Edge};
+use through::{Client, ExampleConnection};
 
 pub(crate) use driver::drive;
 
@@ -56,13 +56,13 @@ struct ConformanceOptions {
 
 /// Counts of the outcomes of checks.
 #[derive(Default)]
-struct Tally {
+struct CheckCounts {
     passed: usize,
     failed: usize,
     skipped: usize,
 }
 
-impl Tally {
+impl CheckCounts {
     /// Counts the outcomes of `scenario`, and prints the checks that did not pass.
     fn count(&mut self, revision: &str, scenario: &Scenario, checks: &[Check]) {
         for check in checks {
@@ -151,11 +151,11 @@ fn test_server(options: &ConformanceOptions) -> anyhow::Result<()> {
 fn test_gateway(options: &ConformanceOptions) -> anyhow::Result<()> {
     let suite = Suite::installed()?;
     let all = suite.scenarios()?;
-    let is_selected = |edge: &Edge| {
+    let is_selected = |edge: &ExampleConnection| {
         let name = edge.to_string();
         options.edge.as_ref().is_none_or(|part| name.contains(part.as_str()))
     };
-    let edges = Mutex::new(Edge::all().filter(is_selected));
+    let edges = Mutex::new(ExampleConnection::all().filter(is_selected));
     let next_edge = || edges.lock().unwrap_or_else(PoisonError::into_inner).next();
     let run_edges = || {
         let mut pairs = Vec::new();
@@ -185,11 +185,11 @@ fn test_gateway(options: &ConformanceOptions) -> anyhow::Result<()> {
 
 /// Starts toolgate with `edge` as its upstream and runs the selected clients against it.
 fn test_edge(
-    edge: Edge,
+    edge: ExampleConnection,
     suite: &Suite,
     all: &[Scenario],
     options: &ConformanceOptions,
-) -> anyhow::Result<Vec<Pair>> {
+) -> anyhow::Result<Vec<PairOutcome>> {
     let folder = Folder::create()?;
     let gateway = edge.start_gateway(&folder.0)?;
     eprintln!("\n==> conformance against {}, with {edge} upstream", gateway.server.url);
@@ -213,9 +213,9 @@ fn test_edge(
         let results = folder.0.join("results").join(name);
         let tally = run_scenarios(suite, client.suite_revision(), &scenarios, &url, &results)?;
         client_gateway.map_or(Ok(()), Server::stop)?;
-        let Tally { passed, failed, .. } = tally;
+        let CheckCounts { passed, failed, .. } = tally;
         println!("{client}, {edge} upstream: {passed} passed, {failed} failed");
-        pairs.push(Pair { client, edge, tally, left_out: left_out.len() });
+        pairs.push(PairOutcome { client, edge, tally, left_out: left_out.len() });
     }
     gateway.stop()?;
     folder.close(options.keep)?;
@@ -230,9 +230,9 @@ fn run_scenarios(
     scenarios: &[&Scenario],
     url: &str,
     results: &Path,
-) -> anyhow::Result<Tally> {
+) -> anyhow::Result<CheckCounts> {
     let started = Instant::now();
-    let mut tally = Tally::default();
+    let mut tally = CheckCounts::default();
     for scenario in scenarios {
         let results = results.join(&scenario.name);
         tally.count(revision, scenario, &suite.run(scenario, revision, url, &results)?);

@@ -15,7 +15,7 @@ use anyhow::{Context, bail, ensure};
 use crate::setup;
 use crate::shell::{NEXTEST, build, checkout, run};
 use report::{Report, TestName};
-use rows::{Row, Seed};
+use rows::{Row, RowContract};
 
 /// The nextest filter of the tests that show rows.
 const CONTRACT_TESTS: &str = "test(/(^|::)(s[0-4]|x)_[0-9]{2}_/)";
@@ -48,8 +48,9 @@ pub(crate) fn run_command(args: &[String]) -> anyhow::Result<()> {
             "--last" => last = true,
             "--seed" => {
                 let name = args.next().context("`--seed` needs a name")?;
-                let seed =
-                    Seed::ALL.into_iter().find(|seed| seed.name().eq_ignore_ascii_case(name));
+                let seed = RowContract::ALL
+                    .into_iter()
+                    .find(|seed| seed.name().eq_ignore_ascii_case(name));
                 only = Some(seed.with_context(|| {
                     format!("unknown seed {name}; the seeds are S0 to S4 and X")
                 })?);
@@ -63,7 +64,7 @@ pub(crate) fn run_command(args: &[String]) -> anyhow::Result<()> {
         return list_rows(only);
     }
     if last {
-        return check_rows(&Report::newest()?, only, Page::Write);
+        return check_rows(&Report::newest()?, only, ContractPage::Write);
     }
     setup::everything()?;
     build()?;
@@ -79,28 +80,32 @@ pub(crate) fn run_command(args: &[String]) -> anyhow::Result<()> {
     if let Err(err) = &outcome {
         eprintln!("{err:#}");
     }
-    check_rows(&Report::newest()?, only, Page::Write)
+    check_rows(&Report::newest()?, only, ContractPage::Write)
 }
 
 /// Writes the page, or fails if it is stale.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Page {
+pub(crate) enum ContractPage {
     Write,
     Check,
 }
 
 /// Checks all rows by the last run of the tests, and that the page is current.
 pub(crate) fn judge_the_last_run() -> anyhow::Result<()> {
-    check_rows(&Report::newest()?, None, Page::Check)
+    check_rows(&Report::newest()?, None, ContractPage::Check)
 }
 
 /// Prints the rows that are broken or have no test, and fails if there are any. If `only` is `None`
 /// and all rows hold, also writes or checks the page.
-fn check_rows(report: &Report, only: Option<Seed>, page: Page) -> anyhow::Result<()> {
+fn check_rows(
+    report: &Report,
+    only: Option<RowContract>,
+    page: ContractPage,
+) -> anyhow::Result<()> {
     let tested_rows = match_tests(report.names())?;
     let mut summary = Vec::new();
     let mut wrong = 0;
-    for seed in Seed::ALL.into_iter().filter(|seed| only.is_none_or(|only| only == *seed)) {
+    for seed in RowContract::ALL.into_iter().filter(|seed| only.is_none_or(|only| only == *seed)) {
         let rows: Vec<&TestedRow> =
             tested_rows.iter().filter(|tested| tested.row.seed == seed).collect();
         let mut holds = 0;
@@ -129,8 +134,8 @@ fn check_rows(report: &Report, only: Option<Seed>, page: Page) -> anyhow::Result
     let path = checkout().join(PAGE);
     let text = page::render(&tested_rows);
     match page {
-        Page::Write => std::fs::write(path, text)?,
-        Page::Check => ensure!(
+        ContractPage::Write => std::fs::write(path, text)?,
+        ContractPage::Check => ensure!(
             std::fs::read_to_string(path).is_ok_and(|old| old == text),
             "{PAGE} is stale; run `cargo xtask contracts`"
         ),
@@ -181,9 +186,9 @@ fn outcome_of(tested: &TestedRow, seed: &[&TestedRow], report: &Report) -> RowOu
 }
 
 /// Prints how many rows have tests, and the rows that have none.
-fn list_rows(only: Option<Seed>) -> anyhow::Result<()> {
+fn list_rows(only: Option<RowContract>) -> anyhow::Result<()> {
     let tested_rows = match_tests(report::list_tests(CONTRACT_TESTS)?.into_iter())?;
-    for seed in Seed::ALL.into_iter().filter(|seed| only.is_none_or(|only| only == *seed)) {
+    for seed in RowContract::ALL.into_iter().filter(|seed| only.is_none_or(|only| only == *seed)) {
         let rows: Vec<&TestedRow> =
             tested_rows.iter().filter(|tested| tested.row.seed == seed).collect();
         let with_tests =

@@ -16,7 +16,7 @@ const RECORDED: &str = "bench/gate/instructions.json";
 const PROGRAM: &str = "target/debug/bench-gate";
 
 /// Number of instructions of a request, by case.
-type Counts = BTreeMap<String, u64>;
+type InstructionCounts = BTreeMap<String, u64>;
 
 /// Counts each case. Records the counts if `keep` is true, or else fails if one rose too much.
 pub(crate) fn count(keep: bool) -> anyhow::Result<()> {
@@ -25,14 +25,14 @@ pub(crate) fn count(keep: bool) -> anyhow::Result<()> {
     build()?;
     let path = checkout().join(RECORDED);
     let recorded = std::fs::read(&path).context(RECORDED);
-    let recorded: Counts =
+    let recorded: InstructionCounts =
         match recorded.and_then(|recorded| Ok(serde_json::from_slice(&recorded)?)) {
             Ok(recorded) => recorded,
-            Err(_) if keep => Counts::new(),
+            Err(_) if keep => InstructionCounts::new(),
             Err(err) => return Err(err),
         };
     let program = checkout().join(PROGRAM).display().to_string();
-    let mut counts = Counts::new();
+    let mut counts = InstructionCounts::new();
     for case in output(&program, &["cases"])?.split_whitespace() {
         let count = instructions(&program, case)?;
         let suffix = recorded

@@ -1,5 +1,5 @@
-//! Builds the programs in `tests` that attack the server and that kill it, and starts them. The tests
-//! run them, too: each attack alone, and short runs of kills.
+//! Builds the programs in `tests` that attack the server and that kill it, and starts them. The
+//! tests run them, too: each attack alone, and short runs of kills.
 
 use std::path::absolute;
 
@@ -8,7 +8,7 @@ use crate::shell::{build, cargo, checkout, run};
 /// Attacks the server. `--release` attacks the optimized build, `--bin FILE` an existing one.
 pub(crate) fn attack(words: &[String]) -> anyhow::Result<()> {
     let (release, words) = without(words, "--release");
-    let server = if release { Server::Release } else { Server::Debug };
+    let server = if release { TestedServer::Release } else { TestedServer::Debug };
     start("toolgate-attack", words, "--bin", server)
 }
 
@@ -16,13 +16,13 @@ pub(crate) fn attack(words: &[String]) -> anyhow::Result<()> {
 /// `--server FILE` an existing one.
 pub(crate) fn chaos(words: &[String]) -> anyhow::Result<()> {
     let (debug, words) = without(words, "--debug");
-    let server = if debug { Server::Debug } else { Server::Release };
+    let server = if debug { TestedServer::Debug } else { TestedServer::Release };
     start("toolgate-chaos", words, "--server", server)
 }
 
 /// The server that a program runs against if its words name no file.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Server {
+enum TestedServer {
     /// The one that the tests use, beside the program.
     Debug,
     Release,
@@ -34,7 +34,7 @@ fn start(
     program: &str,
     mut words: Vec<String>,
     file_flag: &str,
-    server: Server,
+    server: TestedServer,
 ) -> anyhow::Result<()> {
     if let Some(at) = words.iter().position(|word| word == file_flag) {
         // The program runs in the checkout, wherever this does.
@@ -42,7 +42,7 @@ fn start(
             *file = absolute(&*file)?.display().to_string();
         }
         build_only(program)?;
-    } else if server == Server::Release {
+    } else if server == TestedServer::Release {
         run(&cargo(), &["build", "--locked", "--package", "toolgate", "--release"])?;
         build_only(program)?;
         let file = checkout().join("target/release/toolgate");

@@ -14,13 +14,13 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::shell::{checkout, command};
 
 /// The stages that ran, each with the time it took.
-pub(crate) struct Stages {
+pub(crate) struct StageTimes {
     started: Instant,
     rows: Vec<(String, Duration)>,
 }
 
 /// A stage that runs as a process of its own. Its output is printed after it has ended.
-pub(crate) struct Background {
+pub(crate) struct BackgroundStage {
     name: String,
     log: PathBuf,
     process: Pid,
@@ -28,7 +28,7 @@ pub(crate) struct Background {
     waiter: Option<JoinHandle<io::Result<(ExitStatus, Duration)>>>,
 }
 
-impl Stages {
+impl StageTimes {
     pub(crate) fn new() -> Self {
         Self { started: Instant::now(), rows: Vec::new() }
     }
@@ -45,8 +45,8 @@ impl Stages {
         outcome
     }
 
-    /// Waits for a stage that was started with [`Background::start`] and prints its output.
-    pub(crate) fn wait_for(&mut self, mut stage: Background) -> anyhow::Result<()> {
+    /// Waits for a stage that was started with [`BackgroundStage::start`] and prints its output.
+    pub(crate) fn wait_for(&mut self, mut stage: BackgroundStage) -> anyhow::Result<()> {
         let name = stage.name.clone();
         let waiter = stage.waiter.take().context("a stage is waited for once")?;
         let ended = waiter.join().unwrap_or_else(|panic| resume_unwind(panic));
@@ -67,7 +67,7 @@ impl Stages {
                 let mut stages = Self::new();
                 let outcome = lane
                     .iter()
-                    .try_for_each(|command| stages.wait_for(Background::start(command)?));
+                    .try_for_each(|command| stages.wait_for(BackgroundStage::start(command)?));
                 (stages, outcome)
             };
             let lanes: Vec<_> = lanes.iter().map(|lane| scope.spawn(move || run(lane))).collect();
@@ -97,7 +97,7 @@ impl Stages {
     }
 }
 
-impl Background {
+impl BackgroundStage {
     /// Starts `cargo xtask COMMAND` by running this program again.
     pub(crate) fn start(command_line: &str) -> anyhow::Result<Self> {
         let folder = checkout().join("target/xtask");
@@ -117,7 +117,7 @@ impl Background {
     }
 }
 
-impl Drop for Background {
+impl Drop for BackgroundStage {
     /// Kills a stage that nobody waits for anymore, because another failed.
     fn drop(&mut self) {
         if let Some(waiter) = self.waiter.take() {

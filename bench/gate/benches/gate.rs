@@ -1,14 +1,14 @@
 //! Measures the time of each case: `cargo bench -p bench-gate`.
 
-use bench_gate::{Bench, Case};
+use bench_gate::{GateBench, GateCase};
 
 fn main() {
     divan::main();
 }
 
-#[divan::bench(args = Case::ALL)]
-fn gate(bencher: divan::Bencher<'_, '_>, case: &Case) {
-    let mut bench = Bench::new(*case);
+#[divan::bench(args = GateCase::ALL)]
+fn gate(bencher: divan::Bencher<'_, '_>, case: &GateCase) {
+    let mut bench = GateBench::new(*case);
     bench.check();
     bencher.bench_local(|| bench.request());
 }

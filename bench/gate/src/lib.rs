@@ -24,7 +24,7 @@ use toolgate_host::{
 
 /// The request that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Case {
+pub enum GateCase {
     /// A call in a session of 2025-11-25.
     Call,
     /// A call of 2026-07-28, without a session.
@@ -33,7 +33,7 @@ pub enum Case {
     List,
 }
 
-impl Case {
+impl GateCase {
     /// All cases.
     pub const ALL: [Self; 3] = [Self::Call, Self::Stateless, Self::List];
 
@@ -67,7 +67,7 @@ impl Case {
 }
 
 /// A host whose gate has rules, rates, limits and an audit log, and one client of it.
-pub struct Bench {
+pub struct GateBench {
     runtime: Runtime,
     host: Host,
     conversation: Box<dyn Conversation>,
@@ -75,18 +75,18 @@ pub struct Bench {
     expected: &'static str,
 }
 
-impl Bench {
+impl GateBench {
     /// Creates a host and prepares the request of `case`.
     ///
     /// # Panics
     ///
     /// Panics if the settings in this file are invalid.
-    pub fn new(case: Case) -> Self {
+    pub fn new(case: GateCase) -> Self {
         let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
         let host = Host::new(gate(), None);
         let mut conversation =
             McpDialect::new(server_info().into()).start_conversation(&Caller::local());
-        if case != Case::Stateless {
+        if case != GateCase::Stateless {
             let hello = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"0"}}}"#;
             let read = conversation.read(&MessageFrame::from_line(hello.as_bytes().to_vec()));
             assert!(matches!(read, FrameReading::OpenSession(_)), "the session is open");
@@ -136,13 +136,13 @@ struct Echo;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Input {
+struct EchoInput {
     /// The text to return.
     text: String,
 }
 
 #[derive(Serialize, JsonSchema)]
-struct Output {
+struct EchoOutput {
     /// The text of the input.
     text: String,
 }
@@ -153,14 +153,14 @@ impl Tool for Echo {
     const DESCRIPTION: &'static str = "Return the text.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
-    type Input = Input;
-    type Output = Output;
+    type Input = EchoInput;
+    type Output = EchoOutput;
 
-    async fn run(&self, _ctx: &ToolContext, input: Input) -> Result<Output, ToolError> {
-        Ok(Output { text: input.text })
+    async fn run(&self, _ctx: &ToolContext, input: EchoInput) -> Result<EchoOutput, ToolError> {
+        Ok(EchoOutput { text: input.text })
     }
 
-    fn decode_utf8(output: &Output) -> ResultText {
+    fn result_text(output: &EchoOutput) -> ResultText {
         ResultText::from_body(&output.text)
     }
 }
@@ -249,8 +249,8 @@ mod tests {
 
     #[test]
     fn each_case_gets_the_expected_answer() {
-        for case in Case::ALL {
-            Bench::new(case).check();
+        for case in GateCase::ALL {
+            GateBench::new(case).check();
         }
     }
 }

@@ -10,11 +10,11 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::child::{Child, Server, start_server, wait_until_listening};
-use crate::contenders::{FASTMCP, FLOOR, OURS, Piped, echo, python, script, tools};
+use crate::contenders::{FASTMCP, FLOOR, OURS, StdioContender, echo, python, script, tools};
 use crate::files::UNLIMITED;
 use crate::http::{Connection, Headers, runtime};
 use crate::question::Question;
-use crate::{Run, program, text};
+use crate::{RunOptions, program, text};
 
 const SUPERGATEWAY: &str = "supergateway";
 const NPM: &str = "mcp-proxy (npm)";
@@ -38,8 +38,8 @@ pub(super) struct Gateway {
 }
 
 /// Starts the upstream, to call it directly over pipes.
-pub(super) fn direct_pipes() -> anyhow::Result<Piped> {
-    Piped::start(FLOOR, &program("floor")?, &["mcp"], echo("echo"))
+pub(super) fn direct_pipes() -> anyhow::Result<StdioContender> {
+    StdioContender::start(FLOOR, &program("floor")?, &["mcp"], echo("echo"))
 }
 
 /// Starts the upstream, to call it directly over HTTP.
@@ -48,7 +48,7 @@ pub(super) fn direct_http() -> anyhow::Result<Gateway> {
 }
 
 /// Starts the gateways to an upstream over pipes, toolgate first.
-pub(super) fn gateways_to_pipes(run: &Run) -> anyhow::Result<Vec<Gateway>> {
+pub(super) fn gateways_to_pipes(run: &RunOptions) -> anyhow::Result<Vec<Gateway>> {
     run.with_others(vec![ours()?], || {
         let upstream = text(&program("floor")?);
         let fastmcp = [&*script("fastmcp_proxy.py")?, "stdio", &upstream, "mcp"];
@@ -62,7 +62,7 @@ pub(super) fn gateways_to_pipes(run: &Run) -> anyhow::Result<Vec<Gateway>> {
 }
 
 /// Starts the gateways to an upstream over HTTP, toolgate first.
-pub(super) fn gateways_to_http(run: &Run) -> anyhow::Result<Vec<Gateway>> {
+pub(super) fn gateways_to_http(run: &RunOptions) -> anyhow::Result<Vec<Gateway>> {
     let url = |upstream: &Server| format!("http://{}/mcp", upstream.address);
     let first = start_upstream_http()?;
     let ours = toolgate(&format!("url = \"{}\"", url(&first)))?.with_upstream(first);

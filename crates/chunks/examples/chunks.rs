@@ -35,7 +35,7 @@ fn show(path: &Path) {
 
 /// What was read of one language.
 #[derive(Default)]
-struct Read {
+struct LanguageTotals {
     files: usize,
     bytes: usize,
     chunks: usize,
@@ -45,7 +45,7 @@ struct Read {
 
 fn speed(root: &Path) {
     let mut folders = vec![root.to_path_buf()];
-    let mut read: BTreeMap<&str, Read> = BTreeMap::new();
+    let mut read: BTreeMap<&str, LanguageTotals> = BTreeMap::new();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
             let path = entry.path();

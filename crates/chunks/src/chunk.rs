@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-/// Most bytes of a chunk that was cut from a longer part, unless it is a single line.
+/// Maximum number of bytes of a chunk that was cut from a longer part, unless it is a single line.
 pub(crate) const BYTES_MAX: usize = 8 << 10;
-/// Most lines of a chunk that was cut from a longer part.
+/// Maximum number of lines of a chunk that was cut from a longer part.
 pub(crate) const LINES_MAX: usize = 60;
 
 /// Whole lines that belong together: a function, a type, a section, a paragraph.

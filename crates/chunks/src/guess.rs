@@ -85,7 +85,7 @@ fn extend_open(parts: &mut [OutlinePart], open: &[(usize, usize)], at: usize) {
     }
 }
 
-/// Most nested definitions that are extended.
+/// Maximum number of nested definitions that are extended.
 const DEPTH_MAX: usize = 16;
 
 fn head(line: &str) -> String {

@@ -5,17 +5,17 @@ use std::ops::Range;
 use crate::chunk::{BYTES_MAX, ChunkKind, LINES_MAX};
 use crate::lines::TextLines;
 
-/// Most lines of a chunk after a small piece was joined to it.
+/// Maximum number of lines of a chunk after a small piece was joined to it.
 const JOINED_LINES_MAX: usize = LINES_MAX + 6;
-/// Most lines of a chunk of small neighbours of one kind.
+/// Maximum number of lines of a chunk of small neighbours of one kind.
 const ALIKE_LINES_MAX: usize = 24;
-/// Most lines of a chunk of small neighbours of different kinds.
+/// Maximum number of lines of a chunk of small neighbours of different kinds.
 const MIXED_LINES_MAX: usize = 12;
-/// Most lines of a chunk that defines nothing.
+/// Maximum number of lines of a chunk that defines nothing.
 const LOOSE_LINES_MAX: usize = 40;
-/// Most names of a chunk.
+/// Maximum number of names of a chunk.
 pub(crate) const NAMES_MAX: usize = 8;
-/// Most chunks of a text.
+/// Maximum number of chunks of a text.
 const PIECES_MAX: usize = 4000;
 
 /// A range of lines that becomes a chunk, alone or joined with others.

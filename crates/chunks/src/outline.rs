@@ -82,13 +82,14 @@ pub(crate) struct Outline {
 pub(crate) const NO_DEPTH: u8 = u8::MAX;
 /// Deepest nesting of parts. Parts nested deeper are dropped.
 const DEPTH_MAX: usize = 16;
-/// Most names of a part, with the names of parts that share its first line.
+/// Maximum number of names of a part, with the names of parts that share its first line.
 const NAMES_MAX: usize = 8;
-/// Most enclosing names of a part.
+/// Maximum number of enclosing names of a part.
 const WITHIN_MAX: usize = 16;
-/// Most bytes of all enclosing names of a part.
+/// Maximum number of bytes of all enclosing names of a part.
 const WITHIN_BYTES_MAX: usize = 1 << 10;
-/// Most parts of a text. Only generated code has more parts: its remaining lines are cut by size.
+/// Maximum number of parts of a text. Only generated code has more parts: its remaining lines are
+/// cut by size.
 pub(crate) const PARTS_MAX: usize = 1 << 15;
 /// Number of lines of a function from which the parts inside it are outlined.
 pub(crate) const LONG_FUNCTION_LINES: usize = 60;

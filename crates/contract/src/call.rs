@@ -57,7 +57,7 @@ pub struct CallMetadata {
     pub session: Option<Arc<str>>,
     /// True if the call must become a job.
     pub as_job: bool,
-    /// True if the called name must be the tool's id, and no other spelling of it.
+    /// True if the called name must be the tool's exact id. Other spellings are refused.
     pub by_id: bool,
     /// The client's transport: `http`, `websocket` or `stdio`; empty if there is none.
     pub transport: &'static str,
@@ -106,9 +106,9 @@ impl TraceContext {
     }
 }
 
-/// The most bytes of a `traceparent`. Version 00 has 55.
+/// The maximum size of a `traceparent`, in bytes. Version 00 has 55.
 const PARENT_BYTES_MAX: usize = 256;
-/// The most bytes of `tracestate` and of `baggage`, each.
+/// The maximum number of bytes of `tracestate` and of `baggage`, each.
 const STATE_BYTES_MAX: usize = 8192;
 
 /// Work that a check has started before the call, and that the call can finish. Clones share the

@@ -31,7 +31,7 @@ fn escape_if(text: &str, stays: impl Fn(char) -> bool) -> Cow<'_, str> {
     plain.into()
 }
 
-/// Checks whether `c` has an effect besides being displayed.
+/// Returns `true` if `c` has an effect besides being displayed.
 fn is_active(c: char) -> bool {
     c.is_control()
         || matches!(c,

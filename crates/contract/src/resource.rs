@@ -162,5 +162,5 @@ pub struct Completion {
     pub total: usize,
 }
 
-/// The most candidates in one completion.
+/// The maximum number of candidates in one completion.
 pub const COMPLETIONS_MAX: usize = 100;

@@ -72,7 +72,7 @@ pub trait Tool: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Self::Output, ToolError>> + Send;
 
     /// Returns the result as text. By default, this is its JSON.
-    fn decode_utf8(output: &Self::Output) -> ResultText {
+    fn result_text(output: &Self::Output) -> ResultText {
         output.text()
     }
 
@@ -310,7 +310,7 @@ impl<T: Tool> AnyTool for ErasedTool<T> {
                 ToolError::with_cause(message, err)
             })?;
             let structured = self.spec.output_schema.is_some();
-            let text = T::decode_utf8(&output);
+            let text = T::result_text(&output);
             let ending = T::ending(&output);
             let content = output.content();
             let meta = MetaFields::new();

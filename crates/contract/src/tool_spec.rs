@@ -133,7 +133,7 @@ pub fn fold_name(name: &str) -> Cow<'_, str> {
 pub struct ConcurrencyGroup {
     /// The group's name, e.g. its owner.
     pub name: Arc<str>,
-    /// The most calls of the group that may run at once.
+    /// The maximum number of calls of the group that may run at once.
     pub concurrency_max: usize,
 }
 
@@ -161,7 +161,8 @@ pub struct ToolSpec {
     pub idempotent: bool,
     /// The time limit of one call. `None` means the configured default.
     pub deadline: Option<Duration>,
-    /// The most calls of this tool that may run at once. `None` means no separate limit.
+    /// The maximum number of calls of this tool that may run at once. `None` means no separate
+    /// limit.
     pub concurrency_max: Option<usize>,
     /// The concurrency group. `None` means the group of the server's own tools.
     pub group: Option<ConcurrencyGroup>,

@@ -11,8 +11,8 @@ use serde_json::de::StrRead;
 use serde_json::map::Entry;
 use serde_json::{Map, Value};
 
-/// The most values in one frame. Without this limit, a few megabytes of `0,` would take a gigabyte,
-/// because each value takes tens of bytes in memory.
+/// The maximum number of values in one frame. Without this limit, a few megabytes of `0,` would
+/// take a gigabyte, because each value takes tens of bytes in memory.
 const VALUES_MAX: usize = 1_000_000;
 
 /// The reason that bytes are not acceptable JSON.
@@ -270,7 +270,8 @@ impl<'de> Visitor<'de> for MessageVisitor<'_> {
 /// Deserializes the value of `params`.
 struct ParamsVisitor<'a>(StrictJson<'a>);
 
-/// The most parameters among which a linear search finds duplicates. For more, a set does.
+/// The maximum number of parameters among which a linear search finds duplicates. For more, a set
+/// does.
 const LINEAR_SEARCH_MAX: usize = 16;
 
 impl<'de> DeserializeSeed<'de> for ParamsVisitor<'_> {

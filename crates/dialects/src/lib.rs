@@ -16,9 +16,9 @@ use toolgate_contract::{
 
 mod json;
 mod rpc;
+mod tool_mentions;
 pub mod mcp;
 mod sandbox_warning;
-mod tool_mentions;
 pub mod zyra;
 pub mod synesthetic;
 
@@ -317,8 +317,8 @@ pub enum AnswerForm {
 pub trait AnswerEncoder: Send + Sync + 'static {
     /// Encodes the answer. `None` if the dialect sends none, for example to a cancelled request.
     fn encode_reply(&self, outcome: Result<HostAnswer, CallError>) -> Option<Reply>;
-    /// Encodes the data of an envelope; by default the plain answer. `time_limit` is that of the called
-    /// tool, or of tools without a limit of their own.
+    /// Encodes the data of an envelope; by default the plain answer. `time_limit` is that of the
+    /// called tool, or of tools without a limit of their own.
     fn envelope_data(&self, answer: &HostAnswer, _time_limit: Duration) -> Value {
         envelope_data::answer_data(answer)
     }
@@ -399,14 +399,14 @@ pub struct JobWatchRequest {
     /// The job's id as the client sent it.
     pub id: String,
     /// Which messages the client receives, and when.
-    pub pace: WatchPace,
+    pub schedule: JobWatchSchedule,
     /// The encoder for the messages.
     pub encoder: Arc<dyn JobEventEncoder>,
 }
 
 /// The schedule of the messages that a client receives about a watched job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WatchPace {
+pub enum JobWatchSchedule {
     /// All events from the start, with keep-alive messages after quiet periods.
     Events {
         /// The time without events after which a keep-alive message is sent.
@@ -460,7 +460,7 @@ pub struct ServerInfo {
     pub http_sse: bool,
     /// The server card for clients that have not connected yet. With `None`, no card is published.
     pub card: Option<ServerCard>,
-    /// The most bytes of a Zyra request over HTTP, if lower than the general limit.
+    /// The maximum number of bytes of a Zyra request over HTTP, if lower than the general limit.
     pub zyra_body_bytes_max: Option<usize>,
     /// True if callers over HTTP must authenticate.
     pub requires_auth: bool,

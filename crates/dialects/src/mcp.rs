@@ -41,7 +41,7 @@ pub use revision::{
 
 use self::encoder::{McpEncoder, McpRequestKind, ResultStamp, server_info};
 use self::message::{
-    McpFailure, McpMessage, RequestId, cancelled_key, join_batch, read_id, success, wrong_type,
+    McpError, McpMessage, RequestId, cancelled_key, join_batch, read_id, success, wrong_type,
 };
 use self::request_notifications::RequestNotifications;
 use self::requests::{answer_form, read_level, request_kind};
@@ -55,7 +55,7 @@ use crate::{
 
 /// The cache time of `server/discover` in milliseconds.
 const DISCOVER_TTL_MS: u64 = 300_000;
-/// The most messages in one batch.
+/// The maximum number of messages in one batch.
 const BATCH_MAX: usize = 100;
 
 const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -125,7 +125,7 @@ impl McpConversation {
                 }
                 _ => "this path accepts only POST; send each message in a POST request",
             };
-            let failure = McpFailure::invalid_request(None, why).with_status(405);
+            let failure = McpError::invalid_request(None, why).with_status(405);
             return FrameReading::Reply(failure.reply(true).with_header("allow", "POST"));
         };
         let is_stream = answer_form(head, revision) != AnswerForm::Message;
@@ -139,7 +139,7 @@ impl McpConversation {
                 .map(|after| FrameReading::OpenNotifications { after }),
             Method::GET => {
                 let why = "send `Accept: text/event-stream`; the answer is an event stream";
-                Err(McpFailure::invalid_request(None, why).with_status(406))
+                Err(McpError::invalid_request(None, why).with_status(406))
             }
             _ => {
                 let reply = Reply::empty(405).with_header("allow", "GET, POST, DELETE");
@@ -154,8 +154,9 @@ impl McpConversation {
             Ok(Ok(members)) => self.read_message(frame, members),
             Ok(Err(Value::Array(items))) => self.read_batch(frame, items),
             Ok(Err(other)) => self.read_value(frame, other),
-            Err(why) => self
-                .failure_reading(&McpFailure::not_json(why, id_recovery::recover_id(&frame.body))),
+            Err(why) => {
+                self.failure_reading(&McpError::not_json(why, id_recovery::recover_id(&frame.body)))
+            }
         }
     }
 
@@ -164,19 +165,19 @@ impl McpConversation {
             Some(BatchSupport::Accepted) => {}
             Some(BatchSupport::Refused) | None => {
                 let why = "this revision does not support batches; send one message at a time";
-                return self.failure_reading(&McpFailure::invalid_request(None, why));
+                return self.failure_reading(&McpError::invalid_request(None, why));
             }
         }
         if items.is_empty() || items.len() > BATCH_MAX {
             let why =
                 format!("a batch may have 1 to {BATCH_MAX} messages; this one has {}", items.len());
-            return self.failure_reading(&McpFailure::invalid_request(None, why));
+            return self.failure_reading(&McpError::invalid_request(None, why));
         }
         let read_item = |item: Value| {
             let id = item.get("id").and_then(read_id);
             let alone = |method: &str| {
                 let why = format!("`{method}` must not be part of a batch");
-                McpFailure::invalid_request(id.clone(), why)
+                McpError::invalid_request(id.clone(), why)
             };
             if item.get("method").is_some_and(|method| method == "initialize") {
                 return self.failure_reading(&alone("initialize"));
@@ -203,7 +204,7 @@ impl McpConversation {
             | Value::Bool(_)
             | Value::Number(_)
             | Value::String(_)
-            | Value::Array(_) => self.failure_reading(&McpFailure::invalid_request(
+            | Value::Array(_) => self.failure_reading(&McpError::invalid_request(
                 None,
                 "a message must be a JSON object",
             )),
@@ -223,7 +224,7 @@ impl McpConversation {
                 self.check_version_header(&frame.head, None)?;
                 if stateless::has_stateless_header(&frame.head) {
                     let why = "in this revision, a client may send only requests and notifications";
-                    return Err(McpFailure::invalid_request(None, why));
+                    return Err(McpError::invalid_request(None, why));
                 }
                 Ok(self.read_response(id, heard))
             }
@@ -264,7 +265,7 @@ impl McpConversation {
         id: RequestId,
         method: &str,
         params: RpcParams,
-    ) -> Result<FrameReading, McpFailure> {
+    ) -> Result<FrameReading, McpError> {
         let meta = params.get("_meta").and_then(Value::as_object);
         let stateless_body = meta.is_some_and(|meta| meta.contains_key(META_VERSION));
         if stateless_body || stateless::has_stateless_header(&frame.head) {
@@ -276,7 +277,7 @@ impl McpConversation {
             ("initialize", Some(_)) if matches!(frame.head, FrameHead::Http { .. }) => {
                 let why = "this session is already initialized; to start another, send \
                            `initialize` without its id";
-                Err(McpFailure::invalid_request(Some(id), why))
+                Err(McpError::invalid_request(Some(id), why))
             }
             ("initialize", _) => self.initialize(&id, &params),
             ("ping", Some(_)) => Ok(FrameReading::Reply(success(&id, &json!({})))),
@@ -287,7 +288,7 @@ impl McpConversation {
             (_, Some(session)) => self
                 .read_in_session(frame, id, method, params, session)
                 .map_err(|failure| failure.with_status(200)),
-            (_, None) => Err(McpFailure::invalid_params(
+            (_, None) => Err(McpError::invalid_params(
                 Some(id),
                 format!(
                     "the request has no protocol revision; send `initialize` first, or \
@@ -304,7 +305,7 @@ impl McpConversation {
         id: RequestId,
         method: &str,
         params: RpcParams,
-    ) -> Result<FrameReading, McpFailure> {
+    ) -> Result<FrameReading, McpError> {
         let revision =
             self.supported_revision(stateless::parse_revision(&frame.head, &id, &params)?);
         if matches!(frame.head, FrameHead::Http { .. }) {
@@ -340,7 +341,7 @@ impl McpConversation {
         method: &str,
         params: RpcParams,
         session: McpSession,
-    ) -> Result<FrameReading, McpFailure> {
+    ) -> Result<FrameReading, McpError> {
         match (method, request_kind(method, session.revision, &self.facts)) {
             ("logging/setLevel", _) => {
                 let level = params.get("level");
@@ -364,11 +365,7 @@ impl McpConversation {
         if self.facts.jobs { revision } else { revision.without_tasks() }
     }
 
-    fn initialize(
-        &mut self,
-        id: &RequestId,
-        params: &RpcParams,
-    ) -> Result<FrameReading, McpFailure> {
+    fn initialize(&mut self, id: &RequestId, params: &RpcParams) -> Result<FrameReading, McpError> {
         let requested = match params.get("protocolVersion") {
             Some(Value::String(requested)) => requested.as_str(),
             other => return Err(wrong_type("a string", id, "params.protocolVersion", other)),
@@ -417,10 +414,10 @@ impl McpConversation {
         id: &RequestId,
         params: &RpcParams,
         revision: &'static Revision,
-    ) -> Result<FrameReading, McpFailure> {
+    ) -> Result<FrameReading, McpError> {
         if answer_form(&frame.head, revision) == AnswerForm::Message {
             let why = "the answer is an event stream; send `Accept: text/event-stream`";
-            return Err(McpFailure::invalid_request(Some(id.clone()), why).with_status(406));
+            return Err(McpError::invalid_request(Some(id.clone()), why).with_status(406));
         }
         let line = matches!(frame.head, FrameHead::Line);
         subscriptions::parse_listen(id, params, revision, self.facts.clone(), line)
@@ -434,7 +431,7 @@ impl McpConversation {
         kind: McpRequestKind,
         mut params: RpcParams,
         session: McpSession,
-    ) -> Result<FrameReading, McpFailure> {
+    ) -> Result<FrameReading, McpError> {
         let McpSession { revision, log_level, question_support } = session;
         let facts = self.facts.clone();
         let notifications =
@@ -493,18 +490,18 @@ impl McpConversation {
         &self,
         head: &FrameHead,
         id: Option<&RequestId>,
-    ) -> Result<(), McpFailure> {
+    ) -> Result<(), McpError> {
         let all = REVISIONS.each_ref().map(|row| row.name);
-        let invalid = |why| McpFailure::invalid_request(id.cloned(), why);
+        let invalid = |why| McpError::invalid_request(id.cloned(), why);
         match headers::single_value(head, headers::VERSION).map_err(invalid)? {
             Some(name) if !all.contains(&name) => {
-                Err(McpFailure::unsupported(id.cloned(), name, &all))
+                Err(McpError::unsupported(id.cloned(), name, &all))
             }
             Some(_) | None => Ok(()),
         }
     }
 
-    fn failure_reading(&self, failure: &McpFailure) -> FrameReading {
+    fn failure_reading(&self, failure: &McpError) -> FrameReading {
         let anonymous = self.session.is_none_or(|session| session.revision.anonymous_errors);
         FrameReading::Reply(failure.reply(anonymous))
     }
@@ -519,8 +516,8 @@ fn capabilities(revision: &Revision, facts: &ServerInfo) -> Value {
 }
 
 /// Returns the last event that a resuming client received, if it resumes a stream.
-fn last_event(head: &FrameHead, revision: &Revision) -> Result<Option<String>, McpFailure> {
+fn last_event(head: &FrameHead, revision: &Revision) -> Result<Option<String>, McpError> {
     let last = headers::single_value(head, headers::LAST_EVENT)
-        .map_err(|why| McpFailure::invalid_request(None, why))?;
+        .map_err(|why| McpError::invalid_request(None, why))?;
     Ok(last.filter(|id| revision.resumes && !id.is_empty()).map(str::to_owned))
 }

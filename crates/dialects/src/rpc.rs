@@ -42,7 +42,8 @@ impl RequestId {
         Self::parse_literal(id, || literal_id(body))
     }
 
-    /// Parses `id`, the `requestId` in the parameters of the message `body`, in the same way.
+    /// Parses `id`, the `requestId` in the parameters of the message `body`. A number other than a
+    /// 64-bit integer keeps its spelling.
     pub(crate) fn parse_in_params(body: &[u8], id: &Value) -> Option<Self> {
         Self::parse_literal(id, || literal_request_id(body))
     }
@@ -78,7 +79,7 @@ impl RequestId {
     }
 }
 
-/// The members of a message that may be or contain an id, as they are written.
+/// The original text of the members of a message that may be or contain an id.
 #[derive(Default, Deserialize)]
 struct LiteralMembers<'b> {
     #[serde(borrow)]
@@ -109,7 +110,7 @@ fn literal_request_id(body: &[u8]) -> Option<&str> {
     Some(request_id.get())
 }
 
-/// The most bytes of an id or token as JSON. Every message about a request repeats it.
+/// The maximum size of an id or token as JSON, in bytes. Every message about a request repeats it.
 pub(crate) const ID_BYTES_MAX: usize = 1024;
 
 /// Returns true if `value` is a string that exceeds [`ID_BYTES_MAX`] as JSON.
@@ -130,13 +131,13 @@ pub(crate) fn invalid_id_reason(name: &str, value: &Value, kind: &str) -> String
 
 /// A JSON-RPC error.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct RpcFailure {
+pub(crate) struct RpcError {
     pub(crate) code: i32,
     pub(crate) message: String,
     pub(crate) data: Option<Value>,
 }
 
-impl RpcFailure {
+impl RpcError {
     pub(crate) fn new(code: i32, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), data: None }
     }
@@ -228,7 +229,7 @@ fn to_json_with_capacity(value: &impl Serialize, bytes: usize) -> Bytes {
 mod tests {
     use super::*;
 
-    /// Returns the key of the id in `body`, and the id as an answer repeats it.
+    /// Returns the key of the id in `body`, and the spelling of the id in an answer.
     fn key_and_text(body: &str) -> Option<(String, String)> {
         let message: Value = serde_json::from_str(body).unwrap();
         let id = match message.get("id") {

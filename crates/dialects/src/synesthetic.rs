@@ -14,7 +14,7 @@ use toolgate_contract::{
 };
 
 use crate::json::parse;
-use crate::rpc::{INTERNAL_ERROR, RpcFailure, invalid_id_reason, is_id_too_long, to_json};
+use crate::rpc::{INTERNAL_ERROR, RpcError, invalid_id_reason, is_id_too_long, to_json};
 use crate::tool_mentions::rename_tools_in_error;
 use crate::{
     AnswerEncoder, AnswerForm, Conversation, Dialect, FrameReading, FrameRefusal, OnDisconnect,
@@ -35,7 +35,7 @@ const METHODS: [(&str, &[&str]); 7] = [
     ("populate_backend", &["asset", "validate_first"]),
 ];
 
-/// The most bytes of a request.
+/// The maximum size of a request, in bytes.
 const BYTES_MAX: usize = 1 << 20;
 
 /// The Synesthetic dialect.
@@ -104,7 +104,7 @@ impl Dialect for SynestheticDialect {
             // The id is left out, because it belongs to the request in flight.
             FrameRefusal::DuplicateId { key: RequestKey(id) } => {
                 let why = format!("the id {id} is already in use; this request was not run");
-                Reply::json(RpcFailure::invalid_request(why).to_json(None))
+                Reply::json(RpcError::invalid_request(why).to_json(None))
             }
         }
     }
@@ -142,9 +142,9 @@ fn read_line(body: &[u8]) -> FrameReading {
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_),
         ) => {
             let why = "a line must be one JSON object; batches are not supported";
-            return failure_reading(None, &RpcFailure::invalid_request(why));
+            return failure_reading(None, &RpcError::invalid_request(why));
         }
-        Err(why) => return failure_reading(None, &RpcFailure::not_json(why)),
+        Err(why) => return failure_reading(None, &RpcError::not_json(why)),
     };
     let id = match fields.get("id") {
         None => None,
@@ -153,7 +153,7 @@ fn read_line(body: &[u8]) -> FrameReading {
         }
         Some(value) => {
             let why = invalid_id_reason("id", value, "a string or a number");
-            return failure_reading(None, &RpcFailure::invalid_request(why));
+            return failure_reading(None, &RpcError::invalid_request(why));
         }
     };
     // This comes before all checks, because answering an answer would never end.
@@ -174,21 +174,21 @@ fn read_line(body: &[u8]) -> FrameReading {
 fn read_fields(
     fields: &mut Map<String, Value>,
     is_request: bool,
-) -> Result<(String, Map<String, Value>), RpcFailure> {
+) -> Result<(String, Map<String, Value>), RpcError> {
     if fields.get("jsonrpc").is_none_or(|version| version != "2.0") {
-        return Err(RpcFailure::invalid_request("`jsonrpc` must be \"2.0\""));
+        return Err(RpcError::invalid_request("`jsonrpc` must be \"2.0\""));
     }
     let method = match fields.remove("method") {
         Some(Value::String(method)) => method,
-        Some(_) => return Err(RpcFailure::invalid_request("`method` must be a string")),
-        None => return Err(RpcFailure::invalid_request("`method` is missing")),
+        Some(_) => return Err(RpcError::invalid_request("`method` must be a string")),
+        None => return Err(RpcError::invalid_request("`method` is missing")),
     };
     match fields.remove("params") {
         None | Some(Value::Null) => Ok((method, Map::new())),
         Some(Value::Object(params)) => Ok((method, params)),
         // A notification is never answered, even if it is malformed.
         Some(_) if !is_request => Ok((method, Map::new())),
-        Some(_) => Err(RpcFailure::invalid_params("`params` must be an object")),
+        Some(_) => Err(RpcError::invalid_params("`params` must be an object")),
     }
 }
 
@@ -245,7 +245,7 @@ impl AnswerEncoder for SynestheticEncoder {
             Ok(_) => {
                 let why = "the server's answer does not match the request; this is a bug in \
                            toolgate";
-                let failure = RpcFailure::new(INTERNAL_ERROR, why);
+                let failure = RpcError::new(INTERNAL_ERROR, why);
                 return Some(Reply::json(error_message(Some(&self.id), &failure)));
             }
         };
@@ -330,7 +330,7 @@ fn too_large() -> Reply {
     Reply::json(result_message(None, &validation_failed(&[why]))).with_status(413)
 }
 
-fn failure_reading(id: Option<&LiteralId>, failure: &RpcFailure) -> FrameReading {
+fn failure_reading(id: Option<&LiteralId>, failure: &RpcError) -> FrameReading {
     FrameReading::Reply(Reply::json(error_message(id, failure)))
 }
 
@@ -346,18 +346,18 @@ fn result_message(id: Option<&LiteralId>, result: &Value) -> Bytes {
 }
 
 /// Serializes a JSON-RPC error.
-fn error_message(id: Option<&LiteralId>, failure: &RpcFailure) -> Bytes {
+fn error_message(id: Option<&LiteralId>, failure: &RpcError) -> Bytes {
     #[derive(Serialize)]
     struct SynestheticErrorFrame<'a> {
         jsonrpc: &'static str,
         id: Option<&'a LiteralId>,
-        error: Error<'a>,
+        error: SynestheticErrorBody<'a>,
     }
     #[derive(Serialize)]
-    struct Error<'a> {
+    struct SynestheticErrorBody<'a> {
         code: i32,
         message: &'a str,
     }
-    let error = Error { code: failure.code, message: &failure.message };
+    let error = SynestheticErrorBody { code: failure.code, message: &failure.message };
     to_json(&SynestheticErrorFrame { jsonrpc: "2.0", id, error })
 }

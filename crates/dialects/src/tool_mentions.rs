@@ -159,7 +159,7 @@ pub(crate) fn rename_tools_in_error(
         CallError::NeedsJob { tool } => CallError::NeedsJob { tool: id(tool) },
         CallError::NoJob { tool } => CallError::NoJob { tool: id(tool) },
         CallError::Mismatch { message } => CallError::Mismatch { message: text(message) },
-        // The message of an upstream, which knows its own names only.
+        // An upstream's message contains only the upstream's own names.
         CallError::Refused { .. }
         | CallError::TimedOut { .. }
         | CallError::Canceled

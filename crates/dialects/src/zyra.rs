@@ -15,7 +15,7 @@ use toolgate_contract::{Caller, FrameHead, MessageFrame, Reply, ReplyBody};
 
 use self::calls::{ZyraTransport, read_message};
 use self::http_paths::{OWN_PATHS, PATHS, ZyraPath, is_zyra_probe, parse_path, single_query_value};
-use crate::rpc::{INTERNAL_ERROR, RpcFailure};
+use crate::rpc::{INTERNAL_ERROR, RpcError};
 use crate::{
     Conversation, Dialect, FrameReading, FrameRefusal, RequestKey, ServerInfo, SocketUpgrade,
 };
@@ -70,7 +70,7 @@ impl Dialect for ZyraDialect {
 
     fn unknown_session(&self) -> Reply {
         let why = "the connection is closing and accepts no new requests";
-        Reply::json(RpcFailure::new(FAILED, why).to_json(None)).with_status(503)
+        Reply::json(RpcError::new(FAILED, why).to_json(None)).with_status(503)
     }
 
     fn open_session(&self, reply: Reply, _id: &str) -> Reply {
@@ -81,10 +81,10 @@ impl Dialect for ZyraDialect {
         match why {
             FrameRefusal::TooLarge { limit } => {
                 let why = format!("the request is larger than {limit} bytes and was not read");
-                Reply::json(RpcFailure::new(TOO_LARGE, why).to_json(None))
+                Reply::json(RpcError::new(TOO_LARGE, why).to_json(None))
             }
             FrameRefusal::Busy { message } => {
-                Reply::json(RpcFailure::new(INTERNAL_ERROR, message.as_str()).to_json(None))
+                Reply::json(RpcError::new(INTERNAL_ERROR, message.as_str()).to_json(None))
                     .with_status(503)
                     .with_header("retry-after", "1")
             }
@@ -98,7 +98,7 @@ impl Dialect for ZyraDialect {
             // The id is left out, because it belongs to the request in flight.
             FrameRefusal::DuplicateId { key: RequestKey(id) } => {
                 let why = format!("the id {id} is already in use; this request was not run");
-                Reply::json(RpcFailure::invalid_request(why).to_json(None))
+                Reply::json(RpcError::invalid_request(why).to_json(None))
             }
         }
     }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::activations::{LayerNorm, activate, add_bias, softmax};
 use crate::error::ModelFolderError;
 use crate::folder::{Activation, ModelFolderFiles, ModelShape, PoolingMethod};
-use crate::kernel::ColumnSlice;
+use crate::kernel::MatrixColumnSlice;
 use crate::matrix::{MatrixRows, PackedMatrix, multiply};
 use crate::weights::ModelWeights;
 
@@ -53,7 +53,7 @@ pub(crate) struct PassBuffers {
     attention_weights: Vec<f32>,
     keys: PackedMatrix,
     values: PackedMatrix,
-    slices: Vec<ColumnSlice>,
+    slices: Vec<MatrixColumnSlice>,
 }
 
 impl BertNetwork {
@@ -227,7 +227,7 @@ impl LinearLayer {
         states: &[f32],
         depth: usize,
         out: &mut Vec<f32>,
-        slices: &mut Vec<ColumnSlice>,
+        slices: &mut Vec<MatrixColumnSlice>,
     ) {
         let rows = states.len() / depth;
         out.resize(rows * self.bias.len(), 0.0);

@@ -15,9 +15,9 @@ use serde::de::DeserializeOwned;
 
 use crate::error::ModelFolderError;
 
-/// Most bytes of a settings file. The files of the largest models have some kilobytes.
+/// Maximum size of a settings file, in bytes. The files of the largest models have some kilobytes.
 const SETTINGS_BYTES_MAX: u64 = 1 << 20;
-/// Most bytes of a tokenizer file. The file of a multilingual model has 17 MB.
+/// Maximum size of a tokenizer file, in bytes. The file of a multilingual model has 17 MB.
 const TOKENIZER_BYTES_MAX: u64 = 64 << 20;
 
 /// Dimensions and options of the network, from `config.json`.
@@ -79,7 +79,7 @@ pub(crate) struct ModelFolderFiles {
     pub(crate) shape: ModelShape,
     pub(crate) activation: Activation,
     pub(crate) pooling: PoolingMethod,
-    /// Most tokens that the model reads, including the start and end tokens.
+    /// Maximum number of tokens that the model reads, including the start and end tokens.
     pub(crate) tokens_max: usize,
     /// Prefixes that the model expects before a text, by the purpose of the text.
     pub(crate) prompts: BTreeMap<String, String>,

@@ -6,19 +6,20 @@ pub(crate) const ROWS: usize = 6;
 pub(crate) const COLUMNS: usize = 16;
 
 /// One number from each of [`ROWS`] rows, all in the same column.
-pub(crate) type ColumnSlice = [f32; ROWS];
+pub(crate) type MatrixColumnSlice = [f32; ROWS];
 
 /// One number from each of [`COLUMNS`] columns, all in the same row. Aligned so that no load
 /// crosses a cache line.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
-pub(crate) struct MatrixLane(pub(crate) [f32; COLUMNS]);
+pub(crate) struct MatrixRowSlice(pub(crate) [f32; COLUMNS]);
 
 /// Product of [`ROWS`] rows and [`COLUMNS`] columns.
-pub(crate) type ProductTile = [MatrixLane; ROWS];
+pub(crate) type ProductTile = [MatrixRowSlice; ROWS];
 
 /// Function that multiplies the rows in `slices` by the columns in `lanes`.
-pub(crate) type TileProducts = fn(slices: &[ColumnSlice], lanes: &[MatrixLane]) -> ProductTile;
+pub(crate) type TileProducts =
+    fn(slices: &[MatrixColumnSlice], lanes: &[MatrixRowSlice]) -> ProductTile;
 
 /// Returns the fastest function for this processor.
 pub(crate) fn products() -> TileProducts {
@@ -30,8 +31,11 @@ pub(crate) fn products() -> TileProducts {
 }
 
 /// Multiplies on any processor.
-pub(crate) fn portable_products(slices: &[ColumnSlice], lanes: &[MatrixLane]) -> ProductTile {
-    let mut tile = [MatrixLane([0.0; COLUMNS]); ROWS];
+pub(crate) fn portable_products(
+    slices: &[MatrixColumnSlice],
+    lanes: &[MatrixRowSlice],
+) -> ProductTile {
+    let mut tile = [MatrixRowSlice([0.0; COLUMNS]); ROWS];
     for (slice, lane) in slices.iter().zip(lanes) {
         for row in 0..ROWS {
             for column in 0..COLUMNS {
@@ -50,17 +54,17 @@ mod x86 {
         __m256, _mm256_fmadd_ps, _mm256_load_ps, _mm256_set1_ps, _mm256_setzero_ps, _mm256_store_ps,
     };
 
-    use super::{COLUMNS, ColumnSlice, MatrixLane, ProductTile, ROWS};
+    use super::{COLUMNS, MatrixColumnSlice, MatrixRowSlice, ProductTile, ROWS};
 
     /// Multiplies with AVX2 and FMA, which the processor must have.
     #[allow(unsafe_code, reason = "whoever hands this out has asked the processor")]
-    pub(super) fn products(slices: &[ColumnSlice], lanes: &[MatrixLane]) -> ProductTile {
+    pub(super) fn products(slices: &[MatrixColumnSlice], lanes: &[MatrixRowSlice]) -> ProductTile {
         unsafe { avx2_products(slices, lanes) }
     }
 
     #[target_feature(enable = "avx2,fma")]
     #[allow(clippy::needless_range_loop, reason = "iterators keep the sums out of registers")]
-    fn avx2_products(slices: &[ColumnSlice], lanes: &[MatrixLane]) -> ProductTile {
+    fn avx2_products(slices: &[MatrixColumnSlice], lanes: &[MatrixRowSlice]) -> ProductTile {
         let mut sums = [[_mm256_setzero_ps(); 2]; ROWS];
         for (slice, lane) in slices.iter().zip(lanes) {
             let low = load(lane, 0);
@@ -71,7 +75,7 @@ mod x86 {
                 sums[row][1] = _mm256_fmadd_ps(left, high, sums[row][1]);
             }
         }
-        let mut tile = [MatrixLane([0.0; COLUMNS]); ROWS];
+        let mut tile = [MatrixRowSlice([0.0; COLUMNS]); ROWS];
         for row in 0..ROWS {
             store(sums[row][0], &mut tile[row], 0);
             store(sums[row][1], &mut tile[row], COLUMNS / 2);
@@ -82,7 +86,7 @@ mod x86 {
     #[inline]
     #[target_feature(enable = "avx2,fma")]
     #[allow(unsafe_code, reason = "half a lane is a register, and aligned as one")]
-    fn load(lane: &MatrixLane, at: usize) -> __m256 {
+    fn load(lane: &MatrixRowSlice, at: usize) -> __m256 {
         let half = &lane.0[at..at + COLUMNS / 2];
         unsafe { _mm256_load_ps(half.as_ptr()) }
     }
@@ -90,7 +94,7 @@ mod x86 {
     #[inline]
     #[target_feature(enable = "avx2,fma")]
     #[allow(unsafe_code, reason = "half a lane is a register, and aligned as one")]
-    fn store(sums: __m256, lane: &mut MatrixLane, at: usize) {
+    fn store(sums: __m256, lane: &mut MatrixRowSlice, at: usize) {
         let half = &mut lane.0[at..at + COLUMNS / 2];
         unsafe { _mm256_store_ps(half.as_mut_ptr(), sums) };
     }

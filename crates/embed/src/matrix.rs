@@ -1,6 +1,6 @@
 //! Matrix products, computed in blocks so that the operands stay in the processor's caches.
 
-use crate::kernel::{COLUMNS, ColumnSlice, MatrixLane, ROWS, products};
+use crate::kernel::{COLUMNS, MatrixColumnSlice, MatrixRowSlice, ROWS, products};
 
 /// Number of products that are summed before the next columns follow. A panel of this depth stays
 /// in the cache until the next rows.
@@ -16,7 +16,7 @@ pub(crate) struct PackedMatrix {
     depth: usize,
     columns: usize,
     /// Panels of `depth` rows each. The last panel is padded with zeros.
-    lanes: Vec<MatrixLane>,
+    lanes: Vec<MatrixRowSlice>,
 }
 
 impl PackedMatrix {
@@ -57,7 +57,7 @@ impl PackedMatrix {
     fn reset(&mut self, depth: usize, columns: usize) {
         (self.depth, self.columns) = (depth, columns);
         self.lanes.clear();
-        self.lanes.resize(depth * columns.div_ceil(COLUMNS), MatrixLane([0.0; COLUMNS]));
+        self.lanes.resize(depth * columns.div_ceil(COLUMNS), MatrixRowSlice([0.0; COLUMNS]));
     }
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn multiply(
     right: &PackedMatrix,
     out: &mut [f32],
     stride: usize,
-    slices: &mut Vec<ColumnSlice>,
+    slices: &mut Vec<MatrixColumnSlice>,
 ) {
     let products = products();
     let depth = right.depth;
@@ -103,7 +103,7 @@ pub(crate) fn multiply(
 }
 
 /// Writes `sums` to `out`, or adds them if `go_on` is set.
-fn write_sums(out: &mut [f32], sums: &MatrixLane, go_on: bool) {
+fn write_sums(out: &mut [f32], sums: &MatrixRowSlice, go_on: bool) {
     // With a known length, this compiles to two stores.
     if let Ok(out) = <&mut [f32; COLUMNS]>::try_from(&mut *out) {
         if go_on {
@@ -124,7 +124,7 @@ fn pack_rows(
     rows: usize,
     begin: usize,
     length: usize,
-    slices: &mut Vec<ColumnSlice>,
+    slices: &mut Vec<MatrixColumnSlice>,
 ) {
     slices.clear();
     slices.resize(rows.div_ceil(ROWS) * length, [0.0; ROWS]);
@@ -206,9 +206,9 @@ mod tests {
             let all = numbers(length * (ROWS + COLUMNS), seed);
             let (left, right) = all.split_at(length * ROWS);
             let (slices, _) = left.as_chunks::<ROWS>();
-            let lanes: Vec<_> = right.as_chunks::<COLUMNS>().0.iter().map(|it| MatrixLane(*it)).collect();
+            let lanes: Vec<_> = right.as_chunks::<COLUMNS>().0.iter().map(|it| MatrixRowSlice(*it)).collect();
             let tiles = products()(slices, &lanes).into_iter().zip(portable_products(slices, &lanes));
-            for (MatrixLane(here), MatrixLane(anywhere)) in tiles {
+            for (MatrixRowSlice(here), MatrixRowSlice(anywhere)) in tiles {
                 for (a, b) in here.into_iter().zip(anywhere) {
                     prop_assert!((a - b).abs() < 1e-3, "{} {}", a, b);
                 }

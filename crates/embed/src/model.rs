@@ -11,12 +11,13 @@ use crate::folder::ModelFolderFiles;
 use crate::tokens::Tokenizer;
 use crate::weights::ModelWeights;
 
-/// Most tokens that are read of a text, including the start and end tokens. For code, more tokens
-/// take much time and add little meaning.
+/// Maximum number of tokens that are read of a text, including the start and end tokens. For code,
+/// more tokens take much time and add little meaning.
 const TOKENS_MAX: usize = 256;
-/// Most tokens in one pass through the network. Larger passes need more memory and are no faster.
+/// Maximum number of tokens in one pass through the network. Larger passes need more memory and are
+/// no faster.
 const PASS_TOKENS_MAX: usize = 512;
-/// Most threads that compute vectors.
+/// Maximum number of threads that compute vectors.
 const THREADS_MAX: usize = 16;
 
 /// Vector space of one model. Only vectors of the same space are comparable.

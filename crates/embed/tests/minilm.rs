@@ -8,7 +8,7 @@ use toolgate_embed::EmbeddingModel;
 
 /// A text, and its vector by `reference.py`.
 #[derive(Deserialize)]
-struct Reference {
+struct ReferenceVector {
     text: String,
     vector: Vec<f32>,
 }
@@ -21,7 +21,7 @@ fn minilm() -> PathBuf {
     folder
 }
 
-fn references() -> Vec<Reference> {
+fn references() -> Vec<ReferenceVector> {
     serde_json::from_str(include_str!("minilm.json")).unwrap()
 }
 

@@ -17,8 +17,8 @@ use crate::schemas::{SchemaRegistry, SchemaSide, ToolIoValidators};
 pub use live_catalog::CatalogReadiness;
 pub(crate) use live_catalog::LiveCatalog;
 
-/// Most characters of an unknown name that an error repeats, and longest name that is compared with
-/// known names.
+/// Maximum number of characters of an unknown name that an error repeats, and longest name that is
+/// compared with known names.
 const NAME_CHARS_MAX: usize = 100;
 
 /// Tools available now, in order of id, with their compiled schemas.
@@ -65,7 +65,7 @@ pub enum CatalogError {
     /// Several owners offer tools whose names look alike in some dialect.
     #[error(
         "its name is also used by `{}`; give each upstream its own `prefix`, or leave out all but \
-         one with `without`",
+         one with `!NAME` in `tools`",
         owners.join("`, `")
     )]
     Ambiguous {
@@ -170,8 +170,8 @@ impl Catalog {
         self.unserved.iter().cloned().chain(served).collect()
     }
 
-    /// Returns a catalog with the own tools of this one and those `offered` by other owners, and the
-    /// tools that became unavailable since the catalog `before`.
+    /// Returns a catalog with the own tools of this one and those `offered` by other owners, and
+    /// the tools that became unavailable since the catalog `before`.
     fn with_offers(
         &self,
         mut offered: Vec<(Arc<str>, Arc<dyn AnyTool>)>,

@@ -20,7 +20,7 @@ pub use log::EnvelopeLog;
 
 /// Builds, validates and logs envelopes.
 #[derive(Debug, Default)]
-pub struct EnvelopeMaker {
+pub struct EnvelopeBuilder {
     settings: EnvelopeSettings,
     schemas: Arc<SchemaRegistry>,
     log: Option<EnvelopeLog>,
@@ -44,7 +44,7 @@ impl Default for EnvelopeSettings {
     }
 }
 
-impl EnvelopeMaker {
+impl EnvelopeBuilder {
     /// Creates a builder that validates envelopes against `schemas` and writes them to `log`, if
     /// there is one.
     pub fn new(

@@ -54,9 +54,9 @@ const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(15);
 pub struct JobSettings {
     /// Folder of the jobs.
     pub folder: PathBuf,
-    /// Largest number of running jobs.
+    /// Largest number of running jobs, until [`crate::Host::limit_jobs`] changes it.
     pub running_max: usize,
-    /// Largest number of running jobs of one caller.
+    /// Largest number of running jobs of one caller, until [`crate::Host::limit_jobs`] changes it.
     pub running_per_caller: usize,
     /// Largest number of queued jobs. Further jobs are refused.
     pub queued_max: usize,
@@ -93,18 +93,18 @@ pub(crate) struct JobServiceState {
     /// Notified when a job is accepted or has ended.
     changed: watch::Sender<()>,
     stopping: CancellationToken,
-    ended_counts: EndedCounts,
+    ended_counts: EndedJobCounters,
 }
 
 /// Counters of jobs that this server has ended, by state.
 #[derive(Default)]
-struct EndedCounts {
+struct EndedJobCounters {
     succeeded: AtomicU64,
     failed: AtomicU64,
     canceled: AtomicU64,
 }
 
-impl EndedCounts {
+impl EndedJobCounters {
     fn count(&self, state: JobState) {
         let count = match state {
             JobState::Succeeded => &self.succeeded,
@@ -130,7 +130,7 @@ impl JobService {
             running: TaskTracker::new(),
             changed: watch::Sender::new(()),
             stopping: CancellationToken::new(),
-            ended_counts: EndedCounts::default(),
+            ended_counts: EndedJobCounters::default(),
         }))
     }
 
@@ -148,6 +148,13 @@ impl JobService {
         }
     }
 
+    /// Changes the largest numbers of running jobs, in total and of one caller, and starts the jobs
+    /// that may run now.
+    pub(crate) fn limit(&self, running_max: usize, running_per_caller: usize) {
+        self.0.lock_queue().limit(running_max, running_per_caller);
+        self.0.dispatch();
+    }
+
     /// Returns the numbers of queued, running and ended jobs.
     pub(crate) fn gauge(&self) -> JobGauge {
         let JobServiceState { settings, ended_counts: ended, .. } = self.0.as_ref();
@@ -161,7 +168,7 @@ impl JobService {
             queued: queue.len(),
             queued_max: settings.queued_max,
             running: queue.running(),
-            running_max: settings.running_max,
+            running_max: queue.running_max(),
             ended: ended.map(|(state, count)| (state, count.load(Ordering::Relaxed))),
         }
     }

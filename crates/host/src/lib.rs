@@ -13,11 +13,11 @@ mod limits;
 mod secrets;
 mod audit;
 mod pipeline;
-mod jobs;
 mod did_you_mean;
 mod library;
-mod envelopes;
 mod live_gate;
+mod jobs;
+mod envelopes;
 mod requests;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
@@ -43,13 +43,13 @@ pub use audit::{
     audit_record_schema, verify as verify_audit,
 };
 pub use catalog::{Catalog, CatalogError, CatalogReadiness, RejectedTool};
-pub use envelopes::{EnvelopeLog, EnvelopeMaker, EnvelopeSettings};
+pub use envelopes::{EnvelopeBuilder, EnvelopeLog, EnvelopeSettings};
 pub use gauges::{HostGauges, JobGauge, PoolGauge, RecordGauge};
 pub use jobs::{
     AdoptFilter, AdoptedJobs, CallerAnswers, JobEnd, JobService, JobSettings, JobStore,
     JobStoreError, JobsHandle, NewJob, OrphanJob, SqliteStore, StartedJob, TimedEvent,
 };
-pub use library::{DynamicSources, Library};
+pub use library::{ContentLibrary, DynamicSources};
 pub use limits::{ByteRate, CallLimits, CallRate};
 pub use pipeline::call_observer::{CallEnd, CallObserver, CallSpan, CallStart, CallTarget};
 pub use pipeline::validate::{OutputCheck, OutputCheckRules};
@@ -72,18 +72,18 @@ const CHANGES_MAX: usize = 1024;
 pub struct Host {
     live: Arc<LiveGate>,
     jobs: Option<JobService>,
-    envelopes: EnvelopeMaker,
+    envelopes: EnvelopeBuilder,
 }
 
-/// Catalog, policy, limits and audit log that every call passes through. A call keeps the gate that
-/// it began with.
+/// Catalog, policy, limits and audit log that every call passes through. A call uses the same gate
+/// from its beginning to its end.
 pub struct Gate {
     pub(crate) catalog: LiveCatalog,
     pub(crate) policy: ToolPolicy,
     pub(crate) limits: Arc<CallLimits>,
     pub(crate) audit: Arc<AuditLog>,
     pub(crate) settings: GateSettings,
-    pub(crate) library: Library,
+    pub(crate) library: ContentLibrary,
     /// Channel on which changes of tools, resources and prompts reach listeners.
     pub(crate) change_sender: broadcast::Sender<ServerChange>,
     pub(crate) state_sealer: Arc<StateSealer>,
@@ -162,7 +162,7 @@ impl Gate {
         let policy = policy.with_tools(catalog.specs());
         let prompt_id = ToolId::new("prompts").expect("an id");
         let prompt_spec = ToolSpec::new(prompt_id, "Prompts", "Makes a prompt.", Effects::Reads);
-        let library = Library::default();
+        let library = ContentLibrary::default();
         let state_sealer = Arc::new(StateSealer::new());
         let secrets = SecretSet::default();
         let change_sender = broadcast::Sender::new(CHANGES_MAX);
@@ -182,7 +182,7 @@ impl Gate {
     }
 
     /// Adds the sources of resources, prompts and skills.
-    pub fn with_library(self, library: Library) -> Self {
+    pub fn with_library(self, library: ContentLibrary) -> Self {
         let changes = self.change_sender.clone();
         // Sending fails if there is no listener, which is fine.
         library.changes.subscribe(move |change| drop(changes.send(change.clone())));
@@ -231,7 +231,7 @@ impl Host {
         let schemas = gate.catalog.snapshot().schemas.clone();
         let live = Arc::new(LiveGate::new(gate));
         let jobs = jobs.map(|settings| JobService::new(live.clone(), settings));
-        let envelopes = EnvelopeMaker::new(EnvelopeSettings::default(), schemas, None);
+        let envelopes = EnvelopeBuilder::new(EnvelopeSettings::default(), schemas, None);
         Self { live, jobs, envelopes }
     }
 
@@ -240,11 +240,11 @@ impl Host {
         self.live.current()
     }
 
-    /// Lets all further requests pass `next` instead of the current gate. Tools of other owners and
-    /// whatever outlives a gate are kept: the audit log, its observer and open questions.
+    /// Makes all further requests pass `next` instead of the current gate. The tools of other
+    /// owners, the audit log, its observer and open questions are kept.
     ///
-    /// The limits are kept too, with the calls they count, unless `resets_limits` is true or the own
-    /// tools have other limits.
+    /// The limits and their counts of calls are kept, too, unless `resets_limits` is true or the
+    /// server's own tools have other limits.
     pub fn replace_gate(&self, next: Gate, resets_limits: bool) -> Vec<RejectedTool> {
         let (now, rejected) = self.live.replace(next, resets_limits);
         self.envelopes.set_secrets(now.secrets.clone());
@@ -260,7 +260,7 @@ impl Host {
     }
 
     /// Replaces the builder of envelopes. The gate's secrets are redacted from the envelope log.
-    pub fn with_envelopes(self, envelopes: EnvelopeMaker) -> Self {
+    pub fn with_envelopes(self, envelopes: EnvelopeBuilder) -> Self {
         envelopes.set_secrets(self.gate().secrets.clone());
         Self { envelopes, ..self }
     }
@@ -271,7 +271,7 @@ impl Host {
     }
 
     /// Returns the builder of envelopes.
-    pub fn envelopes(&self) -> &EnvelopeMaker {
+    pub fn envelopes(&self) -> &EnvelopeBuilder {
         &self.envelopes
     }
 
@@ -376,7 +376,7 @@ impl Host {
     }
 
     /// Returns the library of resources, prompts and skills.
-    pub fn library(&self) -> Library {
+    pub fn library(&self) -> ContentLibrary {
         self.gate().library.clone()
     }
 
@@ -403,6 +403,15 @@ impl Host {
         }
     }
 
+    /// Changes the largest numbers of running jobs, in total and of one caller. Jobs that run go on.
+    ///
+    /// Call it within a runtime, because it may start jobs.
+    pub fn limit_jobs(&self, running_max: usize, running_per_caller: usize) {
+        if let Some(jobs) = &self.jobs {
+            jobs.limit(running_max, running_per_caller);
+        }
+    }
+
     /// Starts no new jobs and stops the running jobs. The next server resumes them.
     pub async fn stop_jobs(&self) {
         if let Some(jobs) = &self.jobs {
@@ -415,7 +424,8 @@ impl Host {
         self.gate().tool_page(caller, None, usize::MAX)
     }
 
-    /// Returns the time limit of a call of `tool`, or of one without a limit of its own.
+    /// Returns the time limit of a call of `tool`: its own limit or, if there is none, the default
+    /// limit.
     pub fn time_limit(&self, tool: &str) -> Duration {
         let gate = self.gate();
         let entry = gate.catalog.snapshot().find(tool, |_| true);

@@ -5,7 +5,7 @@
 
 mod redacted_prompt;
 mod skills;
-mod subjects;
+mod requests;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use toolgate_contract::{
 use crate::pipeline::{CallContext, look, run_recorded, run_unrecorded};
 use crate::{Gate, did_you_mean};
 use redacted_prompt::RedactedPrompt;
-use subjects::{FolderList, PromptMake, ResourceRead, ResourceWatch};
+use requests::{FolderList, PromptRender, ResourceRead, ResourceWatch};
 
 /// Tool name in the audit record of a read that no source handles.
 const UNKNOWN_SOURCE: &str = "resources";
@@ -30,7 +30,7 @@ const URI_BYTES_MAX: usize = 16 * 1024;
 
 /// Sources of resources, prompts and skills, and the channel of their changes.
 #[derive(Default, Clone)]
-pub struct Library {
+pub struct ContentLibrary {
     /// Sources of resources, in listing order.
     pub resources: Vec<Arc<dyn ResourceSource>>,
     /// Sources of prompts.
@@ -57,7 +57,7 @@ pub trait DynamicSources: Send + Sync + 'static {
     fn end_session(&self, session: &str);
 }
 
-impl Library {
+impl ContentLibrary {
     /// Returns true if a fixed source may have `uri`.
     pub fn may_own(&self, uri: &str) -> bool {
         let is_own = |claim: UriClaim| claim != UriClaim::Absent;
@@ -105,12 +105,12 @@ pub(crate) struct LibraryReader<'g> {
 
 /// Combined result of a request to several sources: if any answered, and the first failure.
 #[derive(Default)]
-struct SourceResults {
+struct CombinedSourceResult {
     any_answered: bool,
     failure: Option<CallError>,
 }
 
-impl SourceResults {
+impl CombinedSourceResult {
     /// Returns the answer of a source, or logs its failure and remembers the first one.
     fn accept<T>(&mut self, source: &str, answer: Result<T, CallError>) -> Option<T> {
         match answer {
@@ -224,7 +224,7 @@ impl<'g> LibraryReader<'g> {
             }
         };
         let mut page = ResourcePage { resources: Vec::new(), next: None };
-        let mut results = SourceResults::default();
+        let mut results = CombinedSourceResult::default();
         let mut end = None;
         for (at, source) in sources.iter().enumerate().skip(start) {
             if !self.may_list(source.guard()) {
@@ -321,7 +321,7 @@ impl<'g> LibraryReader<'g> {
     /// duplicates.
     pub(crate) async fn all_prompts(&self) -> Result<Vec<Arc<dyn AnyPrompt>>, CallError> {
         let mut all = Vec::new();
-        let mut results = SourceResults::default();
+        let mut results = CombinedSourceResult::default();
         let sources = self.gate.library.all_prompts();
         for source in &sources {
             let context = self.shared_look_context(sources.len());
@@ -342,7 +342,7 @@ impl<'g> LibraryReader<'g> {
 
     async fn find_prompt(&self, name: &str) -> Result<Arc<dyn AnyPrompt>, CallError> {
         let sources = self.gate.library.all_prompts();
-        let mut results = SourceResults::default();
+        let mut results = CombinedSourceResult::default();
         // One by one, so that nobody waits for an irrelevant source.
         for source in sources.iter().filter(|source| source.may_have(name)) {
             let context = self.shared_look_context(sources.len());
@@ -396,7 +396,7 @@ impl<'g> LibraryReader<'g> {
     ) -> Result<HostAnswer, CallError> {
         let tool = format!("prompts.{}", name.chars().take(100).collect::<String>());
         let mut call = ToolCall { tool, ..copy_call(&self.call) };
-        let make = PromptMake { reader: &self, name, arguments };
+        let make = PromptRender { reader: &self, name, arguments };
         run_recorded(self.gate, &mut call, make).await.map(HostAnswer::Prompt)
     }
 

@@ -6,7 +6,7 @@ use toolgate_contract::AnyTool;
 
 use crate::Gate;
 use crate::catalog::RejectedTool;
-use crate::library::Library;
+use crate::library::ContentLibrary;
 
 /// The gate in force.
 pub(crate) struct LiveGate(RwLock<Arc<Gate>>);
@@ -16,7 +16,7 @@ impl LiveGate {
         Self(RwLock::new(Arc::new(gate)))
     }
 
-    /// Returns the gate in force. A call uses one from its beginning to its end.
+    /// Returns the gate in force. A call uses the same gate from its beginning to its end.
     pub(crate) fn current(&self) -> Arc<Gate> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -28,14 +28,14 @@ impl LiveGate {
         owner: &str,
         tools: Vec<Arc<dyn AnyTool>>,
     ) -> (Arc<Gate>, bool, Vec<RejectedTool>) {
-        // The lock keeps the gate in force until its catalog has the tools.
+        // While the lock is held, the gate cannot be replaced before its catalog has the tools.
         let current = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let (changed, rejected) = current.catalog.replace_tools(owner, tools);
         (current.clone(), changed, rejected)
     }
 
-    /// Replaces the gate by `next`. Returns it as it is in force, and the tools of other owners that
-    /// became unavailable.
+    /// Replaces the gate by `next`. Returns the new gate, and the tools of other owners that became
+    /// unavailable.
     pub(crate) fn replace(
         &self,
         next: Gate,
@@ -45,7 +45,7 @@ impl LiveGate {
         let rejected = next.catalog.take_over_offers(&current.catalog);
         let keeps_limits = !resets_limits && next.catalog.has_limits_of(&current.catalog);
         let limits = if keeps_limits { current.limits.clone() } else { next.limits };
-        let library = Library {
+        let library = ContentLibrary {
             dynamic_sources: current.library.dynamic_sources.clone(),
             changes: current.library.changes.clone(),
             ..next.library

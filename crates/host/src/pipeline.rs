@@ -1,7 +1,8 @@
-//! Takes requests through the gate: resolve, validate, authorise, confirm, limit, run, check, record.
+//! Takes requests through the gate: resolve, validate, authorise, confirm, limit, run, check,
+//! record.
 //!
 //! [`pass_gate`] is the only way to run a tool, read or watch a resource, render a prompt or start
-//! a job. The trait [`Subject`] defines what differs between these requests. Lists do not pass the
+//! a job. The trait [`GatedRequest`] defines what differs between these requests. Lists do not pass the
 //! gate: they omit items that their caller may not see.
 
 pub(crate) mod answer_timeout;
@@ -10,8 +11,8 @@ pub(crate) mod call_trace;
 pub(crate) mod confirm;
 pub(crate) mod multi_round;
 mod recording;
-pub(crate) mod subject;
-mod tool_subjects;
+pub(crate) mod gated_request;
+mod tool_requests;
 pub(crate) mod validate;
 
 use std::any::Any;
@@ -32,11 +33,11 @@ use crate::catalog::CatalogEntry;
 use crate::limits::CallSlot;
 use crate::pipeline::answer_timeout::AnswerClock;
 use crate::pipeline::call_trace::CallTrace;
+use crate::pipeline::gated_request::{Admission, GatedRequest, RecordedRequest};
 use crate::pipeline::recording::{
     CallAccount, close_record, open_record, record_refusal, redact_outcome,
 };
-use crate::pipeline::subject::{Admission, RecordedSubject, Subject};
-use crate::pipeline::tool_subjects::{JobStart, ToolRun};
+use crate::pipeline::tool_requests::{JobStart, ToolRun};
 use crate::policy::CallPermit;
 use crate::secrets::RedactionGuard;
 
@@ -52,58 +53,58 @@ pub(crate) fn run_call(
 }
 
 // region: gate
-/// Takes `subject` through the gate and leaves exactly one record, even if it panics.
-pub(crate) async fn run_recorded<S: RecordedSubject>(
+/// Takes `request` through the gate and leaves exactly one record, even if it panics.
+pub(crate) async fn run_recorded<R: RecordedRequest>(
     gate: &Gate,
     call: &mut ToolCall,
-    subject: S,
-) -> Result<S::Output, CallError> {
-    if let Some(listing) = subject.pending_listing(gate, call) {
+    request: R,
+) -> Result<R::Output, CallError> {
+    if let Some(listing) = request.pending_listing(gate, call) {
         listing.await;
     }
     let mut record = open_record(gate, call).await?;
-    subject.note_input(&mut record);
+    request.note_input(&mut record);
     let account = CallAccount::for_call(gate, call);
-    let secrets = subject.input_secrets(gate, call);
-    let trace = subject.begin_trace(gate, call);
-    let mut outcome = catch_panic(pass_gate(gate, call, subject, &trace)).await;
+    let secrets = request.input_secrets(gate, call);
+    let trace = request.begin_trace(gate, call);
+    let mut outcome = catch_panic(pass_gate(gate, call, request, &trace)).await;
     redact_outcome(gate, &secrets, &mut outcome);
-    if let Some(number) = close_record(gate, record, trace, &account, &mut outcome, S::ending) {
+    if let Some(number) = close_record(gate, record, trace, &account, &mut outcome, R::ending) {
         gate.audit.wait_until_stored(number).await?;
     }
     outcome
 }
 
-/// Takes `subject` through every step. A step that is missing here is missing for every subject.
-async fn pass_gate<S: Subject>(
+/// Takes `request` through every step. A step that is missing here is missing for every request.
+async fn pass_gate<R: GatedRequest>(
     gate: &Gate,
     call: &mut ToolCall,
-    mut subject: S,
+    mut request: R,
     trace: &CallTrace,
-) -> Result<S::Output, CallError> {
-    let target = subject.resolve(gate, call).await?;
-    let input = subject.validate(&target, call)?;
-    let rules = subject.rules(gate, &target);
+) -> Result<R::Output, CallError> {
+    let target = request.resolve(gate, call).await?;
+    let input = request.validate(&target, call)?;
+    let rules = request.rules(gate, &target);
     let decision = rules.authorise(&gate.policy, &call.caller, &input);
     let permit = trace.note_decision(decision)?;
-    subject.check_support(&target)?;
+    request.check_support(&target)?;
     confirm::confirm_if_required(gate, rules.guard, call, &input, &permit).await?;
-    subject.prepare(gate, &target, call, &input).await?;
+    request.prepare(gate, &target, call, &input).await?;
     let admission = rules.limit.admit(gate, call).await?;
     let context = trace.call_context(gate, rules.deadline, call, &admission);
-    let work = subject.run(&target, &context.ctx, input);
+    let work = request.run(&target, &context.ctx, input);
     let output = run_bounded(gate, &context, work, permit, admission).await?;
-    subject.check_output(gate, &target, &context.ctx, output)
+    request.check_output(gate, &target, &context.ctx, output)
 }
 // endregion
 
 /// Takes a request through the gate that leaves no record, such as the list of a folder.
-pub(crate) async fn look<S: Subject>(
+pub(crate) async fn look<R: GatedRequest>(
     gate: &Gate,
     call: &mut ToolCall,
-    subject: S,
-) -> Result<S::Output, CallError> {
-    catch_panic(pass_gate(gate, call, subject, &CallTrace::default())).await
+    request: R,
+) -> Result<R::Output, CallError> {
+    catch_panic(pass_gate(gate, call, request, &CallTrace::default())).await
 }
 
 /// Checks that a job would pass the gate now, and asks the questions that must be answered before

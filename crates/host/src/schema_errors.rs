@@ -4,7 +4,7 @@ use jsonschema::ValidationError;
 use jsonschema::error::ValidationErrorKind as Kind;
 use serde_json::Value;
 
-/// Most characters of a value or of a message that an error repeats.
+/// Maximum number of characters of a value or of a message that an error repeats.
 const CHARS_MAX: usize = 300;
 /// Longest unknown name that is compared with known names, in bytes. The client chooses the length,
 /// and a comparison takes time in proportion to it.

@@ -22,7 +22,7 @@ use cost::SchemaSize;
 
 /// Prefix of a tool's canonical id.
 const CANONICAL_PREFIX: &str = "mcp.tool:";
-/// Most problems reported for one value.
+/// Maximum number of problems reported for one value.
 const PROBLEMS_MAX: usize = 8;
 
 /// A schema that does not belong to a single tool.
@@ -129,7 +129,8 @@ struct CompiledValidator {
 /// Compiled schemas that are still in use.
 type CompiledValidators = HashMap<SchemaFingerprint, Weak<CompiledValidator>>;
 
-/// A shared schema and the file that narrows it, if there is one. Each is compiled at its first use.
+/// A shared schema and the file that narrows it, if there is one. Each is compiled at its first
+/// use.
 struct SharedSchemaEntry {
     which: SharedSchema,
     file: Option<SchemaFile>,
@@ -207,18 +208,19 @@ impl SchemaRegistry {
         Ok(registry)
     }
 
-    /// Returns the validator of envelopes: of the file, if there is one.
+    /// Returns the validator of envelopes. If there is a schema file, its validator is returned.
     pub fn load_envelope(&self) -> &SchemaChecker {
         self.shared(SharedSchema::Envelope)
     }
 
-    /// Returns the validator of the shared schema `which`: of the file, if there is one.
+    /// Returns the validator of the shared schema `which`. If there is a schema file, its validator
+    /// is returned.
     pub fn shared(&self, which: SharedSchema) -> &SchemaChecker {
         self.shared_checkers(which).last().expect("the built-in schema is always there")
     }
 
-    /// Returns the problems of `value`: first of the built-in schema `which`, then of the file that
-    /// narrows it.
+    /// Returns the problems of `value`: first those that the built-in schema `which` finds, then
+    /// those of the file that narrows it.
     pub fn shared_problems(&self, which: SharedSchema, value: &Value) -> Vec<ValidationProblem> {
         first_problems(self.shared_checkers(which), value)
     }
@@ -377,8 +379,8 @@ impl SchemaChecker {
         problems.collect()
     }
 
-    /// Returns `value` with `null` and quoted numbers in the form that the schema demands, or `None`
-    /// if that changes nothing.
+    /// Returns `value` with `null` and quoted numbers in the form that the schema demands, or
+    /// `None` if that changes nothing.
     fn repair(&self, value: &Value) -> Option<Value> {
         let (_, compiled) = self.compile().ok()?;
         let CompiledValidator { validator, size } = &**compiled;
@@ -447,8 +449,8 @@ impl ToolIoValidators {
         first_problems(&self.input, input)
     }
 
-    /// Returns `input` as valid arguments, if it is valid with other forms of `null`, numbers and
-    /// booleans.
+    /// Returns a repaired copy of `input`, if it becomes valid with other forms of `null`, numbers
+    /// and booleans.
     pub(crate) fn repaired_arguments(&self, input: &Value) -> Option<Value> {
         let repair = |input: Option<Value>, checker: &SchemaChecker| {
             let repaired = input.as_ref().and_then(|input| checker.repair(input));

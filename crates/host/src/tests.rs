@@ -25,8 +25,8 @@ use toolgate_contract::{
 };
 
 use crate::{
-    AuditDestination, AuditFile, AuditLog, CallLimits, Catalog, Gate, GateSettings, Host,
-    IncomingRequest, JobSettings, JobsHandle, Library, PolicyEffect, PolicyRule, ToolPolicy,
+    AuditDestination, AuditFile, AuditLog, CallLimits, Catalog, ContentLibrary, Gate, GateSettings,
+    Host, IncomingRequest, JobSettings, JobsHandle, PolicyEffect, PolicyRule, ToolPolicy,
     job_resources,
 };
 
@@ -37,10 +37,10 @@ struct TestHost {
 }
 
 /// Parts of a [`TestHost`].
-struct Plan {
+struct TestHostParts {
     folder: Arc<TempDir>,
     tools: Vec<Arc<dyn AnyTool>>,
-    library: Library,
+    library: ContentLibrary,
     deny: Vec<String>,
     confirm: Vec<String>,
     rules: Vec<PolicyRule>,
@@ -50,17 +50,17 @@ struct Plan {
     handle: JobsHandle,
 }
 
-impl Plan {
+impl TestHostParts {
     fn new() -> Self {
         Self {
             folder: Arc::new(tempfile::tempdir().expect("a folder")),
             tools: vec![
-                erase_tool(Asks),
-                erase_tool(Prints),
-                erase_tool(Looks),
-                erase_tool(Mirrors),
+                erase_tool(QuestionTool),
+                erase_tool(PrintTool),
+                erase_tool(PreparingTool),
+                erase_tool(HeaderParamTool),
             ],
-            library: Library::default(),
+            library: ContentLibrary::default(),
             deny: Vec::new(),
             confirm: Vec::new(),
             rules: Vec::new(),
@@ -206,23 +206,27 @@ fn given<const N: usize>(answers: [(&str, ClientAnswer); N]) -> ClientAnswers {
 }
 
 /// A tool that asks questions in rounds, all of a round at once.
-struct Asks;
+struct QuestionTool;
 
 #[derive(Deserialize, JsonSchema)]
-struct Rounds {
+struct QuestionToolInput {
     rounds: Vec<Vec<String>>,
 }
 
-impl Tool for Asks {
+impl Tool for QuestionTool {
     const NAME: &'static str = "t.asks";
     const TITLE: &'static str = "Asks";
     const DESCRIPTION: &'static str = "Asks questions and returns the answers.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
-    type Input = Rounds;
+    type Input = QuestionToolInput;
     type Output = ContentOnly;
 
-    async fn run(&self, ctx: &ToolContext, input: Rounds) -> Result<ContentOnly, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: QuestionToolInput,
+    ) -> Result<ContentOnly, ToolError> {
         let mut answers = Vec::new();
         for keys in input.rounds {
             let form = |key: String| {
@@ -245,25 +249,29 @@ impl Tool for Asks {
 }
 
 /// A tool that prints, leaves files and, on request, asks before it ends.
-struct Prints;
+struct PrintTool;
 
 #[derive(Deserialize, JsonSchema)]
-struct Printed {
+struct PrintToolInput {
     text: String,
     times: usize,
     #[serde(default)]
     waits: bool,
 }
 
-impl Tool for Prints {
+impl Tool for PrintTool {
     const NAME: &'static str = "t.prints";
     const TITLE: &'static str = "Prints";
     const DESCRIPTION: &'static str = "Prints.";
     const EFFECTS: Effects = Effects::Runs;
-    type Input = Printed;
+    type Input = PrintToolInput;
     type Output = ContentOnly;
 
-    async fn run(&self, ctx: &ToolContext, input: Printed) -> Result<ContentOnly, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: PrintToolInput,
+    ) -> Result<ContentOnly, ToolError> {
         for _ in 0..input.times {
             ctx.send_output(OutputStream::Stdout, input.text.clone());
         }
@@ -281,24 +289,28 @@ impl Tool for Prints {
 }
 
 /// A tool with a check before the call.
-struct Looks;
+struct PreparingTool;
 
 #[derive(Deserialize, JsonSchema)]
-struct How {
+struct PreparingToolInput {
     how: String,
 }
 
-impl Tool for Looks {
+impl Tool for PreparingTool {
     const NAME: &'static str = "t.looks";
     const TITLE: &'static str = "Looks";
     const DESCRIPTION: &'static str = "Checks the call before it begins.";
     const EFFECTS: Effects = Effects::Reads;
     const DEADLINE: Option<Duration> = Some(Duration::from_secs(5));
     const HAS_PREPARE: bool = true;
-    type Input = How;
+    type Input = PreparingToolInput;
     type Output = ContentOnly;
 
-    async fn prepare(&self, ctx: &ToolContext, input: &How) -> Result<(), ToolError> {
+    async fn prepare(
+        &self,
+        ctx: &ToolContext,
+        input: &PreparingToolInput,
+    ) -> Result<(), ToolError> {
         match input.how.as_str() {
             "panics" => panic!("as requested"),
             "hangs" => std::future::pending().await,
@@ -307,36 +319,44 @@ impl Tool for Looks {
         }
     }
 
-    async fn run(&self, _ctx: &ToolContext, _input: How) -> Result<ContentOnly, ToolError> {
+    async fn run(
+        &self,
+        _ctx: &ToolContext,
+        _input: PreparingToolInput,
+    ) -> Result<ContentOnly, ToolError> {
         Ok(ContentOnly::text("done"))
     }
 }
 
 /// A tool with an argument that clients repeat in a header.
-struct Mirrors;
+struct HeaderParamTool;
 
 #[derive(Deserialize, JsonSchema)]
-struct Region {
+struct HeaderParamToolInput {
     #[schemars(extend("x-mcp-header" = "Region"))]
     region: String,
 }
 
-impl Tool for Mirrors {
+impl Tool for HeaderParamTool {
     const NAME: &'static str = "t.mirrors";
     const TITLE: &'static str = "Mirrors";
     const DESCRIPTION: &'static str = "Has an argument that is repeated in a header.";
     const EFFECTS: Effects = Effects::Reads;
-    type Input = Region;
+    type Input = HeaderParamToolInput;
     type Output = ContentOnly;
 
-    async fn run(&self, _ctx: &ToolContext, input: Region) -> Result<ContentOnly, ToolError> {
+    async fn run(
+        &self,
+        _ctx: &ToolContext,
+        input: HeaderParamToolInput,
+    ) -> Result<ContentOnly, ToolError> {
         Ok(ContentOnly::text(input.region))
     }
 }
 
 #[tokio::test]
 async fn the_future_of_a_call_is_small() {
-    let test_host = Plan::new().build();
+    let test_host = TestHostParts::new().build();
     let request = HostRequest::CallTool { tool: "t.looks".to_owned(), input: Value::Null };
     let answering =
         test_host.host.answer(IncomingRequest::without_client(request, Caller::local(), "mcp"));

@@ -56,7 +56,8 @@ pub trait Embedder: Send + Sync {
     ) -> Pin<Box<dyn Future<Output = EmbeddingResult> + Send + 'e>>;
 }
 
-/// Most bytes of a chunk that an embedder receives. A model that reads 256 tokens needs fewer.
+/// Maximum number of bytes of a chunk that an embedder receives. A model that reads 256 tokens
+/// needs fewer.
 const TEXT_BYTES_MAX: usize = 2_000;
 
 /// Returns the text of a chunk for an embedder, built from `texts`. It contains the names as plain

@@ -24,7 +24,7 @@ const MAGIC: [u8; 8] = *b"tg-word2";
 /// that identifies the table.
 const HEAD_BYTES: usize = 8 + 4 + 4 + 4 * FIELDS + MARK_BYTES;
 const MARK_BYTES: usize = 4;
-/// Most distinct words of a field that contribute to a vector.
+/// Maximum number of distinct words of a field that contribute to a vector.
 const WORDS_MAX: usize = 512;
 
 /// Table of vectors by word.

@@ -26,11 +26,11 @@ pub use vector_snapshot::VectorSnapshot;
 
 use crate::{ChunkHash, VectorSpace};
 
-/// Most vectors of a merged block, unless there are [`BLOCKS_MAX`] blocks.
+/// Maximum number of vectors of a merged block, unless there are [`BLOCKS_MAX`] blocks.
 const MERGED_VECTORS_MAX: usize = 32_768;
 /// Number of blocks from which on all blocks are merged. Each block is an open file.
 const BLOCKS_MAX: usize = 48;
-/// Most attempts to read a folder that changes during the reading.
+/// Maximum number of attempts to read a folder that changes during the reading.
 const READ_ATTEMPTS_MAX: usize = 10;
 
 /// Reason for a failed operation on vectors.

@@ -81,7 +81,7 @@ enum CliCommand {
     Login(login::LoginArgs),
     /// Sign out of an upstream
     Logout(login::LogoutArgs),
-    /// Approve the tools of upstreams, or show changes since
+    /// Approve the tools of upstreams, or show how they changed since
     Pins(pins::PinsArgs),
     /// Check a configuration and print the effective settings
     CheckConfig(check_config::CheckConfigArgs),
@@ -118,8 +118,8 @@ struct FolderArgs {
 impl FolderArgs {
     /// Applies changes of the settings to `workspace` while it runs, until the guard is dropped.
     ///
-    /// `adapt` applies the other options of the command line. `security` is that of the listeners, if
-    /// the server has any.
+    /// `adapt` applies the other options of the command line. `security` is the security of the
+    /// listeners, if the server has any.
     fn follow_settings(
         &self,
         workspace: &ServedWorkspace,
@@ -168,8 +168,8 @@ impl FolderArgs {
         self.load_file(root, self.config.as_deref())
     }
 
-    /// Loads the settings for `root` in order to check them. Their file need not be trusted yet; if
-    /// it is not, a message says so.
+    /// Loads the settings for `root` in order to check them. The settings file need not be trusted
+    /// yet. If it is not, prints a message.
     fn load_to_check(&self, root: &Path) -> anyhow::Result<LoadedConfig> {
         let file = root.join(config::SETTINGS_FILE_NAME);
         if self.config.is_some() || file.symlink_metadata().is_err() {
@@ -256,7 +256,7 @@ fn command_line_words() -> impl Iterator<Item = OsString> {
     words.into_iter()
 }
 
-/// Prints an error message to standard error.
+/// Prints the error `message` to standard error.
 #[allow(clippy::print_stderr, reason = "messages of a command go to the person who ran it")]
 fn complain(message: &str) {
     eprintln!("toolgate: {message}");
@@ -272,13 +272,13 @@ fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Creates a single-threaded runtime, which avoids waking other threads for a call.
+/// Creates a single-threaded runtime, so that a call need not wake other threads.
 fn small_runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
-/// Runs `work` to its end. Blocking work that cannot be cancelled, such as a terminal read, is
-/// abandoned after 200 ms.
+/// Runs `work` to its end. Then waits up to 200 ms for blocking work that cannot be cancelled, such
+/// as a read from the terminal.
 fn run_to_end<T>(runtime: tokio::runtime::Runtime, work: impl Future<Output = T>) -> T {
     let done = runtime.block_on(work);
     runtime.shutdown_timeout(std::time::Duration::from_millis(200));

@@ -47,14 +47,14 @@ pub const SETTINGS_FILE_NAME: &str = "toolgate.toml";
 pub struct Config {
     /// HTTP server: address, TLS, limits and sessions.
     pub server: ServerSection,
-    /// Additional addresses to listen on, each for a single dialect at the root path. One
-    /// `[[listen]]` table each.
+    /// Additional addresses to listen on, with one `[[listen]]` table for each. Each address serves
+    /// a single dialect at the root path.
     pub listen: Vec<ListenEntry>,
     /// API keys of callers over HTTP, in addition to those of `server.keys_file`. One `[[keys]]`
     /// table each.
     ///
     /// As soon as one key exists, every request needs a credential. Without any key or issuer,
-    /// anyone who reaches the address may call. Create one with `toolgate key new NAME`.
+    /// anyone who reaches the address may call. Create a key with `toolgate key new NAME`.
     #[serde(deserialize_with = "keys::configured_keys")]
     pub keys: Vec<ApiKey>,
     /// OAuth 2.1 issuers whose tokens are accepted from callers over HTTP. One `[[oauth]]` table
@@ -65,8 +65,8 @@ pub struct Config {
     /// Tools that each scope of a token allows. One `[[scopes]]` table each.
     ///
     /// As soon as one scope is listed, a caller with a token may use only the tools of its token's
-    /// scopes. Without any, scopes are ignored. Clients without a token are asked to request the
-    /// first scope.
+    /// scopes. If no scope is listed, the scopes of tokens are ignored. Clients without a token are
+    /// asked to request the first scope.
     pub scopes: Vec<oauth::ScopeEntry>,
     /// Selection of the available tools.
     pub tools: ToolsSection,
@@ -89,19 +89,20 @@ pub struct Config {
     /// Tools that read and write files.
     pub files: files::FileSettings,
     /// Semantic search of the workspace.
-    pub search: search::Settings,
+    pub search: search::SearchSettings,
     /// Tools that run programs.
     pub exec: exec::ExecSettings,
     /// Sandbox of programs that tools start: visible files, writable folders and network.
     pub sandbox: sandbox::SandboxSettings,
     /// Tools for git repositories.
     pub git: git::GitSettings,
-    /// Packs of declared commands, which turn command lines into tools.
+    /// Packs: files of declared commands. A declared command turns a command line into a tool.
     pub commands: commands::CommandSettings,
-    /// Declared commands, which turn command lines into tools. One `[command."stage.name"]` table
-    /// each.
+    /// Declared commands, with one `[command."stage.name"]` table for each. A declared command
+    /// turns a command line into a tool.
     pub command: commands::CommandTables,
-    /// Upstream MCP servers whose tools are served here. One `[upstream.NAME]` table each.
+    /// Upstream MCP servers whose tools this server offers, with one `[upstream.NAME]` table for
+    /// each.
     pub upstream: toolgate_upstream::UpstreamTables,
     /// Approval of upstream tools.
     pub pins: toolgate_upstream::pins::PinSettings,
@@ -115,7 +116,7 @@ pub struct Config {
     pub skills: skills::SkillSettings,
     /// Asset schemas and examples, and the backend that stores assets.
     pub assets: assets::AssetSettings,
-    /// Values from the environment of the contracts that are not settings.
+    /// Values of the contracts' environment variables that are not settings.
     #[serde(skip)]
     pub contracts: ContractEnvironment,
     /// Settings file, so that an error in a command can name its line.
@@ -127,7 +128,7 @@ impl Config {
     /// Returns true if HTTP callers need a credential.
     ///
     /// # Errors
-    /// When the key file exists but cannot be trusted or parsed.
+    /// The key file exists but cannot be trusted or parsed.
     pub fn requires_credential(&self) -> anyhow::Result<bool> {
         if !self.keys.is_empty() || !self.oauth.is_empty() {
             return Ok(true);
@@ -169,25 +170,27 @@ pub struct ServerSection {
     /// Allows other machines to connect without TLS. Set it only if something else encrypts the
     /// connection, such as a reverse proxy on the same network.
     pub plaintext: bool,
-    /// Addresses of your reverse proxies, such as `127.0.0.1` or `10.0.0.0/8`. Failed authentication
-    /// attempts of their clients count for the address that `forwarded_header` names.
+    /// Addresses of your reverse proxies, such as `127.0.0.1` or `10.0.0.0/8`. Failed
+    /// authentication attempts of their clients count for the address that `forwarded_header`
+    /// names.
     pub trusted_proxies: Vec<String>,
     /// Header in which trusted proxies send the client's address: `Forwarded`, or a header with
     /// plain addresses such as `X-Forwarded-For` or `X-Real-IP`.
     pub forwarded_header: String,
-    /// Restricts the server process to the files it needs, if the kernel supports Landlock.
+    /// Restricts the server process to the files that it needs, if the kernel supports Landlock.
     pub confined: bool,
     /// Origins of web pages that may call this server, such as `https://app.example`.
     pub allowed_origins: Vec<String>,
     /// Highest number of connections. At the limit, a new connection closes the one that has been
     /// idle longest. If all are busy, the new one waits.
     ///
-    /// Half of them may be event streams and WebSockets, and a quarter those of one authenticated
-    /// caller. There may be four MCP sessions (revisions before 2026-07-28) for each connection.
+    /// Up to half of the connections may be event streams and WebSockets, and up to a quarter may
+    /// be those of one authenticated caller. For each connection there may be four MCP sessions
+    /// (revisions before 2026-07-28).
     pub connections_max: usize,
     /// Time for calls in flight to finish after shutdown starts, in milliseconds.
     pub drain_ms: u64,
-    /// Serves clients of MCP 2024-11-05 over HTTP too, at `/sse` and `/messages`.
+    /// Also serves clients of MCP 2024-11-05 over HTTP, at `/sse` and `/messages`.
     pub http_sse: bool,
     /// Public URL of the MCP endpoint, such as `https://tools.example/mcp`. Set it if clients reach
     /// the server through a proxy.
@@ -228,14 +231,14 @@ pub struct ListenEntry {
     #[schemars(with = "String")]
     #[serde(deserialize_with = "written_address")]
     pub addr: SocketAddr,
-    /// Name of the dialect to serve there.
+    /// Name of the dialect to serve at this address.
     pub dialect: String,
 }
 
 /// Parses an address such as `127.0.0.1:8000`, `localhost:8000`, `:8000` or `8000`.
 ///
 /// # Errors
-/// When `text` is not an address. The message gives the expected form.
+/// `text` is not an address. The message shows the expected form.
 pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
     let port = text.strip_prefix("localhost").unwrap_or(text);
     let port = port.strip_prefix(':').unwrap_or(port).parse::<u16>();
@@ -259,8 +262,8 @@ pub struct ToolsSection {
     pub allow: Vec<String>,
     /// Patterns of tools to deny, such as `exec.*` (or `exec_*`). They override `allow`.
     pub deny: Vec<String>,
-    /// Patterns of tools whose calls a person must confirm, every time. A client that cannot ask
-    /// for confirmation is refused.
+    /// Patterns of tools whose calls a person must confirm, every time. The call is refused if the
+    /// client cannot ask for confirmation.
     pub confirm: Vec<String>,
     /// Highest effect that an available tool may have: `reads`, `adds`, `changes` or `runs`
     /// (programs).
@@ -282,13 +285,13 @@ impl Default for ToolsSection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum EffectsMax {
-    /// Only tools that change nothing.
+    /// Tools that change nothing.
     Reads,
-    /// Also tools that add but remove nothing.
+    /// Tools of `reads`, and tools that only add something.
     Adds,
-    /// Also tools that overwrite or remove.
+    /// Tools of `adds`, and tools that overwrite or remove something.
     Changes,
-    /// Also tools that run programs, so all tools.
+    /// All tools, including tools that run programs.
     Runs,
 }
 
@@ -296,21 +299,21 @@ pub enum EffectsMax {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LimitsSection {
-    /// Largest message, in bytes. A larger one is refused before it is parsed.
+    /// Largest message, in bytes. A larger message is refused before it is parsed.
     pub message_bytes: usize,
     /// Highest number of concurrent calls, not counting those that run programs. If callers need a
     /// credential, each may have three quarters of them. Further calls wait, each caller's in a
     /// queue of its own.
     pub calls: usize,
-    /// Highest number of concurrent calls that run programs. If callers need a credential, each may
-    /// have three quarters of them.
+    /// Highest number of concurrent calls that run programs. Half as many jobs run at once. If
+    /// callers need a credential, each may have three quarters of both.
     pub programs: usize,
     /// Time for which a call waits for a slot, in milliseconds.
     pub wait_ms: u64,
-    /// Time limit of a call whose tool has none of its own, in milliseconds.
+    /// Time limit of a call whose tool sets none, in milliseconds.
     pub deadline_ms: u64,
-    /// Rate limits of calls per caller and tool. One `[[limits.rate]]` table each; the first rule
-    /// that matches a tool applies. A tool that no rule matches has no limit.
+    /// Rate limits of calls per caller and tool, with one `[[limits.rate]]` table for each. The
+    /// first rule that matches a tool applies. A tool that no rule matches has no limit.
     ///
     /// Your rules replace the default rule, which only stops runaway callers: 1000000 calls of any
     /// tool in 20 seconds.
@@ -323,7 +326,8 @@ pub struct LimitsSection {
 pub struct RateLimitEntry {
     /// Pattern of tools, such as `exec.*` (or `exec_*`).
     pub tools: String,
-    /// Number of calls that are allowed at once after a pause, and per `in_ms` on average.
+    /// Number of calls per `in_ms` on average. As many calls are allowed in quick succession after
+    /// a pause.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub calls: u32,
     /// Length of the interval, in milliseconds. The default is 60000.
@@ -349,6 +353,14 @@ impl Default for LimitsSection {
     }
 }
 
+impl LimitsSection {
+    /// Returns the highest number of jobs that run at once: half of the calls that run programs, so
+    /// that jobs leave slots for direct calls. That is 8 by default.
+    pub(crate) fn jobs(&self) -> usize {
+        self.programs.div_ceil(2)
+    }
+}
+
 /// Envelopes: the structured result of each call, with its ids and times.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -357,15 +369,15 @@ pub struct EnvelopeSection {
     /// `enforce` (refuse it). It is set by `RAGX_MCP_ENVELOPE_VALIDATION`.
     #[serde(skip)]
     pub validation: OutputCheck,
-    /// Gives the same request the same envelope every time: its ids are derived from the request,
-    /// and its duration is zero (`--deterministic-ids`).
+    /// Gives equal requests equal envelopes: the ids are derived from the request, and the duration
+    /// is zero (`--deterministic-ids`).
     #[serde(skip)]
     pub deterministic_ids: bool,
     /// Folder for a log of the envelopes of all calls (`--log-dir`).
     #[serde(skip)]
     pub log_dir: Option<PathBuf>,
-    /// Workspace folders whose `*.schema.json` files are read at start. They apply in addition to the
-    /// built-in schemas of envelopes and tool IO, and to the tools' own schemas.
+    /// Workspace folders whose `*.schema.json` files are read at start. They apply in addition to
+    /// the built-in schemas of envelopes and tool IO, and to the tools' own schemas.
     pub schemas: Vec<String>,
 }
 
@@ -386,16 +398,14 @@ impl Default for EnvelopeSection {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct JobsSection {
-    /// Folder in which jobs are kept, with a subfolder for each workspace: an absolute path, `off`,
-    /// or `state` for the user's state folder.
+    /// Folder in which jobs are stored, with a subfolder for each workspace: an absolute path,
+    /// `off`, or `state` for the user's state folder.
     pub to: String,
-    /// Highest number of jobs that run at once.
-    pub running: usize,
 }
 
 impl Default for JobsSection {
     fn default() -> Self {
-        Self { to: "state".to_owned(), running: 8 }
+        Self { to: "state".to_owned() }
     }
 }
 

@@ -28,9 +28,9 @@ use keys::{KeyLookup, KeyRing, NextKeys};
 use throttle::{FAILURE_WINDOW, FAILURES_MAX, GuessThrottle, REJECTION_DELAY};
 use tokens::{PendingToken, TokenValidator, TokenVerdict};
 
-/// Header that always may carry a key.
+/// Header that may always contain a key.
 const KEY_HEADER: &str = "x-api-key";
-/// Result for an unknown credential from an address that guessed too often.
+/// Sender of an unknown credential from an address with too many failed attempts.
 const THROTTLED_SENDER: RequestSender = RequestSender::Throttled { retry_after: FAILURE_WINDOW };
 
 /// Authentication over HTTP. If neither keys nor issuers are configured, every caller is accepted.
@@ -43,11 +43,11 @@ pub(crate) struct Authenticator {
     throttle: Mutex<GuessThrottle>,
 }
 
-/// How credentials are found and tokens are judged.
+/// Rules that find credentials in requests and verify tokens.
 struct CredentialRules {
     tokens: Option<Arc<TokenValidator>>,
     challenge: Option<TokenChallenge>,
-    /// Lower-case headers that may carry a key, apart from `Authorization`.
+    /// Lower-case names of headers that may contain a key, apart from `Authorization`.
     headers: Vec<String>,
     proxies: TrustedProxies,
 }
@@ -62,7 +62,7 @@ impl Authenticator {
     /// Loads the keys and issuers of `config`.
     ///
     /// # Errors
-    /// When the key file cannot be read, or other users could have written it.
+    /// The key file cannot be read, or other users could have written it.
     pub(crate) fn from_config(config: &Config) -> anyhow::Result<Self> {
         let keys = KeyRing::from_config(config)?;
         let tokens = TokenValidator::from_config(config).map(Arc::new);
@@ -70,8 +70,8 @@ impl Authenticator {
         Ok(Self { keys, rules: RwLock::new(Arc::new(rules)), throttle: Mutex::default() })
     }
 
-    /// Checks the credentials of `config`. Tokens that were verified stay so, unless `config` has
-    /// `other_issuers`.
+    /// Checks the credentials of `config`. Tokens that were verified stay verified, unless `config`
+    /// has `other_issuers`.
     ///
     /// # Errors
     /// When a key or an address of a proxy is invalid.
@@ -93,7 +93,7 @@ impl Authenticator {
         self.keys.replace_configured(next.keys);
         let mut rules = self.rules.write().unwrap_or_else(PoisonError::into_inner);
         if rules.tokens.is_some() {
-            // A server that needed tokens is not opened by the removal of its issuers.
+            // If issuers are removed, requests still need a credential.
             self.keys.require();
         }
         *rules = Arc::new(next.rules);
@@ -109,7 +109,7 @@ impl Authenticator {
         self.keys.are_required() || self.rules().tokens.is_some()
     }
 
-    /// Returns the protected resource metadata if `head` requests it. It needs no credential.
+    /// Returns the protected resource metadata if `head` requests it. This needs no credential.
     pub(crate) fn metadata_page(&self, head: &FrameHead) -> Option<Reply> {
         let rules = self.rules();
         let challenge = rules.challenge.as_ref().filter(|it| it.serves_path(head.path()))?;
@@ -170,8 +170,8 @@ impl Authenticator {
         }
     }
 
-    /// Judges `credential` from the address `client`. `fetched` is true after the issuer's keys were
-    /// fetched.
+    /// Examines `credential` from the address `client`. `fetched` is true after the issuer's keys
+    /// were fetched.
     ///
     /// A valid credential is always accepted. Only an unknown one counts as a guess of `client`.
     fn judge(
@@ -200,7 +200,8 @@ impl Authenticator {
         })
     }
 
-    /// Compares `secret` with the keys and judges it as a token. Returns `None` if it is unknown.
+    /// Compares `secret` with the keys, and verifies it as a token. Returns `None` if it is
+    /// unknown.
     fn examine(
         &self,
         rules: &CredentialRules,
@@ -209,7 +210,7 @@ impl Authenticator {
         client: IpAddr,
         fetched: bool,
     ) -> Option<CredentialVerdict> {
-        // Whoever has a revoked or expired credential was once given it, so it is not a guess.
+        // A revoked or expired credential is not a guess, because the caller was once given it.
         let not_valid_now =
             CredentialVerdict::Rejected(RequestSender::Unauthenticated { had_credential: true });
         let digest = digest(secret);
@@ -254,8 +255,8 @@ impl CredentialRules {
         Ok(Self { tokens, challenge, headers, proxies })
     }
 
-    /// Returns the one credential of `head` that is examined: the first found. A request counts as
-    /// one guess.
+    /// Returns the first credential in `head`. Only this one is examined, so that a request counts
+    /// as one guess.
     fn find_credential(&self, dialect: Option<&dyn Dialect>, head: &FrameHead) -> Credential {
         let keys =
             self.headers.iter().map(|name| single_credential(head.header(name), Credential::Key));
@@ -278,7 +279,7 @@ impl CredentialRules {
         first
     }
 
-    /// Judges `secret` as a token, if it came in `Authorization` and has the form of one.
+    /// Examines `secret` as a token, if it was in `Authorization` and has the form of a token.
     fn judge_token(
         &self,
         credential: &Credential,
@@ -299,7 +300,7 @@ impl CredentialRules {
     }
 }
 
-/// Credential in a request.
+/// A credential in a request.
 enum Credential {
     Missing,
     /// Credential from a header that carries only keys.
@@ -323,11 +324,11 @@ fn single_credential<'k>(
     }
 }
 
-/// Result of judging a request.
+/// Result of examining a credential.
 enum CredentialVerdict {
     Known(Caller),
-    /// Unknown caller.
+    /// The credential is rejected.
     Rejected(RequestSender),
-    /// Token whose issuer's keys must be fetched first.
+    /// The credential is a token, and the keys of its issuer must be fetched first.
     NeedsKeys(PendingToken),
 }

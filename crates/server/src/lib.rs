@@ -1,6 +1,6 @@
-//! Builds a server from settings and serves it. This is the only crate that depends on all others.
+//! Builds a server from settings and serves it. Only this crate connects all the others.
 //!
-//! A program with tools, prompts or resources of its own lists them in a [`ServerBuilder`]. It then
+//! A program with its own tools, prompts or resources adds them to a [`ServerBuilder`]. It then
 //! calls [`serve_http`] or [`serve_stdio`].
 
 mod sync;
@@ -39,11 +39,11 @@ use config::Config;
 use serve::shutdown;
 use telemetry::{ConnectionCounts, MetricsPage};
 
-/// Serves `served` over HTTP on `listeners` (a `TcpListener` is enough) until `shutdown` is
-/// cancelled.
+/// Serves the server `served` over HTTP on `listeners` until `shutdown` is cancelled. `listeners`
+/// may be a `TcpListener`.
 ///
 /// # Errors
-/// When a key file or certificate is unusable, a dialect is unknown, or a listener fails.
+/// A key file or certificate is unusable, a dialect is unknown, or a listener fails.
 pub async fn serve_http(
     served: &PreparedServer,
     listeners: impl Into<HttpListeners>,
@@ -118,12 +118,13 @@ pub async fn serve_http(
     result
 }
 
-/// Serves `served` on standard input and output in the dialect named `dialect` (such as `mcp`).
+/// Serves the server `served` on standard input and output, in the dialect named `dialect` (such as
+/// `mcp`).
 ///
 /// Returns when the streams close or `shutdown` is cancelled.
 ///
 /// # Errors
-/// When the dialect is unknown or a stream fails.
+/// The dialect is unknown or a stream fails.
 pub async fn serve_stdio(
     served: &PreparedServer,
     dialect: &str,

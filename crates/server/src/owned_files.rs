@@ -13,10 +13,10 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use rustix::fs::OFlags;
 
-/// Largest such file: 1 MiB.
+/// Largest file that is read: 1 MiB.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// File identity and times, which reveal if a file has changed.
+/// Identity and times of a file, which show if the file has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OwnedFileStamp {
     inode: (u64, u64),
@@ -27,7 +27,7 @@ pub(crate) struct OwnedFileStamp {
     changed: (i64, i64),
 }
 
-/// Treatment of symbolic links.
+/// Handling of symbolic links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LinkPolicy {
     /// Follow links, as for secrets that are mounted into a container.
@@ -41,7 +41,7 @@ pub(crate) enum LinkPolicy {
 /// All checks use the open file, so that the checked file is the one that is read.
 ///
 /// # Errors
-/// When the file cannot be read, or other users could have written it.
+/// The file cannot be read, or other users could have written it.
 pub(crate) fn read_owned(
     path: &Path,
     links: LinkPolicy,
@@ -54,7 +54,7 @@ pub(crate) fn read_owned(
 /// Reads the text file at `path` without checking its owner. It may have at most `bytes_max` bytes.
 ///
 /// # Errors
-/// When it cannot be read, is not a regular file, is too large, or is not UTF-8.
+/// The file cannot be read, is not a regular file, is too large, or is not UTF-8.
 pub(crate) fn read_text(path: &Path, links: LinkPolicy, bytes_max: u64) -> anyhow::Result<String> {
     let file = open_file(path, links)?;
     let shown = path.display();
@@ -114,7 +114,7 @@ pub(crate) fn is_world_readable(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|metadata| metadata.mode() & 0o004 != 0)
 }
 
-/// Returns true if its group or every user can read the file at `path`.
+/// Returns true if the file's group or every user can read the file at `path`.
 pub(crate) fn is_readable_by_others(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|metadata| metadata.mode() & 0o044 != 0)
 }

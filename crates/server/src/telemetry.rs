@@ -26,7 +26,7 @@ pub(crate) use sinks::TelemetrySinks;
 /// Starts logging at `level`: a minimum level or a filter.
 ///
 /// # Errors
-/// When `level` is neither.
+/// `level` is neither a level nor a filter.
 pub fn start_logging(level: &str) -> anyhow::Result<()> {
     let log = tracing_subscriber::fmt()
         .with_env_filter(parse_level(level)?)
@@ -36,7 +36,8 @@ pub fn start_logging(level: &str) -> anyhow::Result<()> {
     let filter = log.reload_handle();
     // An embedding program may have set up logging already.
     if log.try_init().is_ok() {
-        // The subscriber lives as long as the process.
+        // A reload fails only without a subscriber, and the subscriber lives as long as the
+        // process.
         let _ = REPLACE_FILTER.set(Box::new(move |next| drop(filter.reload(next))));
     }
     Ok(())
@@ -57,7 +58,7 @@ impl NextLogLevel {
         parse_level(level).map(Self)
     }
 
-    /// Logs at this level from now on.
+    /// Makes the log use this level from now on.
     pub(crate) fn apply(self) {
         if let Some(replace) = REPLACE_FILTER.get() {
             replace(self.0);
@@ -81,7 +82,7 @@ static SECRETS: LazyLock<RwLock<SecretSet>> =
 /// Returns the secrets of the environment and of `config`.
 ///
 /// # Errors
-/// When a configured secret is missing or too short.
+/// A configured secret is missing or too short.
 pub(crate) fn redacted_secrets(config: &Config) -> anyhow::Result<SecretSet> {
     let variables = environment();
     let configured = &config.secrets;
@@ -95,14 +96,15 @@ pub(crate) fn redact_from_log(secrets: SecretSet) {
     *SECRETS.write().unwrap_or_else(PoisonError::into_inner) = secrets;
 }
 
-/// Returns the values of variables with a secret-like name, or one that contains any of `names`.
+/// Returns the values of variables whose name looks like that of a secret or contains any of
+/// `names`.
 fn secret_variables(variables: &[(OsString, OsString)], names: &[String]) -> SecretSet {
     let texts =
         variables.iter().filter_map(|(name, value)| Some((name.to_str()?, value.to_str()?)));
     SecretSet::from_named_variables(texts, names)
 }
 
-/// Log output that is held back, if it is held back.
+/// The log output so far, while the log is held back.
 static HELD_LOG: Mutex<Option<Vec<u8>>> = Mutex::new(None);
 
 /// Holds back the log until [`release_log`], for clients that expect another line first.
@@ -117,7 +119,7 @@ pub fn release_log() {
     let _ = io::stderr().write_all(&held.unwrap_or_default());
 }
 
-/// Log writer: standard error, or the buffer while the log is held back.
+/// Writer of the log: to standard error, or to the buffer while the log is held back.
 struct LogWriter;
 
 impl Write for LogWriter {
@@ -138,8 +140,8 @@ impl Write for LogWriter {
     }
 }
 
-/// Parses `level`. A single word must be a level: as a filter it would name a module and silence
-/// the rest.
+/// Parses `level`. A single word must be a level. As a filter, it would name a module and silence
+/// all others.
 fn parse_filter(level: &str) -> Option<EnvFilter> {
     if level.contains(['=', ',']) {
         return EnvFilter::builder().parse(level).ok();

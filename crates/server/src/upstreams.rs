@@ -52,7 +52,7 @@ const EXIT_GRACE: Duration = Duration::from_secs(2);
 /// Opens the upstreams of `config` for a server of the workspace `root`.
 ///
 /// # Errors
-/// When the settings of an upstream are invalid.
+/// The settings of an upstream are invalid.
 pub(crate) fn open_upstreams(
     root: &Root,
     processes: &ProcessRunner,
@@ -72,13 +72,13 @@ pub(crate) fn open_upstreams(
     Ok(OpenedUpstreams { upstreams: upstreams.map_err(|why| anyhow!(why))?, cache })
 }
 
-/// Upstreams and what they were opened with.
+/// Upstreams and the parts with which they were opened.
 pub(crate) struct OpenedUpstreams {
     pub(crate) upstreams: Upstreams,
     pub(crate) cache: Arc<UpstreamCache>,
 }
 
-/// Returns the [`UpstreamWorld`] of upstreams of a server of `root`.
+/// Returns the [`UpstreamWorld`] for upstreams of a server that serves `root`.
 pub(crate) fn upstream_world(root: &Root, processes: &ProcessRunner) -> Arc<dyn UpstreamWorld> {
     Arc::new(MachineAccess::new(root, processes))
 }
@@ -108,12 +108,12 @@ pub(crate) struct UpstreamCatalog {
 }
 
 impl UpstreamCatalog {
-    /// Replaces the upstreams by those of `config`. Calls `replace_gate` while no tool of a removed or
-    /// changed upstream is served, so that no call passes a gate that was not meant for it. Returns
-    /// each changed upstream's name and its change.
+    /// Replaces the upstreams by those of `config`. Calls `replace_gate` while no tool of a removed
+    /// or changed upstream is served, so that no call passes a gate that was not meant for it.
+    /// Returns each changed upstream's name and its change.
     ///
     /// # Errors
-    /// When settings are invalid. Then nothing has changed.
+    /// Settings are invalid. In that case nothing has changed.
     pub(crate) fn change_upstreams(
         &self,
         config: &Config,
@@ -133,7 +133,7 @@ impl UpstreamCatalog {
         Ok(changes)
     }
 
-    /// Adds the tool that reads long results while there is any upstream, and removes it otherwise.
+    /// Adds the tool that reads long results if there is any upstream, and removes it otherwise.
     fn offer_results(&self) {
         let Some(host) = self.host.upgrade() else { return };
         let tool = self.upstreams.results().tool();
@@ -146,7 +146,7 @@ impl UpstreamCatalog {
     }
 }
 
-/// Logs the tools that the catalog refused.
+/// Logs the tools that the catalog rejected.
 fn log_refused_tools(refused: Vec<RejectedTool>) {
     for RejectedTool { owner, tool, reason: why } in refused {
         tracing::warn!("the tool `{tool}` of the upstream `{owner}` is not served: {why}");
@@ -204,7 +204,7 @@ struct MachineAccess {
     credentials: CredentialStore,
 }
 
-/// Output of a program, read from a pipe.
+/// The output of an upstream's program, read from a pipe.
 struct UpstreamProgramOutput(ChildStdout);
 
 impl AsyncRead for UpstreamProgramOutput {
@@ -381,7 +381,7 @@ impl MachineAccess {
         }
     }
 
-    /// Opens the folder `at`, which may lie outside the workspace.
+    /// Opens the folder `at`, which may be outside the workspace.
     fn open_folder_at(&self, at: &str) -> Result<std::os::fd::OwnedFd, String> {
         open_folder(&self.root.path().join(at))
     }
@@ -404,7 +404,7 @@ fn is_local(address: IpAddr) -> bool {
     address.is_loopback() || address.is_unspecified()
 }
 
-/// Resolves `place` to the addresses that the upstream may use. Private and loopback ones need
+/// Resolves `place` to the addresses that the upstream may use. Private and loopback addresses need
 /// permission.
 async fn resolve_addresses(place: &NetworkAddress) -> Result<Vec<SocketAddr>, String> {
     let NetworkAddress { host, port, private_network, may_be_local, .. } = place;

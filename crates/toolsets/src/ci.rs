@@ -27,13 +27,14 @@ use toolgate_contract::{AnyTool, Tool, erase_tool};
 
 use crate::exec::WorkspacePrograms;
 
-/// The deadline exceeds the longest timeout, so that a program ends by its own timeout.
+/// The deadline of calls. It exceeds the longest timeout of a program, so that the program's
+/// timeout ends the call.
 const DEADLINE: Option<Duration> = Some(Duration::from_secs(610));
-/// Policy treats these tools like `exec.run`: a caller can write the command line, or the project's
-/// files.
+/// Policy treats these tools like `exec.run`, because a caller can write the command line or the
+/// project's files.
 const RULED_AS: Option<&'static str> = Some("exec.run");
 
-/// Returns the tools of this toolset. They run in the workspace of `programs`, with its
+/// Returns the tools of this toolset. They run programs in the workspace of `programs`, with its
 /// permissions.
 ///
 /// `version` is the server's version, which `ci.diagnostics` reports.

@@ -49,7 +49,7 @@ impl WorkspacePrograms {
     pub fn tools(&self) -> Vec<Arc<dyn AnyTool>> {
         vec![
             erase_tool(run::RunProgram::new(self)),
-            erase_tool(output::ReadOutput::new(&self.outputs)),
+            erase_tool(output::ReadProgramOutput::new(&self.outputs)),
         ]
     }
 }

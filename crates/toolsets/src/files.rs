@@ -1,7 +1,7 @@
 //! The `files` toolset: reads, finds and changes files in the workspace.
 //!
-//! The tools interpret a caller's input. [`toolgate_world::Root`] confines paths to the workspace and
-//! replaces files.
+//! The tools interpret a caller's input. [`toolgate_world::Root`] confines paths to the workspace
+//! and replaces files.
 
 mod read;
 mod write;
@@ -42,7 +42,7 @@ pub use read::ReadFile;
 pub use resources::FileResources;
 pub(crate) use resources::read_file_spec;
 pub use search::SearchFiles;
-pub use settings::{ConfirmFolders, FileLimits, FileSettings};
+pub use settings::{ConfirmFolders, FileLimits, FileSettings, RELEASE};
 pub use tree::ShowTree;
 pub use write::WriteFile;
 

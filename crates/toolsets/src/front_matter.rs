@@ -11,9 +11,10 @@ use toolgate_contract::strip_byte_order_mark;
 
 pub(crate) use errors::ValueRequirements;
 
-/// The most YAML nodes that are read. Aliases can make a short text expand to many nodes.
+/// The maximum number of YAML nodes that are read. Aliases can make a short text expand to many
+/// nodes.
 const NODES_MAX: usize = 10_000;
-/// The most bytes of scalar text in the YAML, after aliases are expanded.
+/// The maximum number of bytes of scalar text in the YAML, after aliases are expanded.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
 /// A Markdown file, split into front matter and body.
@@ -152,14 +153,14 @@ pub(crate) fn parse<T: DeserializeOwned>(
 
 /// Front matter in which broken values were put in quotes.
 pub(crate) struct QuotedHead {
-    /// The repaired YAML, with the lines where they were.
+    /// The repaired YAML. Each line keeps its number.
     pub(crate) head: String,
     /// The keys of the values that were put in quotes.
     pub(crate) keys: Vec<String>,
 }
 
-/// Puts the values of `head` in quotes that are not valid YAML on their own, such as
-/// `Fixes bugs: fast`. Each is taken as it stands. `None` if there is no such value.
+/// Puts the values of `head` in quotes that are not valid YAML on their own, such as `Fixes bugs:
+/// fast`. Each value is used unchanged. Returns `None` if there is no such value.
 pub(crate) fn quote_broken_values(head: &str) -> Option<QuotedHead> {
     let mut quoted = QuotedHead { head: String::new(), keys: Vec::new() };
     let mut lines = head.lines().peekable();

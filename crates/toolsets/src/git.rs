@@ -23,6 +23,7 @@ mod command;
 mod error_redaction;
 mod filters;
 mod nested;
+mod submodules;
 mod revision;
 mod pathspec;
 mod times;
@@ -42,7 +43,7 @@ use crate::exec::WorkspacePrograms;
 
 pub use settings::{GitProgram, GitSettings};
 
-/// Deadline of a call: longer than git may take, so that git is stopped first.
+/// Deadline of a call. It is longer than git's time limit, so that git is stopped first.
 const DEADLINE: Option<Duration> = Some(Duration::from_secs(610));
 
 /// Returns all tools of this toolset, for repositories in the workspace of `programs`.

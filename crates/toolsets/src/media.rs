@@ -21,7 +21,7 @@ pub(crate) fn contents(uri: impl Into<String>, name: &str, bytes: Vec<u8>) -> Re
     }
 }
 
-/// Checks whether `bytes` of the file `name` are text: UTF-8 without a NUL, and no binary
+/// Returns `true` if `bytes` of the file `name` are text: UTF-8 without a NUL, and no binary
 /// extension.
 pub(crate) fn is_text(name: &str, bytes: &[u8]) -> bool {
     let could_be = guess_type(name).is_none_or(|guess| !is_binary(&guess) || is_ambiguous(name));
@@ -53,7 +53,7 @@ fn is_ambiguous(name: &str) -> bool {
     })
 }
 
-/// Checks whether a file of this type is always binary.
+/// Returns `true` if a file of this type is always binary.
 fn is_binary(guess: &Mime) -> bool {
     match guess.type_().as_str() {
         "image" | "audio" | "video" | "font" => guess.suffix().is_none_or(|it| it != "xml"),

@@ -24,7 +24,7 @@ pub use names::SearchNames;
 pub use semantic::SearchSemantic;
 pub use service::{IndexFolders, IndexReport, IndexState, SearchService};
 pub(crate) use service::{SearchHit, SearchRequest, SearchResult, distinct_tags};
-pub use settings::{IndexLimits, Settings};
+pub use settings::{IndexLimits, SearchSettings};
 pub use text::SearchText;
 pub use upsert::UpsertDocuments;
 

@@ -22,11 +22,11 @@ pub use settings::SkillSettings;
 const SCHEME: &str = "skill://";
 /// The name of the file that makes a folder a skill.
 const SKILL_FILE: &str = "SKILL.md";
-/// The most bytes of a `SKILL.md`. It is kept in memory and goes to a model whole.
+/// The maximum size of a `SKILL.md`, in bytes. It is kept in memory and goes to a model whole.
 const SKILL_FILE_BYTES_MAX: u64 = 1 << 20;
-/// The most files of one skill.
+/// The maximum number of files of one skill.
 const FILES_MAX: usize = 512;
-/// The most bytes of all files of one skill.
+/// The maximum size of all files of one skill, in bytes.
 const BYTES_MAX: u64 = 16 << 20;
 
 /// The path and files of the built-in skill.

@@ -5,9 +5,9 @@ use std::fmt;
 use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
 use memchr::{memchr, memchr_iter, memmem, memrchr_iter};
 
-/// The most bytes from which an encoding is guessed.
+/// The maximum number of bytes from which an encoding is guessed.
 const GUESSED_BYTES_MAX: usize = 64 << 10;
-/// The bytes that switch a 7-bit encoding to other characters than ASCII.
+/// The byte sequences that switch a 7-bit encoding from ASCII to other characters.
 const SHIFTS: [(&[u8], &str); 4] = [
     (b"\x1b$@", "ISO-2022-JP"),
     (b"\x1b$B", "ISO-2022-JP"),
@@ -24,7 +24,7 @@ pub(crate) enum TextEncoding {
     Utf16(ByteOrder),
     /// UTF-32 with a byte order mark.
     Utf32(ByteOrder),
-    /// A superset of ASCII, with the name that its bytes suggest.
+    /// An encoding that contains ASCII, with the name that the bytes suggest.
     Legacy(&'static str),
     /// Not text in any of these encodings.
     Binary,
@@ -155,7 +155,7 @@ impl ByteOrder {
     }
 }
 
-/// The way in which the lines of a file end: with one byte, or with a UTF-16 unit.
+/// The line ends of a file: one byte, or one UTF-16 unit.
 ///
 /// All methods expect bytes that begin with a whole character.
 #[derive(Debug, Clone, Copy)]

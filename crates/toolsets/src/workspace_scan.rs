@@ -23,7 +23,7 @@ const SCAN_PAUSE_FACTOR: u32 = 20;
 /// The time limit of a background scan.
 const SCAN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The latest result of a scan, and the function that scans. Remembers a `T` for each file.
+/// The latest result of a scan, and the function that scans. Stores a value `T` for each file.
 pub(crate) struct WorkspaceScan<T, F> {
     root: Root,
     scan_fn: Box<ScanFn<T, F>>,

@@ -212,20 +212,20 @@ pub struct HttpBounds {
     pub body_bytes_max: usize,
     /// Time for a body to arrive.
     pub body_time_max: Duration,
-    /// Most bytes of answers that wait to be sent, over all connections. Above it, the server
-    /// disconnects the client with the most unsent bytes, stuck clients first.
+    /// Maximum number of bytes of answers that wait to be sent, over all connections. Above it, the
+    /// server disconnects the client with the most unsent bytes, stuck clients first.
     pub unsent_bytes_max: usize,
     /// Time for the headers of a request to arrive, and longest idle time of a connection.
     pub head_time_max: Duration,
     /// Time for a client to read the next part of a response.
     pub write_time_max: Duration,
-    /// Most connections at once, including WebSockets. At the limit, a new connection replaces the
-    /// connection that has waited longest for its client. If all connections are busy, the new one
-    /// waits.
+    /// Maximum number of connections at once, including WebSockets. At the limit, a new connection
+    /// replaces the connection that has waited longest for its client. If all connections are busy,
+    /// the new one waits.
     pub connections_max: usize,
-    /// Most long-lived event streams and WebSockets at once.
+    /// Maximum number of long-lived event streams and WebSockets at once.
     pub streams_max: usize,
-    /// Most long-lived event streams and WebSockets of one authenticated caller.
+    /// Maximum number of long-lived event streams and WebSockets of one authenticated caller.
     pub streams_each: usize,
     /// Pause after which an event stream sends a comment and a WebSocket a ping. A WebSocket client
     /// is dropped after three pauses of silence.

@@ -17,9 +17,9 @@ use toolgate_transports::http::{
 const SOCKETS: usize = 1_000;
 const KIB_EACH_MAX: usize = 40;
 
-struct Listens;
+struct EchoApplication;
 
-impl SocketConversation for Listens {
+impl SocketConversation for EchoApplication {
     fn run(self: Box<Self>, mut socket: SocketHandle) -> BoxFuture<'static, CloseReason> {
         Box::pin(async move {
             while let Some(message) = socket.inbox.next().await {
@@ -30,7 +30,7 @@ impl SocketConversation for Listens {
     }
 }
 
-impl HttpApplication for Listens {
+impl HttpApplication for EchoApplication {
     fn serves(&self, _path: &str) -> bool {
         true
     }
@@ -98,8 +98,13 @@ async fn a_thousand_quiet_clients_use_little_memory() {
         socket_waiting_bytes: 1 << 20,
     };
     let admission = AdmissionRules::new(addr, &[], &[]);
-    let server =
-        tokio::spawn(serve(listener, Arc::new(Listens), admission, bounds, shutdown.clone()));
+    let server = tokio::spawn(serve(
+        listener,
+        Arc::new(EchoApplication),
+        admission,
+        bounds,
+        shutdown.clone(),
+    ));
     // The first client also pays for everything that is shared.
     let mut clients = vec![connect_and_greet(addr).await];
     let before = resident_kib();

@@ -4,7 +4,8 @@ use http::Uri;
 
 use crate::world::NetworkAddress;
 
-/// Converts the URL of a WebSocket into that of its HTTP handshake. Returns other URLs unchanged.
+/// Converts the URL of a WebSocket into the URL of its HTTP handshake. Returns other URLs
+/// unchanged.
 pub(crate) fn http_url(url: &str) -> String {
     match url.trim().split_once("://") {
         Some((scheme, rest)) if scheme.eq_ignore_ascii_case("ws") => format!("http://{rest}"),

@@ -1,4 +1,4 @@
-//! A connection to an upstream, on which both sides agreed on a protocol revision.
+//! A connection to an upstream, with the protocol revision on which both sides agreed.
 
 pub(crate) mod checked_pins;
 mod handshake;
@@ -14,11 +14,11 @@ use toolgate_dialects::mcp::upstream::{ProtocolEra, RequestMetadata, Revision, r
 use crate::message;
 use crate::transport::{MessageReceiver, OutgoingMessage, RequestFailure, TransportConnection};
 use checked_pins::CheckedPins;
-use handshake::{Agreement, Handshake};
+use handshake::{AgreedRevision, Handshake};
 
-/// How long a listing is valid if the upstream states no lifetime.
+/// Time for which a listing is valid if the upstream states no lifetime.
 pub(crate) const LISTING_LIFETIME: Duration = Duration::from_secs(300);
-/// Longest wait for an answer to `logging/setLevel`, which some servers do not know.
+/// Longest wait for an answer to `logging/setLevel`, a method that some servers do not know.
 const LOG_LEVEL_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A connection to an upstream that uses one protocol revision.
@@ -31,13 +31,13 @@ pub(crate) struct UpstreamConnection {
     /// Receiver of messages that belong to no call.
     pub(crate) receiver: Arc<dyn MessageReceiver>,
     ids: AtomicU64,
-    /// Number of requests in flight that keep the connection in use.
+    /// Number of requests in flight that count as use of the connection.
     requests_in_use: AtomicUsize,
-    /// True if the last request was not delivered, was lost or was not authorized.
+    /// True if the last request was not delivered, got lost or was not authorized.
     is_troubled: AtomicBool,
     /// End of the last request, in milliseconds after the connection began.
     last_used_ms: AtomicU64,
-    /// Lowest log level that the server was asked to send.
+    /// Lowest log level that the upstream was asked to send.
     log_level: Mutex<Option<LogLevel>>,
     /// Pinned tools that were checked over this connection.
     pub(crate) checked_pins: CheckedPins,
@@ -53,7 +53,7 @@ pub(crate) struct UpstreamRequest<'a> {
     /// True if the caller wants progress notifications.
     pub(crate) wants_progress: bool,
     pub(crate) header_params: Vec<(String, String)>,
-    /// True if the request keeps the connection in use.
+    /// True if the request counts as use of the connection, which is then not idle.
     pub(crate) keeps_in_use: bool,
 }
 
@@ -74,7 +74,7 @@ impl<'a> UpstreamRequest<'a> {
         }
     }
 
-    /// Marks the request as one that does not keep the connection in use.
+    /// Marks the request as one that does not count as use of the connection.
     pub(crate) fn without_use(self) -> Self {
         Self { keeps_in_use: false, ..self }
     }
@@ -108,7 +108,7 @@ impl UpstreamConnection {
             checked_pins: CheckedPins::default(),
         };
         let handshake = Handshake::new(&transport, capabilities, receiver);
-        let Agreement { revision, server_info } = handshake.agree(wanted).await?;
+        let AgreedRevision { revision, server_info } = handshake.agree(wanted).await?;
         transport.set_revision(Some(revision));
         let connection = new_connection(revision, server_info);
         if revision.era == ProtocolEra::Session {
@@ -126,8 +126,8 @@ impl UpstreamConnection {
         Ok(())
     }
 
-    /// Lowers the server's log level to `least` if it is higher. The caller's own filter decides
-    /// which lines it gets.
+    /// Lowers the upstream's log level to `least` if it is higher. Each caller's own filter decides
+    /// which lines the caller gets.
     pub(crate) async fn set_log_level(&self, least: Option<LogLevel>) {
         let Some(least) = least.filter(|_| self.has("logging")) else { return };
         {
@@ -190,12 +190,12 @@ impl UpstreamConnection {
         serde_json::from_str(result.get()).map_err(|err| RequestFailure::Lost(err.to_string()))
     }
 
-    /// Returns true if the last request was not delivered, was lost or was not authorized.
+    /// Returns true if the last request was not delivered, got lost or was not authorized.
     pub(crate) fn is_in_trouble(&self) -> bool {
         self.is_troubled.load(Ordering::Relaxed)
     }
 
-    /// Returns how long the connection has been idle, or `None` while it is in use.
+    /// Returns the time for which the connection has been idle, or `None` while it is in use.
     pub(crate) fn idle_time(&self) -> Option<Duration> {
         if self.requests_in_use.load(Ordering::Acquire) > 0 {
             return None;
@@ -205,7 +205,7 @@ impl UpstreamConnection {
     }
 }
 
-/// Counter guard of a request in flight.
+/// Guard that counts a request in flight until it is dropped.
 struct BusyGuard<'a>(&'a UpstreamConnection);
 
 impl<'a> BusyGuard<'a> {

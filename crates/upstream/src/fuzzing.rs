@@ -112,7 +112,7 @@ fn challenges(bytes: &[u8]) {
     assert!(challenge.scopes.iter().all(|scope| !scope.contains(char::is_whitespace)));
 }
 
-/// Checks that events of an upstream are the same for any split of their bytes.
+/// Checks that the events of an upstream are the same, however their bytes are split.
 fn upstream_events(bytes: &[u8]) {
     let read = |size: usize| {
         let mut events = SseParser::default();

@@ -1,8 +1,8 @@
-//! Limits an upstream's instructions in length and quotes them as the upstream's own words.
+//! Limits the length of an upstream's instructions, and quotes them so that their source is clear.
 
 use toolgate_contract::fold_name;
 
-/// Most bytes of instructions that are kept. Every client reads them at its start.
+/// Maximum number of bytes of instructions that are kept. Every client reads them at its start.
 pub(crate) const BYTES_MAX: usize = 4 << 10;
 /// Marker at the end of instructions that were cut.
 const CUT_MARKER: &str = " […]";
@@ -20,15 +20,16 @@ pub(crate) fn truncate_instructions(name: &str, text: &str) -> Option<String> {
     Some(format!("{}{CUT_MARKER}", &text[..text.floor_char_boundary(BYTES_MAX - CUT_MARKER.len())]))
 }
 
-/// Returns true if `text` is within the limit.
+/// Returns true if `text` is within the length limit.
 pub(crate) fn is_bounded(text: &str) -> bool {
     text.len() <= BYTES_MAX
 }
 
-/// Returns the instructions of the upstream `name`, whose tools start with `prefix`, as clients get
-/// them.
+/// Returns the instructions of the upstream `name` in the form that clients get. The upstream's
+/// tools start with `prefix`.
 ///
-/// Each line is quoted, so that none can pass for another upstream's words or the server's.
+/// Each line is quoted, so that a model cannot mistake it for text of another upstream or of the
+/// server.
 pub(crate) fn quote_instructions(name: &str, prefix: &str, text: &str) -> String {
     let names = match prefix.is_empty() {
         true => "which keep their own names here".to_owned(),

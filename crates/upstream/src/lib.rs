@@ -1,8 +1,8 @@
 //! Serves other MCP servers (upstreams) as toolsets: connects when needed, watches them, and
 //! translates between protocol revisions.
 //!
-//! Programs and network connections are handed in as a [`UpstreamWorld`]. Storage and the catalog
-//! are handed in as [`UpstreamHost`].
+//! The server passes access to programs and the network in as [`UpstreamWorld`]. It passes storage
+//! and the catalog in as [`UpstreamHost`].
 
 mod world;
 mod address;
@@ -40,8 +40,8 @@ pub use listing::UpstreamListing;
 pub use oauth::{OAuthAccess, PendingSignIn, StepCallback};
 pub use results::ResultStore;
 pub use settings::{
-    ConnectionSharing, OAuthGrant, OAuthSettings, UpstreamLimits, UpstreamPart, UpstreamSettings,
-    UpstreamTables, UpstreamTransport, variable_names,
+    ConnectionSharing, EXCLUSION, OAuthGrant, OAuthSettings, UpstreamLimits, UpstreamPart,
+    UpstreamSettings, UpstreamTables, UpstreamTransport, variable_names,
 };
 pub use start_report::StartReport;
 pub use upstream::{Upstream, UpstreamHost, UpstreamState};
@@ -53,7 +53,7 @@ pub use world::{
 #[derive(Clone)]
 pub struct Upstreams(Arc<UpstreamSet>);
 
-/// The current upstreams and everything that new ones are made with.
+/// The current upstreams, and everything that the creation of new ones needs.
 struct UpstreamSet {
     current: RwLock<Arc<[ServedUpstream]>>,
     results: ResultStore,
@@ -130,15 +130,15 @@ impl Upstreams {
         std::mem::replace(&mut *now, all.into())
     }
 
-    /// Removes the upstreams that are not in `tables`, and withdraws the tools of those that `tables`
-    /// change, until [`Upstreams::change`].
+    /// Removes the upstreams that are not in `tables`. Withdraws the tools of upstreams whose
+    /// settings `tables` changes, until [`Upstreams::change`] is called.
     ///
-    /// In between, the rules about the tools of the upstreams can be replaced.
+    /// Between the two steps, the rules about the upstreams' tools can be replaced.
     ///
     /// # Errors
     ///
-    /// Returns an error that names an upstream with invalid settings, and the reason. Nothing has
-    /// changed then.
+    /// Returns an error that names an upstream with invalid settings, and the reason. In that case
+    /// nothing has changed.
     pub fn begin_change(
         &self,
         tables: &UpstreamTables,
@@ -154,17 +154,17 @@ impl Upstreams {
         Ok(removed)
     }
 
-    /// Replaces the upstreams by those of `tables`, and those with unchanged settings that `restarts`
-    /// selects by new connections.
+    /// Replaces the upstreams by those of `tables`. Opens new connections to upstreams with
+    /// unchanged settings that `restarts` selects.
     ///
-    /// Other upstreams with unchanged settings stay. Upstreams that are removed are closed once their
-    /// calls have ended. Returns the names of the upstreams that changed, each with a short text on
-    /// the change.
+    /// Other upstreams with unchanged settings stay. Removed upstreams are closed once their calls
+    /// have ended. Returns the names of the changed upstreams, each with a short text about the
+    /// change.
     ///
     /// # Errors
     ///
-    /// Returns an error that names an upstream with invalid settings, and the reason. Nothing has
-    /// changed then.
+    /// Returns an error that names an upstream with invalid settings, and the reason. In that case
+    /// nothing has changed.
     pub fn change(
         &self,
         tables: &UpstreamTables,
@@ -212,7 +212,8 @@ impl Upstreams {
         Ok(changed)
     }
 
-    /// Returns `tables` without new upstreams, and with the settings in use for changed ones.
+    /// Returns `tables` without new upstreams. For changed upstreams, it contains the settings that
+    /// are in use.
     fn settings_in_use(&self, tables: &UpstreamTables) -> UpstreamTables {
         let now = self.current();
         let served = |name: &String| now.iter().find(|one| one.upstream.name == *name);
@@ -250,7 +251,7 @@ impl Upstreams {
         wanted.all(|one| one.upstream.is_listing_known())
     }
 
-    /// Refreshes listings that are only known from long ago, in the background.
+    /// Refreshes outdated listings, in the background.
     pub fn refresh_old(&self) {
         self.current().iter().for_each(|one| one.upstream.refresh_if_old());
     }
@@ -281,7 +282,8 @@ impl Upstreams {
         upstreams.filter_map(|one| Some((one.name.clone(), one.instructions(&pinned)?))).collect()
     }
 
-    /// Lists each upstream whose name is `wanted`, or returns the reason why listing failed.
+    /// Lists each upstream whose name is `wanted`. Returns the listing, or the reason why it
+    /// failed.
     pub async fn list_each(
         &self,
         wanted: impl Fn(&str) -> bool,
@@ -299,10 +301,10 @@ impl Upstreams {
         named.map(|one| one.upstream.start_report()).unwrap_or_default()
     }
 
-    /// Waits until the first listing of each upstream is done, or of each that may have the tool
-    /// `name`.
+    /// Waits until each upstream has been listed for the first time. With `name`, waits only for
+    /// upstreams that may have a tool of that name.
     ///
-    /// The wait ends when the upstreams' start timeouts expire.
+    /// The wait ends at the latest when the upstreams' start timeouts expire.
     pub fn wait_listed<'a>(&'a self, name: Option<&'a str>) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let now = self.current();

@@ -1,5 +1,5 @@
-//! The listing of an upstream: its tools, resources, prompts and skills, kept so that lists need
-//! not wait for it.
+//! The listing of an upstream: its tools, resources, prompts and skills. It is stored, so that
+//! lists for clients need not wait for the upstream.
 
 pub(crate) mod skill_index;
 pub(crate) mod fetched_skills;
@@ -14,23 +14,23 @@ use toolgate_dialects::mcp::upstream::{ProtocolEra, Revision, SKILLS, TASKS_EXTE
 
 use crate::connection::{LISTING_LIFETIME, UpstreamConnection, UpstreamRequest};
 use crate::instructions;
-use crate::message::{RpcError, json_bytes};
+use crate::message::{UpstreamRpcError, json_bytes};
 use crate::transport::RequestFailure;
 
-/// Most items of one kind.
+/// Maximum number of items of one kind.
 const ITEMS_MAX: usize = 10_000;
-/// Most skills, whose entries are larger than others.
+/// Maximum number of skills, whose entries are larger than others.
 const SKILLS_MAX: usize = 1_000;
-/// Most pages of one kind.
+/// Maximum number of pages of one kind.
 const PAGES_MAX: usize = 1_000;
-/// Most bytes of all items together.
+/// Maximum number of bytes of all items together.
 const BYTES_MAX: usize = 64 << 20;
 
 /// JSON-RPC error code of an unknown method.
 const METHOD_NOT_FOUND: i64 = -32601;
 
-/// Shortest lifetime of a listing that the upstream sends no changes for. It bounds the upstream's
-/// own `ttlMs`.
+/// Shortest lifetime of a listing if the upstream sends no notifications of changes. A shorter
+/// `ttlMs` of the upstream has no effect.
 const LIFETIME_MIN: Duration = Duration::from_secs(60);
 const LIFETIME_MAX: Duration = Duration::from_secs(3600);
 
@@ -48,7 +48,7 @@ pub struct UpstreamListing {
     /// Entries of `skills/list`.
     #[serde(default)]
     pub skills: Vec<Value>,
-    /// True if the upstream has skills. Not all of them need be listed.
+    /// True if the upstream has skills, even if it does not list them.
     #[serde(default)]
     pub has_skills: bool,
     /// True if the upstream can list folders (`resources/directory/read`).
@@ -130,7 +130,7 @@ impl UpstreamListing {
     }
 }
 
-/// Remaining space for the items of one upstream.
+/// Space that remains for the items of one upstream.
 struct ListingBudget<'a> {
     name: &'a str,
     bytes: usize,
@@ -159,7 +159,7 @@ impl ListingBudget<'_> {
 
     /// Lists all items of `method`, or none if the server refuses the method.
     ///
-    /// Some servers declare a capability but do not know its methods.
+    /// Some servers declare a capability, but do not implement its methods.
     async fn list_or_none(
         &mut self,
         link: &UpstreamConnection,
@@ -171,7 +171,7 @@ impl ListingBudget<'_> {
                 // Templates are requested from every server with resources, so an unknown method is
                 // expected there.
                 if why.code != METHOD_NOT_FOUND || method != "resources/templates/list" {
-                    let (name, RpcError { message, code, .. }) = (self.name, why);
+                    let (name, UpstreamRpcError { message, code, .. }) = (self.name, why);
                     tracing::warn!(
                         "the upstream `{name}` refused `{method}`, so none of its {kind} are \
                          available: {message} ({code})"
@@ -219,7 +219,7 @@ async fn list_pages(
         let params = cursor.take().map(|cursor| ("cursor".to_owned(), cursor));
         let request = UpstreamRequest::new(method, Map::from_iter(params)).without_use();
         let mut page = match link.request(request, link.receiver.clone()).await {
-            // The empty cursor was the end.
+            // The empty cursor was the end of the list.
             Err(RequestFailure::Refused(_) | RequestFailure::NotSent(_)) if is_after_empty => {
                 return Ok(all);
             }
@@ -230,7 +230,8 @@ async fn list_pages(
         let next = page.get_mut("nextCursor").map(Value::take);
         let next = next.filter(Value::is_string);
         let is_repeated = next.is_some() && next == before;
-        // Some servers write an empty cursor for the end, and others for a page. It is followed once.
+        // Some servers write an empty cursor for the end, and others for a page. It is followed
+        // once.
         let is_empty = next.as_ref().is_some_and(is_empty_cursor);
         let mut is_over = next.is_none() || (is_empty && has_followed_empty);
         has_followed_empty |= is_empty;

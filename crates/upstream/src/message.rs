@@ -17,9 +17,9 @@ use truncated::MessageKind;
 /// A JSON-RPC message.
 #[derive(Debug)]
 pub(crate) enum UpstreamMessage {
-    /// An answer, with the id if it is one of ours.
-    Answer(Option<u64>, Result<Box<RawValue>, RpcError>),
-    /// A request of the server.
+    /// An answer, with its id if it is the id of a request that toolgate sent.
+    Answer(Option<u64>, Result<Box<RawValue>, UpstreamRpcError>),
+    /// A request of the upstream.
     Request { id: Box<RawValue>, method: String, params: Value },
     /// A notification.
     Notification { method: String, params: Value },
@@ -27,7 +27,7 @@ pub(crate) enum UpstreamMessage {
 
 /// A JSON-RPC error.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct RpcError {
+pub(crate) struct UpstreamRpcError {
     pub(crate) code: i64,
     #[serde(default)]
     pub(crate) message: String,
@@ -35,7 +35,7 @@ pub(crate) struct RpcError {
     pub(crate) data: Option<Value>,
 }
 
-impl RpcError {
+impl UpstreamRpcError {
     pub(crate) fn new(code: i64, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), data: None }
     }
@@ -79,13 +79,13 @@ pub(crate) fn parse_messages(text: &[u8]) -> Result<Vec<UpstreamMessage>, String
 /// The raw messages of a batch.
 struct RawBatch<'a>(Vec<&'a RawValue>);
 
-/// Most messages per batch.
+/// Maximum number of messages per batch.
 const BATCH_MAX: usize = 10_000;
 
 impl<'de> Deserialize<'de> for RawBatch<'de> {
     fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
-        struct AtMost;
-        impl<'de> Visitor<'de> for AtMost {
+        struct BatchVisitor;
+        impl<'de> Visitor<'de> for BatchVisitor {
             type Value = RawBatch<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -103,7 +103,7 @@ impl<'de> Deserialize<'de> for RawBatch<'de> {
                 Ok(RawBatch(all))
             }
         }
-        reader.deserialize_seq(AtMost)
+        reader.deserialize_seq(BatchVisitor)
     }
 }
 
@@ -112,7 +112,7 @@ fn parse_message(text: &[u8]) -> Result<UpstreamMessage, String> {
     let read = serde_json::from_slice(text).map_err(|err| err.to_string()).and_then(classify);
     read.or_else(|why| match truncated::kind_of_message(text) {
         MessageKind::Answer(Some(id)) => {
-            let error = RpcError::new(-32603, format!("its answer is invalid: {why}"));
+            let error = UpstreamRpcError::new(-32603, format!("its answer is invalid: {why}"));
             Ok(UpstreamMessage::Answer(Some(id), Err(error)))
         }
         MessageKind::Answer(None) | MessageKind::Other => Err(why),
@@ -137,7 +137,7 @@ fn classify(members: RpcMembers) -> Result<UpstreamMessage, String> {
 }
 
 /// Parses an error object, tolerating common deviations.
-fn parse_error(error: &str) -> RpcError {
+fn parse_error(error: &str) -> UpstreamRpcError {
     if let Ok(error) = serde_json::from_str(error) {
         return error;
     }
@@ -145,7 +145,7 @@ fn parse_error(error: &str) -> RpcError {
     let message = value.as_str().or(value["message"].as_str()).unwrap_or(error);
     let code = &value["code"];
     let code = code.as_i64().or_else(|| code.as_str()?.parse().ok());
-    RpcError { code: code.unwrap_or(-32603), message: message.to_owned(), data: None }
+    UpstreamRpcError { code: code.unwrap_or(-32603), message: message.to_owned(), data: None }
 }
 
 /// Parses the number in `id`. Some servers send it as a string.
@@ -153,7 +153,7 @@ fn parse_own_id(id: Option<&RawValue>) -> Option<u64> {
     id?.get().trim_matches('"').parse().ok()
 }
 
-/// Returns the id (of a request) and the method of a message that we wrote.
+/// Returns the method of a message that toolgate wrote, and the id if it is a request.
 pub(crate) fn id_and_method(text: &[u8]) -> (Option<u64>, String) {
     #[derive(Default, Deserialize)]
     struct SentMessage {
@@ -183,30 +183,30 @@ pub(crate) fn encode_message(id: Option<u64>, method: &str, params: &Value) -> B
     serde_json::to_vec(&frame).unwrap_or_default().into()
 }
 
-/// Writes the answer to a request of the server.
-pub(crate) fn encode_answer(id: &RawValue, outcome: Result<Value, RpcError>) -> Bytes {
+/// Writes the answer to a request of the upstream.
+pub(crate) fn encode_answer(id: &RawValue, outcome: Result<Value, UpstreamRpcError>) -> Bytes {
     // The id is returned verbatim, because not every JSON number survives conversion to a value.
     #[derive(Serialize)]
-    struct Answer<'a> {
+    struct AnswerFrame<'a> {
         jsonrpc: &'static str,
         id: &'a RawValue,
         #[serde(skip_serializing_if = "Option::is_none")]
         result: Option<Value>,
         #[serde(skip_serializing_if = "Option::is_none")]
-        error: Option<RpcError>,
+        error: Option<UpstreamRpcError>,
     }
     let (result, error) = match outcome {
         Ok(result) => (Some(result), None),
         Err(error) => (None, Some(error)),
     };
-    let answer = Answer { jsonrpc: "2.0", id, result, error };
+    let answer = AnswerFrame { jsonrpc: "2.0", id, result, error };
     serde_json::to_vec(&answer).unwrap_or_default().into()
 }
 
 /// Returns the length of `value` as JSON, in bytes.
 pub(crate) fn json_bytes(value: &Value) -> usize {
-    struct Count(usize);
-    impl io::Write for Count {
+    struct JsonByteCounter(usize);
+    impl io::Write for JsonByteCounter {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0 += bytes.len();
             Ok(bytes.len())
@@ -216,7 +216,7 @@ pub(crate) fn json_bytes(value: &Value) -> usize {
             Ok(())
         }
     }
-    let mut count = Count(0);
+    let mut count = JsonByteCounter(0);
     // The counting writer never fails.
     let _ = serde_json::to_writer(&mut count, value);
     count.0
@@ -236,7 +236,7 @@ mod tests {
         let error = read(r#"{"id":7,"error":{"code":-1,"message":"no"}}"#);
         assert!(matches!(
             error,
-            Ok(UpstreamMessage::Answer(Some(7), Err(RpcError { code: -1, .. })))
+            Ok(UpstreamMessage::Answer(Some(7), Err(UpstreamRpcError { code: -1, .. })))
         ));
         assert!(matches!(read(r#"{"id":"a","method":"m"}"#), Ok(UpstreamMessage::Request { .. })));
         assert!(matches!(read(r#"{"method":"m"}"#), Ok(UpstreamMessage::Notification { .. })));
@@ -325,7 +325,7 @@ mod tests {
                 let answer = encode_answer(&raw_id, Ok(Value::Null));
                 let expected = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":null}}"#);
                 assert_eq!(answer, expected.as_bytes());
-                let answer = encode_answer(&raw_id, Err(RpcError::new(-1, "no")));
+                let answer = encode_answer(&raw_id, Err(UpstreamRpcError::new(-1, "no")));
                 assert!(answer.starts_with(format!(r#"{{"jsonrpc":"2.0","id":{id},"#).as_bytes()));
             }
         }

@@ -1,4 +1,5 @@
-//! Derives the names of upstreams' tools and prompts from the upstream and its own name for them.
+//! Derives the names of upstreams' tools and prompts: a prefix, and the upstream's own name for the
+//! tool or prompt.
 
 use std::collections::HashMap;
 
@@ -6,13 +7,13 @@ use toolgate_contract::{ToolId, fold_name};
 
 /// Longest tool name that model APIs accept, in characters.
 pub(crate) const NAME_MAX: usize = 64;
-/// Length of the hash that tells shortened names apart, in characters.
+/// Length of the hash that makes shortened names unique, in characters.
 const HASH_CHARS: usize = 8;
 
-/// Returns the id of the upstream tool `name` with `prefix`, if that is not empty.
+/// Returns the id of the upstream tool `name`: with `prefix`, unless the prefix is empty.
 ///
-/// Invalid characters become `_`. A name is cut and ends with a hash of the whole if it is too long
-/// or has characters outside ASCII.
+/// Invalid characters become `_`. A name that is too long or has characters outside ASCII is cut,
+/// and ends with a hash of the whole name.
 pub(crate) fn tool_id(prefix: &str, name: &str) -> ToolId {
     let replaced = |c: char| if c.is_ascii_alphanumeric() || "_-.".contains(c) { c } else { '_' };
     let clean: String = name.chars().map(replaced).collect();
@@ -31,7 +32,7 @@ pub(crate) fn tool_id(prefix: &str, name: &str) -> ToolId {
     ToolId::foreign(&id).expect("each part has a valid character")
 }
 
-/// Returns for each of `names` whether its id is spelled like no other.
+/// Returns true for each of `names` whose id differs from all others in every dialect's spelling.
 pub(crate) fn are_unique(prefix: &str, names: &[&str]) -> Vec<bool> {
     let spelled = |name: &&str| fold_name(tool_id(prefix, name).as_str()).into_owned();
     let spelled: Vec<_> = names.iter().map(spelled).collect();

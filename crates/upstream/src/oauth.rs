@@ -1,6 +1,7 @@
 //! Authorizes requests to upstreams with OAuth: discovers, requests, stores and renews tokens.
 //!
-//! Tokens go to their upstream only. The credentials of our own clients are never forwarded.
+//! A token is sent only to its upstream. The credentials of toolgate's own clients are never
+//! forwarded.
 
 mod steps;
 mod challenge;
@@ -39,7 +40,7 @@ const STORED_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// Token type of both tokens in an exchange (RFC 8693).
 const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
 
-/// OAuth credentials for one upstream: of a person, of this server, or of one caller.
+/// OAuth credentials for one upstream. They belong to a person, to this server, or to one caller.
 pub(crate) struct UpstreamCredentials {
     upstream: String,
     url: String,
@@ -50,14 +51,14 @@ pub(crate) struct UpstreamCredentials {
     is_configured: bool,
     fetcher: OAuthFetcher,
     world: Arc<dyn UpstreamWorld>,
-    /// Caller whose token is exchanged.
+    /// Token of the caller, if it is exchanged for a token of the upstream.
     caller: Option<BearerToken>,
     token_in_use: RwLock<Option<Arc<TokenInUse>>>,
     /// True if the stored sign-in was read.
     has_read_stored: AtomicBool,
     /// Time of the last check of the stored sign-in.
     stored_checked_at: Mutex<Option<Instant>>,
-    /// True if the token in use could not be stored, so that storage is out of date.
+    /// True if the token in use could not be stored, so that the stored one is outdated.
     is_storage_stale: AtomicBool,
     /// State of token requests. The lock admits one request at a time.
     requests: tokio::sync::Mutex<TokenRequestState>,
@@ -78,14 +79,14 @@ struct TokenRequestState {
     last_failure: Option<(Instant, String)>,
 }
 
-/// A stored sign-in.
+/// The stored result of a person's sign-in.
 #[derive(Clone, Serialize, Deserialize)]
 struct StoredSignIn {
     found: DiscoveredServer,
     client: OAuthClient,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tokens: Option<OAuthTokens>,
-    /// Scopes that the upstream asked for beyond the token's.
+    /// Scopes that the upstream asked for and the token lacks.
     #[serde(default)]
     wanted: Vec<String>,
 }
@@ -149,7 +150,7 @@ impl UpstreamCredentials {
     ///
     /// # Errors
     ///
-    /// Returns the reason and the fix if there should be a token but is none.
+    /// Returns the reason and the fix if a token is needed but missing.
     pub(crate) async fn header(self: &Arc<Self>) -> Result<Option<HeaderValue>, String> {
         self.drop_if_not_stored();
         match self.token_in_use() {
@@ -260,8 +261,8 @@ impl UpstreamCredentials {
         self.token_in_use.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Drops the token if another process has signed the person out or in again. Storage is checked
-    /// every two seconds.
+    /// Drops the token if another process has signed the person out or in again. Checks the stored
+    /// sign-in every two seconds.
     fn drop_if_not_stored(&self) {
         let Some(in_use) = self.token_in_use() else { return };
         let is_sign_in = self.settings.grant == OAuthGrant::AuthorizationCode;
@@ -418,7 +419,7 @@ impl UpstreamCredentials {
         Ok(tokens)
     }
 
-    /// Stores that a token needs `scopes`, too. Returns the instruction to sign in.
+    /// Stores that the next sign-in must also request `scopes`. Returns the instruction to sign in.
     async fn want_scopes(&self, scopes: &[String]) -> String {
         if let Ok(_lock) = self.lock_stored().await
             && let Some(mut stored) = self.stored()
@@ -433,7 +434,8 @@ impl UpstreamCredentials {
         format!("{why}: run `toolgate login {}`", self.upstream)
     }
 
-    /// Returns the storage key. It includes the URL, so that a token never goes to another place.
+    /// Returns the key under which the sign-in is stored. It includes the URL, so that a token is
+    /// never sent to another URL.
     fn storage_key(&self) -> String {
         let at = blake3::hash(self.url.as_bytes()).to_hex();
         format!("{}-{}", self.upstream, &at[..16])
@@ -467,10 +469,10 @@ fn record_failure(state: &mut TokenRequestState, why: String) -> String {
     why
 }
 
-/// Most scopes that are requested for one upstream.
+/// Maximum number of scopes that are requested for one upstream.
 const SCOPES_MAX: usize = 100;
 
-/// Adds those of `more` that are not in `all`.
+/// Adds the scopes of `more` that are not yet in `all`.
 fn add_scopes(all: &mut Vec<String>, more: &[String]) {
     for one in more {
         if all.len() < SCOPES_MAX && !all.contains(one) {

@@ -1,5 +1,5 @@
 //! Pins: the approved definitions of upstreams' tools and instructions, and their differences from
-//! the current ones.
+//! the current definitions.
 //!
 //! This module reads and writes the text of `toolgate.lock` but opens no file.
 
@@ -19,7 +19,7 @@ mod render;
 pub(crate) mod invisible;
 
 pub(crate) use approval::ServedTool;
-pub use approval::{PinPolicy, PinReaction, PinSettings};
+pub use approval::{PinMismatchReaction, PinPolicy, PinSettings};
 pub use differences::{DifferenceClass, PinDifference, ToolDefinitionChange, UpstreamChanges};
 pub use invisible::escape_line as one_line;
 pub use render::render_changes;
@@ -35,12 +35,12 @@ const REPAIR_ADVICE: &str =
 const EDITED_BY_HAND: &str = "its hash does not match, so it was edited by hand";
 const LISTED_TWICE: &str = "it is listed twice";
 
-/// The definition of an upstream's tool, as far as a model or a caller relies on it.
+/// The parts of an upstream's tool on which a model or a caller relies.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolDefinition {
     /// The upstream's own name for the tool.
     pub name: String,
-    /// Display name.
+    /// Display name of the tool.
     pub title: Option<String>,
     /// Description for models.
     pub description: Option<String>,
@@ -55,7 +55,7 @@ pub struct ToolDefinition {
 }
 
 impl ToolDefinition {
-    /// Reads an entry of `tools/list`. Returns `None` if it has no name.
+    /// Reads an entry of `tools/list`. Returns `None` if the entry has no name.
     ///
     /// A tool without an input schema accepts any input.
     pub fn from_entry(tool: &Value) -> Option<Self> {
@@ -186,7 +186,7 @@ impl PinLock {
         Ok(lock)
     }
 
-    /// Returns the text of the file. It is the same for the same pins.
+    /// Returns the text of the lock file, which depends only on the pins.
     pub fn to_text(&self) -> String {
         let mut text = format!("{FILE_HEADER}\nversion = {VERSION}\n");
         let without_tools = self.upstreams.iter().filter(|(_, pins)| pins.tools.is_empty());
@@ -300,8 +300,7 @@ fn write_tool(text: &mut String, upstream: &str, definition: &ToolDefinition) {
     }
 }
 
-/// Returns `text` as a TOML string, over several lines if it has several. Invisible characters are
-/// escaped.
+/// Returns `text` as a TOML string, with its line breaks. Invisible characters are escaped.
 fn toml_string(text: &str) -> String {
     let lines = text.contains('\n');
     let mut quoted = String::from(if lines { "\"\"\"\n" } else { "\"" });

@@ -16,14 +16,15 @@ use crate::listing::uri_ownership;
 use crate::message::json_bytes;
 use crate::upstream::{CallRequest, Upstream};
 
-/// Most pages and most bytes of one folder listing.
+/// Maximum number of pages of one folder listing.
 const FOLDER_PAGES_MAX: usize = 100;
+/// Maximum size of one folder listing, in bytes.
 const FOLDER_BYTES_MAX: usize = 8 << 20;
 
 /// The resources of an upstream, including the files of its skills.
 pub(crate) struct UpstreamResources {
     pub(crate) upstream: Arc<Upstream>,
-    /// Pseudo-tool that policy checks for reads from this source.
+    /// Tool spec that stands for reads from this source in policy rules and limits.
     pub(crate) guard: ToolSpec,
 }
 

@@ -1,4 +1,4 @@
-//! Stores results that are too large for a model, so that it can read on.
+//! Stores results that are too large for a model, so that the model can read the rest later.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,12 +17,12 @@ mod source;
 mod tests;
 
 pub(crate) use cutting::ResultBudget;
-use reading::ReadResult;
+use reading::ReadStoredResult;
 use source::StoredResults;
 
 /// Lifetime of a stored result.
 const LIFETIME: Duration = Duration::from_secs(3600);
-/// Most bytes of all stored results together.
+/// Maximum number of bytes of all stored results together.
 const STORE_BYTES_MAX: usize = 64 << 20;
 /// Overhead of a stored result, in bytes.
 const OVERHEAD_BYTES: usize = 512;
@@ -38,14 +38,14 @@ pub struct ResultStore(Arc<Mutex<StoredResultSet>>);
 struct StoredResultSet {
     /// Results, newest last.
     kept: VecDeque<StoredResult>,
-    /// Bytes in use.
+    /// Number of bytes that all results take.
     bytes: usize,
 }
 
 /// A stored result, or a part of one.
 struct StoredResult {
     caller: Caller,
-    /// Entry for lists and links. Its URI contains the id.
+    /// Entry of the result in lists and links. Its URI contains the id.
     spec: ResourceSpec,
     data: StoredData,
     since: Instant,
@@ -61,13 +61,18 @@ enum StoredData {
 impl ResultStore {
     /// Returns the tool that reads stored results.
     pub fn tool(&self) -> Arc<dyn AnyTool> {
-        erase_tool(ReadResult(self.clone()))
+        erase_tool(ReadStoredResult(self.clone()))
     }
 
     /// Returns the stored results as resources.
     pub fn resources(&self) -> Arc<dyn ResourceSource> {
-        let id = ToolId::new(ReadResult::NAME).expect("an id");
-        let guard = ToolSpec::new(id, ReadResult::TITLE, ReadResult::DESCRIPTION, Effects::Reads);
+        let id = ToolId::new(ReadStoredResult::NAME).expect("an id");
+        let guard = ToolSpec::new(
+            id,
+            ReadStoredResult::TITLE,
+            ReadStoredResult::DESCRIPTION,
+            Effects::Reads,
+        );
         Arc::new(StoredResults { results: self.clone(), guard })
     }
 
@@ -80,7 +85,7 @@ impl ResultStore {
         all
     }
 
-    /// Stores `data` for `caller`. Returns `spec` with its URI and size.
+    /// Stores `data` for `caller`. Returns `spec` with the URI and size of the stored result.
     fn store(
         &self,
         caller: &Caller,
@@ -130,7 +135,7 @@ impl StoredResultSet {
 }
 
 impl StoredResult {
-    /// Returns the bytes that the result takes.
+    /// Returns the number of bytes that the result takes.
     fn bytes(&self) -> usize {
         let ResourceSpec { name, about, media_type, .. } = &self.spec;
         let described = [about, media_type].into_iter().flatten().map(String::len).sum::<usize>();

@@ -1,5 +1,5 @@
-//! Handles notifications and requests that an upstream sends during a call, and asks the caller its
-//! questions.
+//! Handles notifications and requests that an upstream sends during a call, and asks the caller the
+//! upstream's questions.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use toolgate_contract::{
 };
 use toolgate_dialects::mcp::upstream::{QUESTION_KEY, encode_answer, parse_question};
 
-use crate::message::RpcError;
+use crate::message::UpstreamRpcError;
 use crate::transport::MessageReceiver;
 
 /// Method of a request that asks the caller for input.
@@ -21,16 +21,16 @@ const ELICITATION_CREATE: &str = "elicitation/create";
 pub(crate) const ELICITATION_COMPLETE: &str = "notifications/elicitation/complete";
 
 /// Receiver of an upstream's notifications and requests during one call.
-pub(crate) struct CallReceiver {
+pub(crate) struct CallMessageReceiver {
     /// Name of the caller.
     caller: Arc<str>,
     events: Mutex<EventSink>,
     route: QuestionRoute,
     capabilities: QuestionSupport,
-    /// Folders that answer `roots/list` in place of the caller's own.
+    /// Folders that answer `roots/list` in place of the caller's own folders.
     folders: OnceLock<Value>,
     questions_asked: AtomicU64,
-    /// Kind of a question that was asked but that the caller does not support.
+    /// Kind of a question that was asked and that the caller does not support.
     missing: Mutex<Option<QuestionKind>>,
     /// Ids of the page visits that were requested.
     visits: Mutex<BTreeSet<String>>,
@@ -49,13 +49,14 @@ pub(crate) struct OpenQuestions {
     pub(crate) reply: oneshot::Sender<Result<ClientAnswers, ToolError>>,
 }
 
-impl CallReceiver {
+impl CallMessageReceiver {
     /// Creates a receiver for a call whose caller answers while it runs.
     pub(crate) fn for_live_caller(ctx: &ToolContext) -> Arc<Self> {
         Self::new(ctx, QuestionRoute::Live(ctx.asker.clone()))
     }
 
-    /// Creates a receiver for a call whose questions are taken from the other end of `open`.
+    /// Creates a receiver for a call whose questions go to the driver of the call, through the
+    /// channel `open`.
     pub(crate) fn for_call_driver(
         ctx: &ToolContext,
         open: mpsc::Sender<OpenQuestions>,
@@ -83,7 +84,8 @@ impl CallReceiver {
         })
     }
 
-    /// Sets the folders that answer `roots/list` in place of the caller's, if `folders` has any.
+    /// Sets the folders that answer `roots/list` in place of the caller's folders, if `folders`
+    /// contains any.
     pub(crate) fn set_folders(&self, folders: Option<Value>) {
         if let Some(folders) = folders {
             let _ = self.folders.set(folders);
@@ -120,7 +122,7 @@ impl CallReceiver {
         self.ask_caller(pages.iter().map(read).collect::<Result<_, ToolError>>()?).await
     }
 
-    /// Returns a key for the next question that has none of its own.
+    /// Returns a key for the next question without a key.
     fn next_key(&self, method: &str) -> String {
         let at = self.questions_asked.fetch_add(1, Ordering::Relaxed) + 1;
         format!("{}-{at}", method.replace('/', "-"))
@@ -132,7 +134,7 @@ impl CallReceiver {
         }
     }
 
-    /// Returns false for an event that completes a visit this call did not request.
+    /// Returns false if the event completes a page visit that this call did not request.
     fn concerns_call(&self, event: &CallEvent) -> bool {
         match event {
             CallEvent::VisitFinished { id } => {
@@ -162,7 +164,7 @@ impl CallReceiver {
     }
 }
 
-impl MessageReceiver for CallReceiver {
+impl MessageReceiver for CallMessageReceiver {
     fn caller(&self) -> Option<Arc<str>> {
         Some(self.caller.clone())
     }
@@ -189,7 +191,7 @@ impl MessageReceiver for CallReceiver {
         self: Arc<Self>,
         method: String,
         params: Value,
-    ) -> BoxFuture<'static, Result<Value, RpcError>> {
+    ) -> BoxFuture<'static, Result<Value, UpstreamRpcError>> {
         Box::pin(async move {
             if let Some(folders) = self.folders.get().filter(|_| method == "roots/list") {
                 return Ok(folders.clone());
@@ -197,18 +199,18 @@ impl MessageReceiver for CallReceiver {
             let named = params.get("_meta").and_then(|meta| meta.get(QUESTION_KEY)?.as_str());
             let key = named.map_or_else(|| self.next_key(&method), str::to_owned);
             let question = parse_question(&method, &params, &key);
-            let question = question.map_err(|why| RpcError::new(-32602, why))?;
+            let question = question.map_err(|why| UpstreamRpcError::new(-32602, why))?;
             self.remember_visit(&question);
             let answers = self.ask_caller(ClientQuestions::from([(key.clone(), question)])).await;
             let answers = answers.map_err(|err| {
                 if let ToolFault::CannotAsk(kind) = err.fault {
                     self.record_missing(kind);
                 }
-                RpcError::new(-32603, err.message)
+                UpstreamRpcError::new(-32603, err.message)
             })?;
             let answer = answers
                 .get(&key)
-                .ok_or_else(|| RpcError::new(-32603, "the client did not answer"))?;
+                .ok_or_else(|| UpstreamRpcError::new(-32603, "the client did not answer"))?;
             Ok(encode_answer(answer))
         })
     }
@@ -236,18 +238,18 @@ pub(crate) fn event_from_notification(method: &str, params: &Value) -> Option<Ca
 }
 
 /// Receiver that ignores notifications and refuses every request.
-pub(crate) struct NoReceiver;
+pub(crate) struct RefusingReceiver;
 
-impl MessageReceiver for NoReceiver {
+impl MessageReceiver for RefusingReceiver {
     fn notify(&self, _method: &str, _params: &Value) {}
 
     fn answer_request(
         self: Arc<Self>,
         method: String,
         _params: Value,
-    ) -> BoxFuture<'static, Result<Value, RpcError>> {
-        Box::pin(
-            async move { Err(RpcError::new(-32601, format!("`{method}` is not supported here"))) },
-        )
+    ) -> BoxFuture<'static, Result<Value, UpstreamRpcError>> {
+        Box::pin(async move {
+            Err(UpstreamRpcError::new(-32601, format!("`{method}` is not supported here")))
+        })
     }
 }

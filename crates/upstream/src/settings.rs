@@ -19,6 +19,9 @@ pub use variables::variable_names;
 /// The upstreams' settings by name, one table `[upstream.NAME]` each.
 pub type UpstreamTables = BTreeMap<String, UpstreamSettings>;
 
+/// Start of an entry of `tools` that leaves tools out.
+pub const EXCLUSION: char = '!';
+
 /// Another MCP server whose tools, resources and prompts are served here. Set `command` or `url`.
 ///
 /// `${NAME}` in a value inserts the server's environment variable `NAME`. It is sent to that
@@ -35,9 +38,9 @@ pub struct UpstreamSettings {
     pub env: BTreeMap<String, String>,
     /// Environment variables of the server that the program inherits.
     pub keep_env: Vec<String>,
-    /// Folder that the program starts in, relative to the workspace, e.g. `.`. By default, an empty
-    /// folder. In a folder that others can write to, they can replace the program: `npx`,
-    /// `python -m` and the like look there first.
+    /// Folder in which the program starts, relative to the workspace, e.g. `.`. By default, an
+    /// empty folder. Do not choose a folder that others can write to: `npx`, `python -m` and
+    /// similar programs look there first, so others could replace the program.
     pub cwd: Option<String>,
     /// Sandbox profile of the program, as in `sandbox.profile`: `read-only`, `workspace`, `network`
     /// or `off` (the default).
@@ -52,18 +55,20 @@ pub struct UpstreamSettings {
     pub headers: BTreeMap<String, String>,
     /// OAuth settings, if the server at `url` requires OAuth.
     pub oauth: Option<OAuthSettings>,
-    /// Permission for `url` to resolve to a private network address. `false` by default. Loopback
+    /// `true` allows `url` to resolve to a private network address. `false` by default. Loopback
     /// addresses are always allowed.
     pub private_network: bool,
     /// MCP revision to use, e.g. `2025-06-18`. By default, it is negotiated.
     pub revision: Option<String>,
-    /// Prefix of its tools and prompts. By default, the upstream's name. Empty keeps their own
-    /// names. Allowed are letters, digits, `_` and `-`, in parts separated by dots.
+    /// Prefix of the upstream's tools and prompts. By default, the upstream's name. With an empty
+    /// prefix, tools keep the upstream's own names. Allowed are letters, digits, `_` and `-`, in
+    /// parts separated by dots.
     pub prefix: Option<String>,
     /// Tools to serve, by the upstream's own names; `*` matches any text. All by default.
+    ///
+    /// An entry such as `!delete_*` leaves tools out, wherever it stands and whatever else matches
+    /// them. A list of such entries alone serves all other tools.
     pub tools: Vec<String>,
-    /// Tools to leave out, even if `tools` matches them.
-    pub without: Vec<String>,
     /// Parts to serve besides its tools: `resources`, `prompts`, and `instructions`, which clients
     /// get after the server's own, up to 4 KiB. All by default.
     pub parts: Vec<UpstreamPart>,
@@ -79,8 +84,8 @@ pub struct UpstreamSettings {
     pub shared_by: ConnectionSharing,
     /// Timeout of a tool call, in milliseconds. By default, the server's general timeout.
     pub deadline_ms: Option<u64>,
-    /// Most concurrent calls, 64 by default, not counted in `limits.calls`. Further calls wait
-    /// within `limits.wait_ms`.
+    /// Maximum number of concurrent calls, 64 by default, not counted in `limits.calls`. Further
+    /// calls wait within `limits.wait_ms`.
     pub at_once: usize,
     /// Limits of its connections and results, which a settings file cannot change.
     #[serde(skip)]
@@ -89,17 +94,18 @@ pub struct UpstreamSettings {
 
 /// Limits of an upstream's connections and results.
 ///
-/// They are no settings: a program that nobody calls costs little, and an agent reads long results
-/// in parts, whatever the upstream.
+/// They are constants, not settings. A program that nobody calls costs little, and an agent reads
+/// long results in parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UpstreamLimits {
     /// Idle time after which a connection is closed. `None`, the default, never closes it.
     pub idle: Option<Duration>,
-    /// Most bytes of text in a result; 0 for no limit. The rest is stored for `results.read`. A
-    /// structured value counts as its JSON, unless the tool has an output schema. Default: 256 KiB.
+    /// Maximum number of bytes of text in a result; 0 for no limit. The rest is stored for
+    /// `results.read`. A structured value counts as its JSON, unless the tool has an output schema.
+    /// Default: 256 KiB.
     pub text_bytes: usize,
-    /// Most bytes of images, audio and files in a result; 0 for no limit. The largest are stored
-    /// and replaced by links. Default: 4 MiB.
+    /// Maximum number of bytes of images, audio and files in a result; 0 for no limit. The largest
+    /// are stored and replaced by links. Default: 4 MiB.
     pub media_bytes: usize,
 }
 
@@ -125,7 +131,7 @@ pub enum UpstreamTransport {
     WebSocket,
 }
 
-/// Callers that share a connection to an upstream.
+/// The callers that share a connection to an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ConnectionSharing {
@@ -191,7 +197,6 @@ impl Default for UpstreamSettings {
             revision: None,
             prefix: None,
             tools: vec!["*".to_owned()],
-            without: Vec::new(),
             parts: vec![UpstreamPart::Resources, UpstreamPart::Prompts, UpstreamPart::Instructions],
             roots: Vec::new(),
             start_ms: 30_000,

@@ -1,4 +1,4 @@
-//! Skills of an upstream, listed as it lists them and validated when they are read.
+//! Skills of an upstream. They are listed unchanged, and validated when they are read.
 
 mod skill_checks;
 

@@ -2,19 +2,19 @@
 
 use std::collections::VecDeque;
 
-/// Most requests in a report.
+/// Maximum number of requests in a report.
 const EXCHANGES_MAX: usize = 8;
-/// Most lines of output in a report. The last ones are kept.
+/// Maximum number of lines of output in a report. The last ones are kept.
 const LINES_MAX: usize = 5;
-/// Most bytes of a line.
+/// Maximum size of a line, in bytes.
 const LINE_BYTES_MAX: usize = 200;
-/// Most bytes of an answer.
+/// Maximum size of an answer, in bytes.
 const ANSWER_BYTES_MAX: usize = 400;
-/// Header that programs with another framing write before each message.
+/// Header that a program writes before each message if it does not use lines.
 const LENGTH_HEADER: &str = "content-length:";
 
-/// Report on the last start of an upstream: what was asked, what came back, and what the program
-/// wrote besides messages.
+/// Report on the last start of an upstream: the requests, their outcomes, and the program's output
+/// besides messages.
 #[derive(Debug, Clone, Default)]
 pub struct StartReport {
     exchanges: Vec<HandshakeExchange>,
@@ -32,7 +32,7 @@ struct HandshakeExchange {
 }
 
 impl StartReport {
-    /// Records that `asked` was asked, or its outcome.
+    /// Records the request `asked`, or its outcome.
     pub(crate) fn record_exchange(&mut self, asked: &str, outcome: Option<&str>) {
         let outcome = outcome.map(|text| shorten(text.as_bytes(), ANSWER_BYTES_MAX));
         let is_open = |one: &HandshakeExchange| one.asked == asked && one.outcome.is_none();
@@ -45,7 +45,7 @@ impl StartReport {
         }
     }
 
-    /// Records output that is not a message. The beginning of a line is replaced by the line.
+    /// Records output that is not a message. A complete line replaces its recorded beginning.
     pub(crate) fn record_output(&mut self, line: &[u8]) {
         let line = shorten(line, LINE_BYTES_MAX);
         if self.output.back().is_some_and(|begun| line.starts_with(&**begun)) {
@@ -96,7 +96,7 @@ impl StartReport {
         self.error_output.iter().cloned()
     }
 
-    /// Returns a line on the redirect, if there was one.
+    /// Returns a line about the redirect, if there was one.
     pub fn redirect_line(&self) -> Option<String> {
         let location = self.redirect.as_ref()?;
         Some(format!("redirected to `{location}`: set that as `url`"))

@@ -9,12 +9,12 @@ use tokio_util::sync::CancellationToken;
 use toolgate_contract::{BoxFuture, QuestionKind};
 use toolgate_dialects::mcp::upstream::Revision;
 
-use crate::message::RpcError;
+use crate::message::UpstreamRpcError;
 
 /// Method that asks for notifications in the stateless protocol.
 pub(crate) const LISTEN: &str = "subscriptions/listen";
 
-/// An outgoing message with the details that transports repeat.
+/// An outgoing message, with details that some transports repeat in headers.
 #[derive(Clone)]
 pub(crate) struct OutgoingMessage {
     /// Id of the message, if it is a request.
@@ -29,31 +29,34 @@ pub(crate) struct OutgoingMessage {
 }
 
 impl OutgoingMessage {
-    /// Returns true if the request only listens and is never answered while it lasts.
+    /// Returns true if the request only listens for notifications and gets no answer until it ends.
     pub(crate) fn is_listen(&self) -> bool {
         self.method == LISTEN
     }
 }
 
-/// Receiver of notifications and requests, for one request of ours or for the connection.
+/// Receiver of an upstream's notifications and requests, for one request to the upstream or for the
+/// whole connection.
 pub(crate) trait MessageReceiver: Send + Sync + 'static {
     /// Returns the caller's name, if the receiver belongs to a call.
     fn caller(&self) -> Option<Arc<str>> {
         None
     }
-    /// Returns the kind of the question if the caller does not support it.
+    /// Returns the kind of the question in a request of the upstream, if the caller does not
+    /// support it.
     fn unsupported_kind(&self, _method: &str, _params: &Value) -> Option<QuestionKind> {
         None
     }
-    /// Records that a question of `kind` was asked, possibly by this call.
+    /// Records that a question of `kind`, which the caller does not support, was asked, possibly by
+    /// this call.
     fn record_missing(&self, _kind: QuestionKind) {}
-    /// Records that the server asks questions while it works.
+    /// Records that the upstream asks questions during calls.
     fn record_question(&self) {}
     /// Records that notifications may have been missed.
     fn record_missed(&self) {}
-    /// Records that notifications will not arrive from now on.
+    /// Records that no notifications will arrive from now on.
     fn record_unheard(&self) {}
-    /// Records a request of the handshake, and its outcome once that is known.
+    /// Records a request of the handshake, and its outcome once it is known.
     fn record_exchange(&self, _asked: &str, _outcome: Option<&str>) {}
     /// Records output that is not a message.
     fn record_output(&self, _output: &[u8]) {}
@@ -68,27 +71,28 @@ pub(crate) trait MessageReceiver: Send + Sync + 'static {
         self: Arc<Self>,
         method: String,
         params: Value,
-    ) -> BoxFuture<'static, Result<Value, RpcError>>;
+    ) -> BoxFuture<'static, Result<Value, UpstreamRpcError>>;
 }
 
 /// Reason why a request has no answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum RequestFailure {
     /// The server answered with an error.
-    Refused(RpcError),
+    Refused(UpstreamRpcError),
     /// The server does not know the session. Nothing was done.
     SessionGone(String),
     /// The request was not delivered.
     NotSent(String),
     /// The request may have been delivered.
     Lost(String),
-    /// The server did not authorize us (HTTP).
+    /// The server did not authorize the request (HTTP).
     Unauthorized(String),
 }
 
 /// A connection over some transport. Dropping it closes the connection and stops its program.
 pub(crate) trait TransportConnection: Send + Sync + 'static {
-    /// Sends a request and waits for its answer. `receiver` gets related messages.
+    /// Sends a request and waits for its answer. `receiver` gets the upstream's messages about the
+    /// request.
     fn request(
         &self,
         message: OutgoingMessage,
@@ -103,13 +107,13 @@ pub(crate) trait TransportConnection: Send + Sync + 'static {
     fn set_revision(&self, _revision: Option<&'static Revision>) {}
     /// Starts receiving notifications, if the transport needs a stream for them.
     fn start_listening(&self) {}
-    /// Returns true if the server can forget the session, after a restart for example.
+    /// Returns true if the server can lose the session, for example in a restart.
     fn may_lose_session(&self) -> bool;
     /// Returns true if a closed connection was closed because its session has ended.
     fn has_lost_session(&self) -> bool;
     /// Returns a token that is cancelled when the connection is closed.
     fn closed(&self) -> &CancellationToken;
-    /// Returns the reason why the connection is closed, as far as it is known.
+    /// Returns the reason why the connection is closed, if it is known.
     fn closed_reason(&self) -> String;
 }
 

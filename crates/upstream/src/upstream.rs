@@ -1,4 +1,4 @@
-//! One upstream: connected when needed, watched, and known by its last listing.
+//! One upstream. It is connected when needed and watched for changes. Its last listing is stored.
 
 mod schema_repair;
 mod tool;
@@ -39,7 +39,7 @@ use crate::settings::UpstreamSettings;
 use crate::start_report::StartReport;
 use crate::world::UpstreamWorld;
 
-pub(crate) use calls::{CallRequest, RoundCall};
+pub(crate) use calls::{CallRequest, StatelessCall};
 pub(crate) use tasks::TaskGuard;
 
 use call_driver::SuspendedCalls;
@@ -52,12 +52,12 @@ use tool::UpstreamTool;
 
 /// Age after which a stored listing is refreshed in the background.
 const LISTING_OLD_AFTER: Duration = Duration::from_secs(3600);
-/// Most dedicated connections or processes. An upstream that asks its clients questions (revisions
-/// before 2026-07-28) needs one for each concurrent call, because a pipe does not show which call
-/// asks; few calls ask at the same time.
+/// Maximum number of dedicated connections or processes. An upstream that asks its clients
+/// questions (revisions before 2026-07-28) needs one for each concurrent call, because a pipe does
+/// not show which call asks. Few calls ask at the same time.
 const DEDICATED_MAX: usize = 8;
 
-/// Storage and catalog that upstreams are handed.
+/// The storage and the catalog of the server, for upstreams.
 pub trait UpstreamHost: Send + Sync + 'static {
     /// Returns the stored listing `name` and its age.
     fn stored_listing(&self, name: &str) -> Option<(UpstreamListing, Duration)>;
@@ -67,7 +67,7 @@ pub trait UpstreamHost: Send + Sync + 'static {
     fn pins(&self) -> PinPolicy;
     /// Returns true if the server itself has tools of `toolset`.
     fn is_own_toolset(&self, toolset: &str) -> bool;
-    /// Returns true if `uri` belongs to the server, even if nothing is there.
+    /// Returns true if `uri` belongs to the server itself, even if no such resource exists.
     fn is_own_uri(&self, uri: &str) -> bool;
     /// Replaces the tools of the upstream `name` in the catalog.
     fn set_tools(&self, name: &str, tools: Vec<Arc<dyn AnyTool>>);
@@ -84,16 +84,16 @@ pub enum UpstreamState {
     Connected,
 }
 
-/// The parts of an upstream that outlive a change of its settings.
+/// The parts of an upstream that stay when its settings change.
 #[derive(Default)]
 pub(crate) struct LastingUpstream {
     pub(crate) suspended: SuspendedCalls,
-    /// The upstream as it is served now.
+    /// The upstream that is served now under this name.
     current: RwLock<Weak<Upstream>>,
 }
 
 impl LastingUpstream {
-    /// Returns the upstream as it is served now, if it still is.
+    /// Returns the upstream that is served now under this name, if any.
     pub(crate) fn upstream(&self) -> Option<Arc<Upstream>> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).upgrade()
     }
@@ -102,7 +102,7 @@ impl LastingUpstream {
 /// An upstream MCP server.
 pub struct Upstream {
     pub(crate) name: String,
-    /// Key of its stored listing.
+    /// Key of the upstream's stored listing.
     listing_key: String,
     pub(crate) settings: UpstreamSettings,
     pub(crate) world: Arc<dyn UpstreamWorld>,
@@ -111,22 +111,22 @@ pub struct Upstream {
     shared_connection: RwLock<Option<Arc<UpstreamConnection>>>,
     /// Recent failures. The lock admits one attempt to connect at a time.
     connecting: tokio::sync::Mutex<ConnectFailures>,
-    /// True if the last attempt failed.
+    /// True if the last attempt to connect failed.
     failing: AtomicBool,
     listing: RwLock<Arc<UpstreamListing>>,
     /// Index of the listed skills.
     skills: RwLock<Arc<SkillIndex>>,
     /// Skills that were fetched one by one.
     pub(crate) fetched_skills: FetchedSkills,
-    /// True if the listing was ever known.
+    /// True once the upstream has been listed.
     has_listed: AtomicBool,
     /// True once the listing is known or its request failed.
     listed: watch::Sender<bool>,
-    /// `is_old` is true if the listing is only known from long ago, and `has_begun_renewal` once a
-    /// refresh was started for that.
+    /// True if the stored listing is outdated. `has_begun_renewal` becomes true when a refresh was
+    /// started for this reason.
     is_old: AtomicBool,
     has_begun_renewal: AtomicBool,
-    /// True while an unknown listing is requested again and again.
+    /// True while an unknown listing is requested repeatedly.
     is_relisting: AtomicBool,
     tools: Mutex<Vec<Arc<UpstreamTool>>>,
     /// Permits for requests of calls.
@@ -135,14 +135,13 @@ pub struct Upstream {
     pub(crate) dedicated: DedicatedPool,
     pub(crate) results: ResultStore,
     claims: UriOwnership,
-    /// True if the server was seen to ask questions.
+    /// True if the upstream has asked questions.
     has_asked: AtomicBool,
     /// Signal that a page visit is complete.
     visit_completed: Notify,
     /// Announced changes that were not processed yet.
     announced: Mutex<Vec<ServerChange>>,
-    /// `wants_refresh` is true if a refresh is wanted, and `is_refreshing` while the refresh task
-    /// runs.
+    /// True if the listing must be refreshed. `is_refreshing` is true while the refresh task runs.
     wants_refresh: AtomicBool,
     is_refreshing: AtomicBool,
     /// Scheduled refresh.
@@ -150,9 +149,10 @@ pub struct Upstream {
     this: Weak<Self>,
     /// True once the server shuts down.
     closed: AtomicBool,
-    /// True once another upstream is served in its place. Shared with the callers' own instances.
+    /// True once another upstream is served in place of this one. Shared with the instances of
+    /// single callers.
     retired: Arc<AtomicBool>,
-    /// Number of times that its tools may have changed.
+    /// Number of times that the upstream's tools may have changed.
     tools_version: AtomicU64,
     /// Signal to refresh the listing without a pause.
     refresh_signal: Arc<Notify>,
@@ -278,13 +278,14 @@ impl Upstream {
         vec!["upstream".to_owned(), self.name.clone()]
     }
 
-    /// Returns the tool's id with the upstream's name as prefix, if its own prefix differs. Rules
-    /// for either id apply.
+    /// Returns the tool's id with the upstream's name as prefix, if the configured prefix differs.
+    /// Rules for either id apply.
     pub(crate) fn ruled_as(&self, name: &str) -> Option<ToolId> {
         (self.prefix() != self.name).then(|| names::tool_id(&self.name, name))
     }
 
-    /// Returns a pseudo-tool by which policy controls access to `what`, such as its resources.
+    /// Returns a tool spec that stands for access to `what`, such as the upstream's resources, in
+    /// policy rules.
     pub(crate) fn guard_tool(&self, what: &str, title: String, about: &str) -> ToolSpec {
         let id = names::tool_id(&self.name, what);
         let after_prefix = (self.prefix() != self.name && !self.prefix().is_empty())
@@ -297,7 +298,7 @@ impl Upstream {
         }
     }
 
-    /// Returns the limit group of its calls.
+    /// Returns the concurrency group of the upstream's calls.
     pub(crate) fn limit_group(&self) -> ConcurrencyGroup {
         ConcurrencyGroup { name: self.name.as_str().into(), concurrency_max: self.settings.at_once }
     }
@@ -307,7 +308,7 @@ impl Upstream {
         self.owner == InstanceOwner::Shared
     }
 
-    /// Returns the prefix of its tools.
+    /// Returns the prefix of the upstream's tools.
     pub(crate) fn prefix(&self) -> &str {
         self.settings.prefix.as_deref().unwrap_or(&self.name)
     }

@@ -1,4 +1,4 @@
-//! Access to programs, the network, variables and secrets, handed to upstreams.
+//! Access to programs, the network, variables and secrets, which the server passes to upstreams.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -8,15 +8,15 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{BoxFuture, WatchGuard};
 
-/// Starts programs and connects. The implementation decides which addresses are reachable and how
-/// programs are confined.
+/// Starts programs and opens connections for upstreams. The implementation decides which addresses
+/// are reachable and how programs are confined.
 pub trait UpstreamWorld: Send + Sync + 'static {
     /// Starts a program. Returns the reason if it cannot start.
     fn start<'a>(
         &'a self,
         program: &'a ProgramToStart,
     ) -> BoxFuture<'a, Result<RunningProgram, String>>;
-    /// Connects to `place`. Returns the reason if it cannot.
+    /// Connects to `place`. Returns the reason if that fails.
     fn dial<'a>(
         &'a self,
         place: &'a NetworkAddress,
@@ -25,9 +25,10 @@ pub trait UpstreamWorld: Send + Sync + 'static {
     fn variable(&self, name: &str) -> Option<String>;
     /// Returns the stored secret `name`. Only the server's owner can read it.
     fn secret(&self, name: &str) -> Option<String>;
-    /// Stores `secret` as `name`, or deletes it. Returns the reason if it cannot.
+    /// Stores `secret` under `name`. With `None`, deletes it. Returns the reason if that fails.
     fn keep_secret(&self, name: &str, secret: Option<&str>) -> Result<(), String>;
-    /// Locks the stored secret `name` across processes. Returns the reason if it cannot.
+    /// Locks the stored secret `name` across processes, until the returned guard is dropped.
+    /// Returns the reason if that fails.
     fn hold_secret<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<WatchGuard, String>>;
     /// Parses the front matter of a `SKILL.md`. Returns the reason if it is invalid.
     fn front_matter(&self, text: &str) -> Result<Map<String, Value>, String>;
@@ -56,7 +57,7 @@ pub struct RunningProgram {
     pub output: Box<dyn ProgramOutput>,
     /// Standard error.
     pub errors: Box<dyn AsyncRead + Send + Unpin>,
-    /// Token that is cancelled when the program has exited, even if its child processes run on.
+    /// Token that is cancelled when the program has exited, even if its child processes continue.
     pub exited: CancellationToken,
     /// Guard that stops the program and its child processes on drop.
     pub hold: WatchGuard,
@@ -84,7 +85,7 @@ pub struct NetworkAddress {
     pub host: String,
     /// TCP port.
     pub port: u16,
-    /// True for TLS.
+    /// True if the connection uses TLS.
     pub secure: bool,
     /// True if private network addresses are allowed.
     pub private_network: bool,

@@ -174,7 +174,7 @@ impl ProcessRunner {
         self.0.sandbox.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Lets `next` confine the programs that start from now on. Running ones stay as they are.
+    /// Makes `next` confine the programs that start from now on. Running programs are not affected.
     pub fn replace_sandbox(&self, next: Sandbox) {
         let mut sandbox = self.0.sandbox.write().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut *sandbox, next).close();

@@ -52,7 +52,7 @@ pub(crate) use protected::check as fuzz_protected;
 pub use copy::{CopyOptions, CopyTotals};
 pub use entries::DirectoryPage;
 pub use entry_details::EntryDetails;
-pub use escaped_paths::{EscapeReason, EscapedPath, InspectDepth};
+pub use escaped_paths::{EscapeReason, EscapedPath, InspectionDepth};
 pub use etag::Etag;
 pub use file::WorkspaceFile;
 pub use hidden::hide_path;
@@ -152,7 +152,7 @@ impl Root {
     }
 
     /// Returns this root with the ignore rules above it, if it is a folder of a larger repository.
-    /// They are read once, here.
+    /// The rules are read only once, by this function.
     pub fn with_ignore_rules_above(self) -> Self {
         let ignored_above = IgnoreRules::above_root(self.path());
         Self { ignored_above, ..self }

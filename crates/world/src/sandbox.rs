@@ -133,7 +133,7 @@ impl Sandbox {
         Ok(Self::from_parts(settings.clone(), paths, rules, outside, ReservedNames::default()))
     }
 
-    /// Returns this sandbox with other `settings` and `paths`. Nothing else of it changes.
+    /// Returns this sandbox with other `settings` and `paths`. Everything else stays the same.
     ///
     /// # Errors
     /// If the settings are invalid.
@@ -147,7 +147,7 @@ impl Sandbox {
         Ok(Self::from_parts(settings.clone(), paths, rules, outside, self.0.reserved.clone()))
     }
 
-    /// Returns true if it was created with `settings` and `paths`.
+    /// Returns true if this sandbox was created with `settings` and `paths`.
     pub fn has_settings(&self, settings: &SandboxSettings, paths: &SandboxPaths) -> bool {
         self.0.settings == *settings && self.0.paths == *paths
     }

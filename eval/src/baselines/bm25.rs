@@ -9,7 +9,7 @@ use rust_stemmers::{Algorithm, Stemmer};
 
 use super::{STOP_WORDS, Scores};
 use crate::set::questions::identifier_parts;
-use crate::set::{Package, Unit};
+use crate::set::{CodeUnit, Package};
 
 /// The way in which text is split into words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl Bm25 {
     }
 
     #[allow(clippy::cast_precision_loss, reason = "weights need no exact counts")]
-    fn add(&mut self, unit: &Unit, index: u32) {
+    fn add(&mut self, unit: &CodeUnit, index: u32) {
         let mut words = self.words_of(&unit.body);
         if self.words == WordSplitting::Symbols {
             let name = self.words_of(&unit.name);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Lang, Package, Query, Unit};
+use super::{CodeUnit, Package, PackageLanguage, Query};
 
 /// Reads a stored set. Returns `None` if the file is missing or truncated.
 pub(super) fn read(path: &Path) -> Option<Vec<Package>> {
@@ -10,9 +10,10 @@ pub(super) fn read(path: &Path) -> Option<Vec<Package>> {
     let mut rest = bytes.as_slice();
     let packages = read_list(&mut rest, |rest| {
         let name = read_text(rest)?;
-        let lang = if read_number(rest)? == 0 { Lang::Rust } else { Lang::Python };
+        let lang =
+            if read_number(rest)? == 0 { PackageLanguage::Rust } else { PackageLanguage::Python };
         let units = read_list(rest, |rest| {
-            Some(Unit {
+            Some(CodeUnit {
                 name: read_text(rest)?,
                 within: read_text(rest)?,
                 path: read_text(rest)?,
@@ -101,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_stored_set_is_read_again_and_a_truncated_file_is_not() {
-        let unit = |name: &str| Unit {
+        let unit = |name: &str| CodeUnit {
             name: name.to_owned(),
             within: "Pot".to_owned(),
             path: "src/a.rs".to_owned(),
@@ -112,14 +113,14 @@ mod tests {
         let packages = vec![
             Package {
                 name: "kitchen".to_owned(),
-                lang: Lang::Python,
+                lang: PackageLanguage::Python,
                 units: vec![unit("a"), unit("b")],
                 queries: vec![query.clone()],
                 pairs: vec![query.clone(), query],
             },
             Package {
                 name: "empty".to_owned(),
-                lang: Lang::Rust,
+                lang: PackageLanguage::Rust,
                 units: Vec::new(),
                 queries: Vec::new(),
                 pairs: Vec::new(),

@@ -7,12 +7,12 @@ use std::path::Path;
 use anyhow::Context;
 use tree_sitter::{Node, Parser};
 
-use super::{Lang, Unit};
+use super::{CodeUnit, PackageLanguage};
 
 /// A function and the text of its doc comment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Function {
-    pub unit: Unit,
+    pub unit: CodeUnit,
     /// Its doc comment without comment marks, or an empty string.
     pub doc: String,
 }
@@ -21,7 +21,7 @@ pub struct Function {
 const FILE_BYTES_MAX: u64 = 1_000_000;
 
 /// Returns all functions of the package in `folder`. Files are sorted by path.
-pub fn parse_package(folder: &Path, lang: Lang) -> anyhow::Result<Vec<Function>> {
+pub fn parse_package(folder: &Path, lang: PackageLanguage) -> anyhow::Result<Vec<Function>> {
     let mut files = Vec::new();
     collect_files(folder, "", lang, &mut files)?;
     files.sort();
@@ -39,20 +39,20 @@ pub fn parse_package(folder: &Path, lang: Lang) -> anyhow::Result<Vec<Function>>
 }
 
 /// Returns the functions of one file.
-pub fn parse_file(path: &str, text: &str, lang: Lang) -> anyhow::Result<Vec<Function>> {
+pub fn parse_file(path: &str, text: &str, lang: PackageLanguage) -> anyhow::Result<Vec<Function>> {
     let mut parser = Parser::new();
     let language = match lang {
-        Lang::Rust => tree_sitter_rust::LANGUAGE.into(),
-        Lang::Python => tree_sitter_python::LANGUAGE.into(),
+        PackageLanguage::Rust => tree_sitter_rust::LANGUAGE.into(),
+        PackageLanguage::Python => tree_sitter_python::LANGUAGE.into(),
     };
     parser
         .set_language(&language)
         .map_err(|err| anyhow::anyhow!("cannot load the grammar: {err}"))?;
     let tree = parser.parse(text, None).context("the parser returned no tree")?;
-    let mut walk = Walk { path, text, within: Vec::new(), found: Vec::new() };
+    let mut walk = SyntaxWalk { path, text, within: Vec::new(), found: Vec::new() };
     match lang {
-        Lang::Rust => walk.rust(tree.root_node()),
-        Lang::Python => walk.python(tree.root_node()),
+        PackageLanguage::Rust => walk.rust(tree.root_node()),
+        PackageLanguage::Python => walk.python(tree.root_node()),
     }
     Ok(walk.found)
 }
@@ -61,7 +61,7 @@ pub fn parse_file(path: &str, text: &str, lang: Lang) -> anyhow::Result<Vec<Func
 fn collect_files(
     folder: &Path,
     beneath: &str,
-    lang: Lang,
+    lang: PackageLanguage,
     files: &mut Vec<String>,
 ) -> anyhow::Result<()> {
     for entry in std::fs::read_dir(folder.join(beneath))? {
@@ -69,8 +69,8 @@ fn collect_files(
         let Ok(name) = entry.file_name().into_string() else { continue };
         let path = if beneath.is_empty() { name.clone() } else { format!("{beneath}/{name}") };
         let is_source = match lang {
-            Lang::Rust => name.ends_with(".rs") && name != "build.rs",
-            Lang::Python => name.ends_with(".py"),
+            PackageLanguage::Rust => name.ends_with(".rs") && name != "build.rs",
+            PackageLanguage::Python => name.ends_with(".py"),
         };
         let kind = entry.file_type()?;
         if kind.is_dir() && !is_left_out(&name) {
@@ -117,14 +117,14 @@ fn is_test(name: &str) -> bool {
 }
 
 /// A walk over the syntax tree of a file.
-struct Walk<'t> {
+struct SyntaxWalk<'t> {
     path: &'t str,
     text: &'t str,
     within: Vec<String>,
     found: Vec<Function>,
 }
 
-impl<'t> Walk<'t> {
+impl<'t> SyntaxWalk<'t> {
     fn rust(&mut self, list: Node<'_>) {
         let mut doc = String::new();
         let mut is_test = false;
@@ -217,7 +217,7 @@ impl<'t> Walk<'t> {
         if name.starts_with("test_") {
             return;
         }
-        let unit = Unit {
+        let unit = CodeUnit {
             name: name.to_owned(),
             within: self.within.join(" "),
             path: self.path.to_owned(),

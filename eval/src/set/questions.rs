@@ -223,7 +223,7 @@ fn regex(pattern: &str) -> Regex {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Lang;
+    use super::super::PackageLanguage;
     use super::super::functions::parse_file;
     use super::*;
 
@@ -285,7 +285,7 @@ mod tests {
             #[cfg(test)]
             mod tests { fn a_test() {} }
             impl<T> fmt::Display for Pot<T> { fn fmt(&self) {} }";
-        let found = parse_file("src/a.rs", rust, Lang::Rust).unwrap();
+        let found = parse_file("src/a.rs", rust, PackageLanguage::Rust).unwrap();
         let names: Vec<_> = found.iter().map(|it| it.unit.name.as_str()).collect();
         assert_eq!(names, ["cook", "fmt"]);
         assert_eq!(found[0].doc, "Turns the secret sauce into a very good dinner.");
@@ -308,7 +308,7 @@ class Pot:
             'secret'
         return '''kept'''
 ";
-        let found = parse_file("a.py", python, Lang::Python).unwrap();
+        let found = parse_file("a.py", python, PackageLanguage::Python).unwrap();
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].doc, "Turns the secret sauce into\na dinner.\n\nMore.");
         assert!(!found[0].unit.body.contains("secret"), "{}", found[0].unit.body);
@@ -319,7 +319,7 @@ class Pot:
     #[test]
     fn a_sentence_or_body_of_two_functions_is_no_question() {
         let questions_of = |text: &str| {
-            let functions = parse_file("a.py", text, Lang::Python).unwrap();
+            let functions = parse_file("a.py", text, PackageLanguage::Python).unwrap();
             select("p", &functions).0.into_iter().map(|it| it.text).collect::<Vec<_>>()
         };
         let one =

@@ -11,8 +11,8 @@ use toolgate_search::static_model::StaticModel;
 use toolgate_search::vectors::{Precision, VectorStore, VectorsError};
 use toolgate_search::{ChunkHash, ChunkSummary};
 
-use super::network::{self, List};
-use crate::set::{Package, Split, Unit, load};
+use super::network::{self, CandidateList};
+use crate::set::{CodeUnit, Package, Split, load};
 use crate::vectors::Vectors;
 
 /// Number of candidates of each kind.
@@ -22,14 +22,14 @@ const OVERLAP_LOW: f32 = 0.34;
 
 /// A sum of reciprocal ranks.
 #[derive(Default, Clone)]
-pub(super) struct Tally {
+pub(super) struct ReciprocalRankSum {
     all: f64,
     count: f64,
     low: f64,
     low_count: f64,
 }
 
-impl Tally {
+impl ReciprocalRankSum {
     /// Adds a question whose right answer is below `above` others. Only the first ten ranks count.
     pub(super) fn add(&mut self, above: usize, overlap: f32) {
         #[allow(clippy::cast_precision_loss)]
@@ -47,7 +47,7 @@ impl Tally {
     }
 }
 
-impl fmt::Display for Tally {
+impl fmt::Display for ReciprocalRankSum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let low = self.low / self.low_count.max(1.0);
         write!(
@@ -72,7 +72,7 @@ pub(super) fn count_above(scores: &[f32], right: usize) -> usize {
 
 /// Describes how well the word vectors rank alone.
 pub(super) fn evaluate_alone(packages: &[Package], model: &StaticModel) -> anyhow::Result<String> {
-    let mut tally = Tally::default();
+    let mut tally = ReciprocalRankSum::default();
     for package in packages {
         let statics = StaticVectors::new(package, model)?;
         for query in package.queries.iter().take(80) {
@@ -113,7 +113,7 @@ impl StaticVectors {
 }
 
 /// Returns the fields of a function.
-fn texts(unit: &Unit) -> [&str; FIELDS] {
+fn texts(unit: &CodeUnit) -> [&str; FIELDS] {
     [&unit.name, &unit.within, &unit.path, &unit.head, "", &unit.body]
 }
 
@@ -224,7 +224,7 @@ fn best(mut all: Vec<(f32, u32)>) -> Vec<u32> {
 }
 
 /// Returns a function as the index summarizes it.
-fn summary_of(unit: &Unit) -> ChunkSummary {
+fn summary_of(unit: &CodeUnit) -> ChunkSummary {
     ChunkSummary {
         path: unit.path.clone(),
         first: 1,
@@ -242,7 +242,7 @@ fn summary_of(unit: &Unit) -> ChunkSummary {
 
 /// Prints how well BM25F ranks with its current weights.
 pub fn print_bm25f_quality() -> anyhow::Result<()> {
-    let mut tally = Tally::default();
+    let mut tally = ReciprocalRankSum::default();
     for package in load(Split::Tune)? {
         let counted = CountedPackage::new(&package, StaticModel::built_in())?;
         for query in package.queries.iter().take(80) {
@@ -265,7 +265,7 @@ const NETWORKS: &str = "crates/search/src/rank";
 
 /// The candidates of one question, its overlap, and whether the right answer is among them.
 struct QuestionCandidates {
-    list: List,
+    list: CandidateList,
     overlap: f32,
     found: bool,
 }
@@ -297,11 +297,11 @@ pub fn train_networks(per_package: usize, model: Option<usize>) -> anyhow::Resul
     );
     let mut best = (0.0, 0);
     for hidden in [0, 16, 32] {
-        let mut tally = Tally::default();
+        let mut tally = ReciprocalRankSum::default();
         for fold in 0..4 {
             let training = lists.iter().enumerate().filter(|(index, _)| index % 4 != fold);
             let training = training.flat_map(|(_, it)| it).filter(|it| it.found).map(|it| &it.list);
-            let training: Vec<&List> = training.collect();
+            let training: Vec<&CandidateList> = training.collect();
             let network = network::train(&training, features::FEATURES, &settings(hidden));
             let test = lists.iter().enumerate().filter(|(index, _)| index % 4 == fold);
             for QuestionCandidates { list, overlap, found } in test.flat_map(|(_, it)| it) {
@@ -314,7 +314,8 @@ pub fn train_networks(per_package: usize, model: Option<usize>) -> anyhow::Resul
             best = (tally.mrr(), hidden);
         }
     }
-    let all: Vec<&List> = lists.iter().flatten().filter(|it| it.found).map(|it| &it.list).collect();
+    let all: Vec<&CandidateList> =
+        lists.iter().flatten().filter(|it| it.found).map(|it| &it.list).collect();
     let network = network::train(&all, features::FEATURES, &settings(best.1));
     println!("calibration {:?}", network.calibration);
     let name = if model.is_some() { "model.net" } else { "words.net" };
@@ -359,13 +360,13 @@ fn collect_candidates(
             features::extract_features(table, &question, &counted.averages, &candidates);
         let right = candidates.iter().position(|it| it.key == query.unit as u64);
         let features = extracted.iter().map(|it| it.to_vec()).collect();
-        let list = List { features, right: right.unwrap_or(usize::MAX), weight: 1.0 };
+        let list = CandidateList { features, right: right.unwrap_or(usize::MAX), weight: 1.0 };
         all.push(QuestionCandidates { list, overlap: query.overlap, found: right.is_some() });
     }
     Ok(all)
 }
 
 /// Returns the settings of training a network with `hidden` neurons.
-fn settings(hidden: usize) -> network::Settings {
-    network::Settings { hidden, epochs: 12, rate: 0.003, decay: 0.001, seed: 5 }
+fn settings(hidden: usize) -> network::NetworkSettings {
+    network::NetworkSettings { hidden, epochs: 12, rate: 0.003, decay: 0.001, seed: 5 }
 }

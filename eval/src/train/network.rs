@@ -3,10 +3,10 @@
 
 use toolgate_search::rank::network::RankingNetwork;
 
-use super::random::Random;
+use super::random::SplitMix64;
 
 /// The candidates of one question.
-pub(super) struct List {
+pub(super) struct CandidateList {
     pub(super) features: Vec<Vec<f32>>,
     /// Index of the right candidate.
     pub(super) right: usize,
@@ -15,7 +15,7 @@ pub(super) struct List {
 }
 
 /// The settings of training.
-pub(super) struct Settings {
+pub(super) struct NetworkSettings {
     /// Number of neurons.
     pub(super) hidden: usize,
     pub(super) epochs: usize,
@@ -25,8 +25,12 @@ pub(super) struct Settings {
 }
 
 /// Trains a network on `lists` by Adam.
-pub(super) fn train(lists: &[&List], inputs: usize, settings: &Settings) -> RankingNetwork {
-    let mut random = Random(settings.seed);
+pub(super) fn train(
+    lists: &[&CandidateList],
+    inputs: usize,
+    settings: &NetworkSettings,
+) -> RankingNetwork {
+    let mut random = SplitMix64(settings.seed);
     let (means, scales) = means_and_scales(lists, inputs);
     let hidden = settings.hidden;
     let mut numbers: Vec<f32> = (0..hidden * (inputs + 1)).map(|_| random.normal() * 0.2).collect();
@@ -77,7 +81,7 @@ pub(super) fn train(lists: &[&List], inputs: usize, settings: &Settings) -> Rank
 
 /// Returns a factor and an offset for scores as logits. With them, a likelihood matches the share
 /// of right candidates among those that have it.
-fn calibrate(network: &RankingNetwork, lists: &[&List]) -> [f32; 2] {
+fn calibrate(network: &RankingNetwork, lists: &[&CandidateList]) -> [f32; 2] {
     let mut scored = Vec::new();
     for list in lists {
         let scores = list.features.iter().map(|it| network.score(it)).enumerate();
@@ -111,7 +115,7 @@ fn calibrate(network: &RankingNetwork, lists: &[&List]) -> [f32; 2] {
 
 /// Adds the gradient of the loss of one list to `gradient`.
 fn add_gradient(
-    list: &List,
+    list: &CandidateList,
     numbers: &[f32],
     gradient: &mut [f32],
     means: &[f32],
@@ -172,7 +176,7 @@ fn add_gradient(
 
 /// Returns the mean of each input, and the inverse of its standard deviation.
 #[allow(clippy::cast_precision_loss)]
-fn means_and_scales(lists: &[&List], inputs: usize) -> (Vec<f32>, Vec<f32>) {
+fn means_and_scales(lists: &[&CandidateList], inputs: usize) -> (Vec<f32>, Vec<f32>) {
     let mut sums = vec![(0.0_f64, 0.0_f64); inputs];
     let mut count = 0.0_f64;
     for list in lists {

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use super::random::Random;
+use super::random::SplitMix64;
 
 /// Number of dimensions of a vector.
 pub(super) const D: usize = 256;
@@ -18,7 +18,7 @@ pub(super) const PARTS: usize = 5;
 pub(super) type Words = Vec<(u32, f32)>;
 
 /// A sentence and the function that it describes, as words by number.
-pub(super) struct Pair {
+pub(super) struct TrainingPair {
     pub(super) package: u32,
     pub(super) query: Words,
     pub(super) parts: [Words; PARTS],
@@ -26,7 +26,7 @@ pub(super) struct Pair {
 
 /// The trained table.
 #[derive(Clone)]
-pub(super) struct Table {
+pub(super) struct TrainedTable {
     /// A row for each word in a question.
     pub(super) query_rows: Vec<f32>,
     /// A row for each word in code.
@@ -36,7 +36,7 @@ pub(super) struct Table {
 }
 
 /// The settings of training.
-pub(super) struct Settings {
+pub(super) struct TableSettings {
     pub(super) epochs: usize,
     pub(super) batch: usize,
     /// Number of functions of one package that are in a batch together.
@@ -61,10 +61,10 @@ pub(super) fn weigh(counts: HashMap<u32, u32>) -> Vec<(u32, f32)> {
     all
 }
 
-impl Table {
+impl TrainedTable {
     /// Returns the table before training: a random direction for each word, longer for rarer words.
     pub(super) fn start(rarity: &[f32], seed: u64) -> Self {
-        let mut random = Random(seed);
+        let mut random = SplitMix64(seed);
         let mut rows = Vec::with_capacity(rarity.len() * D);
         for rare in rarity {
             let row: Vec<f32> = (0..D).map(|_| random.normal()).collect();
@@ -177,12 +177,12 @@ impl Adam {
 
 /// Trains `table` on `pairs`, and calls `on_epoch` after every epoch.
 pub(super) fn train(
-    table: &mut Table,
-    pairs: &[Pair],
-    settings: &Settings,
-    mut on_epoch: impl FnMut(usize, f32, &Table),
+    table: &mut TrainedTable,
+    pairs: &[TrainingPair],
+    settings: &TableSettings,
+    mut on_epoch: impl FnMut(usize, f32, &TrainedTable),
 ) {
-    let mut random = Random(settings.seed);
+    let mut random = SplitMix64(settings.seed);
     let words = table.query_rows.len() / D;
     let mut query_adam = Adam::new(words);
     let mut code_adam = Adam::new(words);
@@ -216,7 +216,11 @@ pub(super) fn train(
 }
 
 /// Splits all pairs into batches. Each batch consists of groups of one package each.
-fn batches(pairs: &[Pair], settings: &Settings, random: &mut Random) -> Vec<Vec<usize>> {
+fn batches(
+    pairs: &[TrainingPair],
+    settings: &TableSettings,
+    random: &mut SplitMix64,
+) -> Vec<Vec<usize>> {
     let mut packages: HashMap<u32, Vec<usize>> = HashMap::new();
     for (index, pair) in pairs.iter().enumerate() {
         packages.entry(pair.package).or_default().push(index);
@@ -245,12 +249,12 @@ fn batches(pairs: &[Pair], settings: &Settings, random: &mut Random) -> Vec<Vec<
 /// Trains on one batch and returns its loss.
 #[allow(clippy::too_many_arguments)]
 fn step(
-    table: &mut Table,
-    pairs: &[Pair],
+    table: &mut TrainedTable,
+    pairs: &[TrainingPair],
     batch: &[usize],
-    settings: &Settings,
+    settings: &TableSettings,
     rate: f32,
-    random: &mut Random,
+    random: &mut SplitMix64,
     query_adam: &mut Adam,
     code_adam: &mut Adam,
     moments: &mut [(f32, f32); PARTS],
@@ -258,7 +262,7 @@ fn step(
     let n = batch.len();
     let mut queries = Vec::with_capacity(n);
     let mut units = Vec::with_capacity(n);
-    let drop = |words: &[(u32, f32)], random: &mut Random| -> Vec<(u32, f32)> {
+    let drop = |words: &[(u32, f32)], random: &mut SplitMix64| -> Vec<(u32, f32)> {
         words.iter().filter(|_| random.unit() >= settings.dropout).copied().collect()
     };
     let samples: Vec<(Words, [Words; PARTS])> = batch

@@ -18,13 +18,13 @@ struct Echo;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Input {
+struct EchoInput {
     /// Text to return.
     text: String,
 }
 
 #[derive(Serialize, JsonSchema)]
-struct Output {
+struct EchoOutput {
     /// The text of the input.
     text: String,
 }
@@ -35,14 +35,14 @@ impl Tool for Echo {
     const DESCRIPTION: &'static str = "Return the text.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
-    type Input = Input;
-    type Output = Output;
+    type Input = EchoInput;
+    type Output = EchoOutput;
 
-    async fn run(&self, _ctx: &ToolContext, input: Input) -> Result<Output, ToolError> {
-        Ok(Output { text: input.text })
+    async fn run(&self, _ctx: &ToolContext, input: EchoInput) -> Result<EchoOutput, ToolError> {
+        Ok(EchoOutput { text: input.text })
     }
 
-    fn decode_utf8(output: &Output) -> ResultText {
+    fn result_text(output: &EchoOutput) -> ResultText {
         ResultText::from_body(&output.text)
     }
 }

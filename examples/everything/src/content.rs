@@ -16,19 +16,19 @@ const SILENCE: &[u8] = include_bytes!("silence.wav");
 /// Adds the examples of this module to `builder`.
 pub(crate) fn add(builder: ServerBuilder) -> ServerBuilder {
     builder
-        .tool(SimpleText)
-        .tool(Image)
-        .tool(Audio)
-        .tool(EmbeddedResource)
-        .tool(Mixed)
-        .tool(Fails)
-        .tool(Schema)
-        .tool(CustomHeader)
+        .tool(SimpleTextTool)
+        .tool(ImageTool)
+        .tool(AudioTool)
+        .tool(EmbeddedResourceTool)
+        .tool(MixedContentTool)
+        .tool(FailingTool)
+        .tool(HandwrittenSchemaTool)
+        .tool(CustomHeaderTool)
 }
 
-struct SimpleText;
+struct SimpleTextTool;
 
-impl Tool for SimpleText {
+impl Tool for SimpleTextTool {
     const NAME: &'static str = "test_simple_text";
     const TITLE: &'static str = "Simple text";
     const DESCRIPTION: &'static str = "Returns a sentence.";
@@ -41,9 +41,9 @@ impl Tool for SimpleText {
     }
 }
 
-struct Image;
+struct ImageTool;
 
-impl Tool for Image {
+impl Tool for ImageTool {
     const NAME: &'static str = "test_image_content";
     const TITLE: &'static str = "Image";
     const DESCRIPTION: &'static str = "Returns an image of a red dot.";
@@ -56,9 +56,9 @@ impl Tool for Image {
     }
 }
 
-struct Audio;
+struct AudioTool;
 
-impl Tool for Audio {
+impl Tool for AudioTool {
     const NAME: &'static str = "test_audio_content";
     const TITLE: &'static str = "Audio";
     const DESCRIPTION: &'static str = "Returns a short silent sound.";
@@ -71,9 +71,9 @@ impl Tool for Audio {
     }
 }
 
-struct EmbeddedResource;
+struct EmbeddedResourceTool;
 
-impl Tool for EmbeddedResource {
+impl Tool for EmbeddedResourceTool {
     const NAME: &'static str = "test_embedded_resource";
     const TITLE: &'static str = "Embedded resource";
     const DESCRIPTION: &'static str = "Shows a resource with what it holds.";
@@ -88,9 +88,9 @@ impl Tool for EmbeddedResource {
     }
 }
 
-struct Mixed;
+struct MixedContentTool;
 
-impl Tool for Mixed {
+impl Tool for MixedContentTool {
     const NAME: &'static str = "test_multiple_content_types";
     const TITLE: &'static str = "Mixed content";
     const DESCRIPTION: &'static str = "Returns a text, an image and a resource.";
@@ -110,9 +110,9 @@ impl Tool for Mixed {
     }
 }
 
-struct Fails;
+struct FailingTool;
 
-impl Tool for Fails {
+impl Tool for FailingTool {
     const NAME: &'static str = "test_error_handling";
     const TITLE: &'static str = "Failure";
     const DESCRIPTION: &'static str = "Always fails.";
@@ -126,9 +126,9 @@ impl Tool for Fails {
 }
 
 /// A tool with a handwritten schema. Clients must receive it unchanged.
-struct Schema;
+struct HandwrittenSchemaTool;
 
-impl Tool for Schema {
+impl Tool for HandwrittenSchemaTool {
     const NAME: &'static str = "json_schema_2020_12_tool";
     const TITLE: &'static str = "Schema";
     const DESCRIPTION: &'static str = "Tool with JSON Schema 2020-12 features.";
@@ -174,25 +174,29 @@ impl Tool for Schema {
 }
 
 /// A tool with an argument that is also sent as an HTTP header, so that proxies can read it.
-struct CustomHeader;
+struct CustomHeaderTool;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct HeaderInput {
+struct CustomHeaderInput {
     /// Text to return. It is also sent in the header `Mcp-Param-Value`.
     #[schemars(extend("x-mcp-header" = "Value"))]
     value: String,
 }
 
-impl Tool for CustomHeader {
+impl Tool for CustomHeaderTool {
     const NAME: &'static str = "test_custom_header";
     const TITLE: &'static str = "Custom header";
     const DESCRIPTION: &'static str = "Returns its input, which is also sent in a header.";
     const EFFECTS: Effects = Effects::Reads;
-    type Input = HeaderInput;
+    type Input = CustomHeaderInput;
     type Output = ContentOnly;
 
-    async fn run(&self, _ctx: &ToolContext, input: HeaderInput) -> Result<ContentOnly, ToolError> {
+    async fn run(
+        &self,
+        _ctx: &ToolContext,
+        input: CustomHeaderInput,
+    ) -> Result<ContentOnly, ToolError> {
         Ok(ContentOnly::text(input.value))
     }
 }

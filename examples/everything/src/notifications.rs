@@ -14,17 +14,17 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Adds the examples of this module to `builder`.
 pub(crate) fn add(builder: ServerBuilder, changes: &ChangeFeed) -> ServerBuilder {
     builder
-        .tool(Logging)
-        .tool(LogsOnce)
-        .tool(Progress)
-        .tool(Reconnection)
-        .tool(ToolChange(changes.clone()))
-        .tool(PromptChange(changes.clone()))
+        .tool(LoggingTool)
+        .tool(LogOnceTool)
+        .tool(ProgressTool)
+        .tool(ReconnectionTool)
+        .tool(ToolChangeTool(changes.clone()))
+        .tool(PromptChangeTool(changes.clone()))
 }
 
-struct Logging;
+struct LoggingTool;
 
-impl Tool for Logging {
+impl Tool for LoggingTool {
     const NAME: &'static str = "test_tool_with_logging";
     const TITLE: &'static str = "Logging";
     const DESCRIPTION: &'static str = "Logs three messages while it runs.";
@@ -42,9 +42,9 @@ impl Tool for Logging {
     }
 }
 
-struct LogsOnce;
+struct LogOnceTool;
 
-impl Tool for LogsOnce {
+impl Tool for LogOnceTool {
     const NAME: &'static str = "test_logging_tool";
     const TITLE: &'static str = "Logging on request";
     const DESCRIPTION: &'static str = "Logs one message, for clients that request the log.";
@@ -58,9 +58,9 @@ impl Tool for LogsOnce {
     }
 }
 
-struct Progress;
+struct ProgressTool;
 
-impl Tool for Progress {
+impl Tool for ProgressTool {
     const NAME: &'static str = "test_tool_with_progress";
     const TITLE: &'static str = "Progress";
     const DESCRIPTION: &'static str = "Reports its progress.";
@@ -79,9 +79,9 @@ impl Tool for Progress {
 }
 
 /// A tool that closes its connection. Clients must reconnect for the answer.
-struct Reconnection;
+struct ReconnectionTool;
 
-impl Tool for Reconnection {
+impl Tool for ReconnectionTool {
     const NAME: &'static str = "test_reconnection";
     const TITLE: &'static str = "Reconnection";
     const DESCRIPTION: &'static str =
@@ -97,9 +97,9 @@ impl Tool for Reconnection {
     }
 }
 
-struct ToolChange(ChangeFeed);
+struct ToolChangeTool(ChangeFeed);
 
-impl Tool for ToolChange {
+impl Tool for ToolChangeTool {
     const NAME: &'static str = "test_trigger_tool_change";
     const TITLE: &'static str = "Tools changed";
     const DESCRIPTION: &'static str = "Notifies clients that tools changed.";
@@ -113,9 +113,9 @@ impl Tool for ToolChange {
     }
 }
 
-struct PromptChange(ChangeFeed);
+struct PromptChangeTool(ChangeFeed);
 
-impl Tool for PromptChange {
+impl Tool for PromptChangeTool {
     const NAME: &'static str = "test_trigger_prompt_change";
     const TITLE: &'static str = "Prompts changed";
     const DESCRIPTION: &'static str = "Notifies clients that prompts changed.";

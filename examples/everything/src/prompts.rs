@@ -13,7 +13,12 @@ use crate::rounds::{field, one_field};
 
 /// Adds the examples of this module to `builder`.
 pub(crate) fn add(builder: ServerBuilder) -> ServerBuilder {
-    builder.prompt(Simple).prompt(WithArguments).prompt(WithResource).prompt(WithImage).prompt(Asks)
+    builder
+        .prompt(SimplePrompt)
+        .prompt(PromptWithArguments)
+        .prompt(PromptWithResource)
+        .prompt(PromptWithImage)
+        .prompt(AskingPrompt)
 }
 
 /// Returns a prompt with messages of the user, in order.
@@ -24,9 +29,9 @@ fn user_messages(contents: impl IntoIterator<Item = ContentBlock>) -> PromptText
     }
 }
 
-struct Simple;
+struct SimplePrompt;
 
-impl Prompt for Simple {
+impl Prompt for SimplePrompt {
     const NAME: &'static str = "test_simple_prompt";
     const TITLE: &'static str = "Simple prompt";
     const DESCRIPTION: &'static str = "A sentence.";
@@ -37,7 +42,7 @@ impl Prompt for Simple {
     }
 }
 
-struct WithArguments;
+struct PromptWithArguments;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -48,7 +53,7 @@ struct TwoArguments {
     arg2: String,
 }
 
-impl Prompt for WithArguments {
+impl Prompt for PromptWithArguments {
     const NAME: &'static str = "test_prompt_with_arguments";
     const TITLE: &'static str = "Prompt with arguments";
     const DESCRIPTION: &'static str = "A sentence with its arguments.";
@@ -77,7 +82,7 @@ impl Prompt for WithArguments {
     }
 }
 
-struct WithResource;
+struct PromptWithResource;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -87,7 +92,7 @@ struct ResourceArguments {
     uri: String,
 }
 
-impl Prompt for WithResource {
+impl Prompt for PromptWithResource {
     const NAME: &'static str = "test_prompt_with_embedded_resource";
     const TITLE: &'static str = "Prompt with a resource";
     const DESCRIPTION: &'static str = "A resource, and what to do with it.";
@@ -106,9 +111,9 @@ impl Prompt for WithResource {
     }
 }
 
-struct WithImage;
+struct PromptWithImage;
 
-impl Prompt for WithImage {
+impl Prompt for PromptWithImage {
     const NAME: &'static str = "test_prompt_with_image";
     const TITLE: &'static str = "Prompt with an image";
     const DESCRIPTION: &'static str = "An image, and what to do with it.";
@@ -122,9 +127,9 @@ impl Prompt for WithImage {
     }
 }
 
-struct Asks;
+struct AskingPrompt;
 
-impl Prompt for Asks {
+impl Prompt for AskingPrompt {
     const NAME: &'static str = "test_input_required_result_prompt";
     const TITLE: &'static str = "Prompt that asks a question";
     const DESCRIPTION: &'static str = "A sentence with the answer of the person.";

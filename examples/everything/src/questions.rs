@@ -11,12 +11,12 @@ use toolgate_contract::{
 /// Adds the examples of this module to `builder`.
 pub(crate) fn add(builder: ServerBuilder) -> ServerBuilder {
     builder
-        .tool(Samples)
-        .tool(NeedsModel)
-        .tool(Elicits)
-        .tool(ElicitsOnStream)
-        .tool(Defaults)
-        .tool(Enums)
+        .tool(SamplingTool)
+        .tool(ModelRequiredTool)
+        .tool(ElicitationTool)
+        .tool(StreamElicitationTool)
+        .tool(ElicitDefaultsTool)
+        .tool(ElicitEnumsTool)
 }
 
 /// Returns the name of a choice in the protocol, and the content of the form.
@@ -28,33 +28,33 @@ fn action_and_content(choice: PersonChoice) -> (&'static str, Value) {
     }
 }
 
-struct Samples;
+struct SamplingTool;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct SampleInput {
+struct SamplingInput {
     /// Prompt for the model.
     prompt: String,
 }
 
-impl Tool for Samples {
+impl Tool for SamplingTool {
     const NAME: &'static str = "test_sampling";
     const TITLE: &'static str = "Sampling";
     const DESCRIPTION: &'static str = "Sends a prompt to the client's model.";
     const EFFECTS: Effects = Effects::Reads;
-    type Input = SampleInput;
+    type Input = SamplingInput;
     type Output = ContentOnly;
 
-    async fn run(&self, ctx: &ToolContext, input: SampleInput) -> Result<ContentOnly, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: SamplingInput) -> Result<ContentOnly, ToolError> {
         let sampled =
             ctx.ask_model("answer", SamplingRequest::from_text(input.prompt, 100)).await?;
         Ok(ContentOnly::text(format!("LLM response: {}", sampled.text)))
     }
 }
 
-struct NeedsModel;
+struct ModelRequiredTool;
 
-impl Tool for NeedsModel {
+impl Tool for ModelRequiredTool {
     const NAME: &'static str = "test_missing_capability";
     const TITLE: &'static str = "Missing capability";
     const DESCRIPTION: &'static str = "Only works for clients that support sampling.";
@@ -68,24 +68,28 @@ impl Tool for NeedsModel {
     }
 }
 
-struct Elicits;
+struct ElicitationTool;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct ElicitInput {
+struct ElicitationInput {
     /// Question for the person.
     message: String,
 }
 
-impl Tool for Elicits {
+impl Tool for ElicitationTool {
     const NAME: &'static str = "test_elicitation";
     const TITLE: &'static str = "Elicitation";
     const DESCRIPTION: &'static str = "Asks a person to fill in a form.";
     const EFFECTS: Effects = Effects::Reads;
-    type Input = ElicitInput;
+    type Input = ElicitationInput;
     type Output = ContentOnly;
 
-    async fn run(&self, ctx: &ToolContext, input: ElicitInput) -> Result<ContentOnly, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: ElicitationInput,
+    ) -> Result<ContentOnly, ToolError> {
         let schema = json!({
             "type": "object",
             "properties": {
@@ -100,9 +104,9 @@ impl Tool for Elicits {
     }
 }
 
-struct ElicitsOnStream;
+struct StreamElicitationTool;
 
-impl Tool for ElicitsOnStream {
+impl Tool for StreamElicitationTool {
     const NAME: &'static str = "test_streaming_elicitation";
     const TITLE: &'static str = "Streaming elicitation";
     const DESCRIPTION: &'static str = "Asks a person for a confirmation.";
@@ -121,9 +125,9 @@ impl Tool for ElicitsOnStream {
     }
 }
 
-struct Defaults;
+struct ElicitDefaultsTool;
 
-impl Tool for Defaults {
+impl Tool for ElicitDefaultsTool {
     const NAME: &'static str = "test_elicitation_sep1034_defaults";
     const TITLE: &'static str = "Form with defaults";
     const DESCRIPTION: &'static str = "Asks a person to fill in a form with default values.";
@@ -152,9 +156,9 @@ impl Tool for Defaults {
     }
 }
 
-struct Enums;
+struct ElicitEnumsTool;
 
-impl Tool for Enums {
+impl Tool for ElicitEnumsTool {
     const NAME: &'static str = "test_elicitation_sep1330_enums";
     const TITLE: &'static str = "Form with choices";
     const DESCRIPTION: &'static str = "Asks a person to choose, with every kind of choice.";

@@ -10,14 +10,14 @@ use toolgate_contract::{
 /// Adds the examples of this module to `builder`.
 pub(crate) fn add(builder: ServerBuilder) -> ServerBuilder {
     builder
-        .tool(Elicitation)
-        .tool(SamplingRound)
-        .tool(ListRoots)
-        .tool(RequestState)
-        .tool(TamperedState)
-        .tool(MultipleInputs)
-        .tool(MultiRound)
-        .tool(Capabilities)
+        .tool(ElicitationRoundTool)
+        .tool(SamplingRoundTool)
+        .tool(ListRootsTool)
+        .tool(RequestStateTool)
+        .tool(TamperedStateTool)
+        .tool(MultipleInputsTool)
+        .tool(MultiRoundTool)
+        .tool(CapabilitiesTool)
 }
 
 /// Returns the schema of a form with one field.
@@ -33,9 +33,9 @@ pub(crate) fn field(choice: &PersonChoice, name: &str) -> Option<String> {
     }
 }
 
-struct Elicitation;
+struct ElicitationRoundTool;
 
-impl Tool for Elicitation {
+impl Tool for ElicitationRoundTool {
     const NAME: &'static str = "test_input_required_result_elicitation";
     const TITLE: &'static str = "Asks for a name";
     const DESCRIPTION: &'static str = "Greets the person by name.";
@@ -51,9 +51,9 @@ impl Tool for Elicitation {
     }
 }
 
-struct SamplingRound;
+struct SamplingRoundTool;
 
-impl Tool for SamplingRound {
+impl Tool for SamplingRoundTool {
     const NAME: &'static str = "test_input_required_result_sampling";
     const TITLE: &'static str = "Asks the model";
     const DESCRIPTION: &'static str = "Asks the client's model for the capital of France.";
@@ -67,9 +67,9 @@ impl Tool for SamplingRound {
     }
 }
 
-struct ListRoots;
+struct ListRootsTool;
 
-impl Tool for ListRoots {
+impl Tool for ListRootsTool {
     const NAME: &'static str = "test_input_required_result_list_roots";
     const TITLE: &'static str = "Asks for folders";
     const DESCRIPTION: &'static str = "Lists the folders that the client works in.";
@@ -84,9 +84,9 @@ impl Tool for ListRoots {
     }
 }
 
-struct RequestState;
+struct RequestStateTool;
 
-impl Tool for RequestState {
+impl Tool for RequestStateTool {
     const NAME: &'static str = "test_input_required_result_request_state";
     const TITLE: &'static str = "Keeps its state at the client";
     const DESCRIPTION: &'static str =
@@ -102,9 +102,9 @@ impl Tool for RequestState {
     }
 }
 
-struct TamperedState;
+struct TamperedStateTool;
 
-impl Tool for TamperedState {
+impl Tool for TamperedStateTool {
     const NAME: &'static str = "test_input_required_result_tampered_state";
     const TITLE: &'static str = "Refuses a changed state";
     const DESCRIPTION: &'static str =
@@ -119,9 +119,9 @@ impl Tool for TamperedState {
     }
 }
 
-struct MultipleInputs;
+struct MultipleInputsTool;
 
-impl Tool for MultipleInputs {
+impl Tool for MultipleInputsTool {
     const NAME: &'static str = "test_input_required_result_multiple_inputs";
     const TITLE: &'static str = "Asks three things at once";
     const DESCRIPTION: &'static str = "Asks the person, the model and for folders at once.";
@@ -149,9 +149,9 @@ impl Tool for MultipleInputs {
     }
 }
 
-struct MultiRound;
+struct MultiRoundTool;
 
-impl Tool for MultiRound {
+impl Tool for MultiRoundTool {
     const NAME: &'static str = "test_input_required_result_multi_round";
     const TITLE: &'static str = "Asks twice";
     const DESCRIPTION: &'static str = "Asks for a name, and then for a color.";
@@ -170,9 +170,9 @@ impl Tool for MultiRound {
     }
 }
 
-struct Capabilities;
+struct CapabilitiesTool;
 
-impl Tool for Capabilities {
+impl Tool for CapabilitiesTool {
     const NAME: &'static str = "test_input_required_result_capabilities";
     const TITLE: &'static str = "Asks what the client supports";
     const DESCRIPTION: &'static str = "Asks every kind of question that the client supports.";

@@ -34,11 +34,11 @@ pub(crate) fn add(builder: ServerBuilder) -> ServerBuilder {
             *text,
         )
     });
-    builder.resources(resources).skills(Brewing(skill()))
+    builder.resources(resources).skills(BrewingSkillSource(skill()))
 }
 
 /// The source of the one skill.
-struct Brewing(Skill);
+struct BrewingSkillSource(Skill);
 
 /// Returns the skill with the digests of its files.
 fn skill() -> Skill {
@@ -58,7 +58,7 @@ fn skill() -> Skill {
     Skill { uri: format!("{FOLDER}/SKILL.md"), front_matter, files }
 }
 
-impl SkillSource for Brewing {
+impl SkillSource for BrewingSkillSource {
     fn all<'a>(&'a self, _ctx: &'a ToolContext) -> BoxFuture<'a, Result<Vec<Skill>, ToolError>> {
         Box::pin(async { Ok(vec![self.0.clone()]) })
     }

@@ -16,16 +16,16 @@ use crate::rounds::{field, one_field};
 /// Adds the examples of this module to `builder`.
 pub(crate) fn add(builder: ServerBuilder) -> ServerBuilder {
     builder
-        .tool(Greet)
-        .tool(SlowCompute)
-        .tool(FailingJob)
-        .tool(ProtocolErrorJob)
-        .tool(ConfirmDelete)
-        .tool(MultiInput)
-        .tool(WithTask)
+        .tool(GreetTool)
+        .tool(SlowComputeTool)
+        .tool(FailingJobTool)
+        .tool(ProtocolErrorJobTool)
+        .tool(ConfirmDeleteTool)
+        .tool(MultiInputTool)
+        .tool(QuestionBeforeTaskTool)
 }
 
-struct Greet;
+struct GreetTool;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -34,7 +34,7 @@ struct GreetInput {
     name: String,
 }
 
-impl Tool for Greet {
+impl Tool for GreetTool {
     const NAME: &'static str = "greet";
     const TITLE: &'static str = "Greet";
     const DESCRIPTION: &'static str = "Returns a greeting at once.";
@@ -48,11 +48,11 @@ impl Tool for Greet {
     }
 }
 
-struct SlowCompute;
+struct SlowComputeTool;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct SlowInput {
+struct SlowComputeInput {
     /// Duration in seconds.
     #[schemars(range(min = 0, max = 3600))]
     seconds: f64,
@@ -61,17 +61,21 @@ struct SlowInput {
     label: String,
 }
 
-impl Tool for SlowCompute {
+impl Tool for SlowComputeTool {
     const NAME: &'static str = "slow_compute";
     const TITLE: &'static str = "Slow computation";
     const DESCRIPTION: &'static str = "Takes the given time.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     const JOB: JobSupport = JobSupport::Preferred;
-    type Input = SlowInput;
+    type Input = SlowComputeInput;
     type Output = ContentOnly;
 
-    async fn run(&self, ctx: &ToolContext, input: SlowInput) -> Result<ContentOnly, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: SlowComputeInput,
+    ) -> Result<ContentOnly, ToolError> {
         tokio::select! {
             () = sleep(Duration::from_secs_f64(input.seconds)) => {}
             () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
@@ -80,9 +84,9 @@ impl Tool for SlowCompute {
     }
 }
 
-struct FailingJob;
+struct FailingJobTool;
 
-impl Tool for FailingJob {
+impl Tool for FailingJobTool {
     const NAME: &'static str = "failing_job";
     const TITLE: &'static str = "Failing job";
     const DESCRIPTION: &'static str = "Fails after one second.";
@@ -100,9 +104,9 @@ impl Tool for FailingJob {
     }
 }
 
-struct ProtocolErrorJob;
+struct ProtocolErrorJobTool;
 
-impl Tool for ProtocolErrorJob {
+impl Tool for ProtocolErrorJobTool {
     const NAME: &'static str = "protocol_error_job";
     const TITLE: &'static str = "Protocol error";
     const DESCRIPTION: &'static str = "Fails with a protocol error.";
@@ -116,27 +120,31 @@ impl Tool for ProtocolErrorJob {
     }
 }
 
-struct ConfirmDelete;
+struct ConfirmDeleteTool;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct DeleteInput {
+struct ConfirmDeleteInput {
     /// Path of the file. Nothing is really deleted.
     filename: String,
 }
 
-impl Tool for ConfirmDelete {
+impl Tool for ConfirmDeleteTool {
     const NAME: &'static str = "confirm_delete";
     const TITLE: &'static str = "Confirm a deletion";
     const DESCRIPTION: &'static str =
         "Asks for confirmation to delete a file, and deletes nothing.";
     const EFFECTS: Effects = Effects::Reads;
     const JOB: JobSupport = JobSupport::Preferred;
-    type Input = DeleteInput;
+    type Input = ConfirmDeleteInput;
     type Output = ContentOnly;
 
-    async fn run(&self, ctx: &ToolContext, input: DeleteInput) -> Result<ContentOnly, ToolError> {
-        let DeleteInput { filename } = input;
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: ConfirmDeleteInput,
+    ) -> Result<ContentOnly, ToolError> {
+        let ConfirmDeleteInput { filename } = input;
         let form = one_field("confirm", "boolean");
         let choice = ctx.ask_form("confirm", format!("Delete {filename}?"), form).await?;
         let done = match choice {
@@ -147,9 +155,9 @@ impl Tool for ConfirmDelete {
     }
 }
 
-struct MultiInput;
+struct MultiInputTool;
 
-impl Tool for MultiInput {
+impl Tool for MultiInputTool {
     const NAME: &'static str = "multi_input";
     const TITLE: &'static str = "Two questions";
     const DESCRIPTION: &'static str =
@@ -176,9 +184,9 @@ impl Tool for MultiInput {
 }
 
 /// A tool that asks before its job is created, and uses the answer in the job.
-struct WithTask;
+struct QuestionBeforeTaskTool;
 
-impl WithTask {
+impl QuestionBeforeTaskTool {
     /// Asks for a name. A repeated question gets the same answer.
     async fn ask_name(ctx: &ToolContext) -> Result<String, ToolError> {
         let form = one_field("name", "string");
@@ -187,7 +195,7 @@ impl WithTask {
     }
 }
 
-impl Tool for WithTask {
+impl Tool for QuestionBeforeTaskTool {
     const NAME: &'static str = "test_tool_with_task";
     const TITLE: &'static str = "Asks, then runs as a job";
     const DESCRIPTION: &'static str = "Asks for a name, and returns a greeting in a job.";

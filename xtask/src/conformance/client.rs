@@ -3,7 +3,7 @@
 use anyhow::ensure;
 
 use super::suite::Suite;
-use super::{ConformanceOptions, EXTENSIONS, Folder, Tally, driver};
+use super::{CheckCounts, ConformanceOptions, EXTENSIONS, Folder, driver};
 use crate::shell::copy_of_this;
 
 /// The revisions that the suite tests clients in.
@@ -29,7 +29,7 @@ pub(super) fn run_client_suite(options: &ConformanceOptions) -> anyhow::Result<(
         if options.revision.as_ref().is_some_and(|only| only != revision) {
             continue;
         }
-        let mut tally = Tally::default();
+        let mut tally = CheckCounts::default();
         let mut count = 0;
         for scenario in all.iter().filter(|scenario| scenario.runs_in(revision, EXTENSIONS)) {
             if options.scenario.as_ref().is_some_and(|only| *only != scenario.name) {
@@ -44,7 +44,7 @@ pub(super) fn run_client_suite(options: &ConformanceOptions) -> anyhow::Result<(
             let checks = suite.run_client(scenario, revision, &command, &results)?;
             tally.count(revision, scenario, &checks);
         }
-        let Tally { passed, failed: failed_here, skipped } = tally;
+        let CheckCounts { passed, failed: failed_here, skipped } = tally;
         failed += failed_here;
         println!(
             "{revision} as a client: {count} scenarios, {passed} passed, {failed_here} failed, \

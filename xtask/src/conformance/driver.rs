@@ -36,7 +36,7 @@ pub(crate) fn drive(url: &str) -> anyhow::Result<()> {
     let folder = std::env::temp_dir().join(format!("toolgate-driven-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     std::fs::write(folder.join("toolgate.toml"), settings(url, &scenario, &context))?;
-    let person = Person { folder: folder.clone(), sign_ins: 0 };
+    let person = SimulatedUser { folder: folder.clone(), sign_ins: 0 };
     let outcome = match scenario.strip_prefix(SKILLS_PREFIX) {
         Some(kind) => person.load_skills(kind != "no-prefetch"),
         None => person.use_server(&context),
@@ -86,13 +86,13 @@ fn issuer(url: &str) -> Option<String> {
 }
 
 /// A simulated user of toolgate.
-struct Person {
+struct SimulatedUser {
     /// The working folder, which holds the settings and the state.
     folder: PathBuf,
     sign_ins: usize,
 }
 
-impl Person {
+impl SimulatedUser {
     /// Returns a command that runs toolgate with `args` in the person's folder.
     fn toolgate_command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(checkout().join("target/debug/toolgate"));

@@ -4,29 +4,29 @@ use std::fmt::Write as _;
 
 use anyhow::Context;
 
-use super::Tally;
-use super::through::{Client, Edge, Transport};
+use super::CheckCounts;
+use super::through::{Client, ExampleConnection, Transport};
 use crate::shell::checkout;
 
 /// Path of the page in the checkout.
 const PAGE: &str = "docs/reference/gateway-pairs.md";
 
 /// The outcome of one pair.
-pub(super) struct Pair {
+pub(super) struct PairOutcome {
     pub(super) client: Client,
-    pub(super) edge: Edge,
-    pub(super) tally: Tally,
+    pub(super) edge: ExampleConnection,
+    pub(super) tally: CheckCounts,
     /// Number of scenarios left out because the upstream's revision has no messages for them.
     pub(super) left_out: usize,
 }
 
 /// Writes the page.
-pub(super) fn write(pairs: &[Pair]) -> anyhow::Result<()> {
+pub(super) fn write(pairs: &[PairOutcome]) -> anyhow::Result<()> {
     let path = checkout().join(PAGE);
     std::fs::write(&path, page(pairs)).with_context(|| path.display().to_string())
 }
 
-fn page(pairs: &[Pair]) -> String {
+fn page(pairs: &[PairOutcome]) -> String {
     let mut page = String::from(
         "# The gateway, pair by pair\n\n\
          <!-- Written by `cargo xtask conformance --through`. -->\n\n\
@@ -54,7 +54,7 @@ fn page(pairs: &[Pair]) -> String {
 }
 
 /// Appends the table of the clients that use `transport`.
-fn table(page: &mut String, transport: Transport, pairs: &[Pair]) {
+fn table(page: &mut String, transport: Transport, pairs: &[PairOutcome]) {
     let clients: Vec<_> = Client::all().filter(|client| client.transport == transport).collect();
     let mut head = String::from("| upstream |");
     let mut rule = String::from("|---|");
@@ -63,12 +63,12 @@ fn table(page: &mut String, transport: Transport, pairs: &[Pair]) {
         rule.push_str("---|");
     }
     let _ = writeln!(page, "{head}\n{rule}");
-    for edge in Edge::all() {
+    for edge in ExampleConnection::all() {
         let _ = write!(page, "| {edge} |");
         for client in &clients {
-            let is_this_pair = |pair: &&Pair| pair.client == *client && pair.edge == edge;
+            let is_this_pair = |pair: &&PairOutcome| pair.client == *client && pair.edge == edge;
             match pairs.iter().find(is_this_pair) {
-                Some(Pair { tally, left_out, .. }) => {
+                Some(PairOutcome { tally, left_out, .. }) => {
                     let _ = write!(page, " {} passed, {} failed", tally.passed, tally.failed);
                     if *left_out > 0 {
                         let _ = write!(page, ", {left_out} left out");

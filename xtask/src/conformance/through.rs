@@ -133,18 +133,18 @@ impl Client {
 
 /// The connection between toolgate and the example: revision and transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Edge {
+pub(super) struct ExampleConnection {
     pub(super) revision: &'static str,
     pub(super) transport: Transport,
 }
 
-impl fmt::Display for Edge {
+impl fmt::Display for ExampleConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} over {}", self.revision, self.transport)
     }
 }
 
-impl Edge {
+impl ExampleConnection {
     /// Returns every edge to test. HTTP means HTTP+SSE in 2024-11-05. No revision defines
     /// WebSockets. They are tested in the last revision with sessions and in the stateless one.
     pub(super) fn all() -> impl Iterator<Item = Self> {
@@ -182,7 +182,7 @@ impl Edge {
                 (Some(upstream), address)
             }
         };
-        let settings = Settings::write(folder, "tested", &address, self.revision)?;
+        let settings = GatewaySettings::write(folder, "tested", &address, self.revision)?;
         let server = Server::gateway(&toolgate(), &settings.file, &settings.served)?;
         Ok(TestedGateway { server, upstream, folder: folder.to_owned(), settings })
     }
@@ -194,13 +194,13 @@ pub(super) struct TestedGateway {
     /// The example, unless toolgate starts it itself.
     upstream: Option<Server>,
     folder: PathBuf,
-    settings: Settings,
+    settings: GatewaySettings,
 }
 
 impl TestedGateway {
     /// Starts a toolgate that is a client of this one, in `revision` and over `transport`.
     fn start_client(&self, transport: Transport, revision: &str) -> anyhow::Result<Server> {
-        let Settings { file, served } = &self.settings;
+        let GatewaySettings { file, served } = &self.settings;
         let address = match transport {
             // The client starts a gateway of its own, with the same settings as this one.
             Transport::Stdio => format!(
@@ -213,7 +213,7 @@ impl TestedGateway {
             Transport::HttpSse => http_sse_address(&self.server.url),
             Transport::WebSocket => bail!("toolgate serves no MCP over WebSockets"),
         };
-        let settings = Settings::write(&self.folder, "between", &address, revision)?;
+        let settings = GatewaySettings::write(&self.folder, "between", &address, revision)?;
         Server::gateway(&toolgate(), &settings.file, &settings.served)
     }
 
@@ -225,13 +225,13 @@ impl TestedGateway {
 }
 
 /// The settings of a toolgate that offers one upstream and nothing else.
-struct Settings {
+struct GatewaySettings {
     file: PathBuf,
     /// The workspace.
     served: PathBuf,
 }
 
-impl Settings {
+impl GatewaySettings {
     /// Writes the settings. `address` are the lines that say how to reach the upstream.
     fn write(folder: &Path, name: &str, address: &str, revision: &str) -> anyhow::Result<Self> {
         let settings = format!(

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::TestedRow;
-use super::rows::Seed;
+use super::rows::RowContract;
 
 /// Returns the text of the page.
 pub(super) fn render(tested_rows: &[TestedRow]) -> String {
@@ -15,7 +15,7 @@ pub(super) fn render(tested_rows: &[TestedRow]) -> String {
          here. The tests run against the real binary. This page is written only when all of them \
          pass.\n",
     );
-    for seed in Seed::ALL {
+    for seed in RowContract::ALL {
         let rows: Vec<&TestedRow> =
             tested_rows.iter().filter(|tested| tested.row.seed == seed).collect();
         let name = seed.name();

@@ -6,7 +6,7 @@ use super::rows_file;
 
 /// The contract of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Seed {
+pub(crate) enum RowContract {
     Synesthetic,
     Envelope,
     Workstation,
@@ -16,7 +16,7 @@ pub(crate) enum Seed {
     Across,
 }
 
-impl Seed {
+impl RowContract {
     pub(crate) const ALL: [Self; 6] = [
         Self::Synesthetic,
         Self::Envelope,
@@ -55,7 +55,7 @@ impl Seed {
 pub(crate) struct Row {
     /// Identifier, e.g. `S0-23`.
     pub(crate) id: String,
-    pub(crate) seed: Seed,
+    pub(crate) seed: RowContract,
     /// `M` for must, `S` for should, `O` for may, `N` for a row that names a tool of another
     /// language.
     pub(crate) level: String,
@@ -86,7 +86,7 @@ impl Row {
             ),
         };
         let seed = id.split('-').next().unwrap_or_default();
-        let seed = Seed::ALL.into_iter().find(|known| known.name() == seed);
+        let seed = RowContract::ALL.into_iter().find(|known| known.name() == seed);
         ensure!(["M", "S", "O", "N"].contains(&level), "`{id}` has the unknown level `{level}`");
         Ok(Self {
             id: id.to_owned(),

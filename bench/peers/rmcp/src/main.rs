@@ -19,7 +19,7 @@ struct Echo {
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Input {
+struct EchoInput {
     text: String,
 }
 
@@ -30,7 +30,7 @@ impl Echo {
     }
 
     #[tool(description = "Return the text.")]
-    fn echo(&self, Parameters(Input { text }): Parameters<Input>) -> String {
+    fn echo(&self, Parameters(EchoInput { text }): Parameters<EchoInput>) -> String {
         text
     }
 }

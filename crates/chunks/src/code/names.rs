@@ -19,13 +19,13 @@ pub(super) struct DefinitionNames {
     pub(super) scope: Vec<String>,
 }
 
-/// Most names of one definition.
+/// Maximum number of names of one definition.
 const NAMES_MAX: usize = 8;
 /// Longest name, in bytes.
 const NAME_BYTES_MAX: usize = 200;
-/// Most enclosing names.
+/// Maximum number of enclosing names.
 const ABOVE_MAX: usize = 8;
-/// Most declarators of a declaration, and their greatest nesting depth.
+/// Maximum number of declarators of a declaration, and their greatest nesting depth.
 const DECLARATORS_MAX: usize = 32;
 
 /// Returns the names that `node` defines, possibly none.

@@ -10,17 +10,17 @@ use tree_sitter::{ParseOptions, ParseState, Parser, Tree};
 use crate::grammars::{AcceptedLetters, Grammar};
 use crate::memory::ParseMemory;
 
-/// Most progress checks of a parse before it is abandoned, about a second of work. A megabyte of
-/// handwritten code needs some 7,000 checks. The limit is a count instead of a time, so that the
-/// chunks of a text do not depend on the load of the machine.
+/// Maximum number of progress checks of a parse before it is abandoned, about a second of work. A
+/// megabyte of handwritten code needs some 7,000 checks. The limit is a count instead of a time, so
+/// that the chunks of a text do not depend on the load of the machine.
 const PROGRESS_CHECKS_MAX: usize = 25_000;
-/// Most memory of a parse, in bytes. A megabyte of handwritten code needs some 45 MiB.
+/// Maximum memory of a parse, in bytes. A megabyte of handwritten code needs some 45 MiB.
 const MEMORY_MAX: usize = 64 << 20;
 /// Memory limit of an empty text, in bytes.
 const MEMORY_BASE: usize = 8 << 20;
 /// Additional memory allowed for each byte of text.
 const MEMORY_PER_BYTE: usize = 128;
-/// Most processor time of a parse. Some grammars do much work between two progress checks.
+/// Maximum processor time of a parse. Some grammars do much work between two progress checks.
 const TIME_MAX: Duration = Duration::from_millis(1500);
 
 /// Parses `text`, or returns `None` if that exceeds a limit.

@@ -10,7 +10,7 @@ use toolgate_contract::{
 
 use super::names::{PROMPT_MAJOR, canonical_tool_id, catalog_name, prompt_id, prompt_name};
 use crate::AnswerEncoder;
-use crate::rpc::{INTERNAL_ERROR, RequestId, RpcFailure, success, to_json};
+use crate::rpc::{INTERNAL_ERROR, RequestId, RpcError, success, to_json};
 use crate::tool_mentions::rename_tools_in_error;
 
 /// The version of every tool. No tool has had a breaking change yet.
@@ -54,7 +54,7 @@ impl AnswerEncoder for EnvelopeEncoder {
             EnvelopeTransport::Line { id, .. } => id.as_ref(),
             EnvelopeTransport::Http { .. } => None,
         };
-        Some(Reply::json(RpcFailure::new(INTERNAL_ERROR, why).to_json(id)))
+        Some(Reply::json(RpcError::new(INTERNAL_ERROR, why).to_json(id)))
     }
 
     fn envelope_data(&self, answer: &HostAnswer, time_limit: Duration) -> Value {
@@ -72,7 +72,7 @@ impl AnswerEncoder for EnvelopeEncoder {
     fn envelope_error(&self, error: CallError) -> CallError {
         let called = self.tool.as_deref().map(catalog_name);
         let error = match (error, &self.tool) {
-            // The client's own spelling is shown.
+            // The error repeats the client's own spelling.
             (CallError::UnknownTool { nearest, unavailable, .. }, Some(tool)) => {
                 CallError::UnknownTool { name: tool.clone(), nearest, unavailable }
             }
@@ -259,12 +259,12 @@ pub(super) fn line_reply(
                 "envelope": envelope,
             });
             let code = code.unwrap_or_else(|| canonical.jsonrpc_code());
-            RpcFailure::new(code, canonical.message()).with_data(data).to_json(id)
+            RpcError::new(code, canonical.message()).with_data(data).to_json(id)
         }
         (None, Some(id)) => success(id, envelope),
         (None, None) => {
             let why = "the answer belongs to no request; this is a bug in toolgate";
-            RpcFailure::new(INTERNAL_ERROR, why).to_json(None)
+            RpcError::new(INTERNAL_ERROR, why).to_json(None)
         }
     };
     Reply::json(bytes)

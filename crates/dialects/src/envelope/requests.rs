@@ -5,7 +5,7 @@ use toolgate_contract::{CallError, CallOrigin, HostRequest, PromptArguments, Val
 
 use super::names::{catalog_name, parse_tool_id, prompt_name};
 
-/// The most characters of a name that an error repeats.
+/// The maximum number of characters of a name that an error repeats.
 const NAME_CHARS_MAX: usize = 200;
 
 /// A request to the host, and its origin for the envelope.

@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::Value;
 
-use super::message::{McpFailure, RequestId};
+use super::message::{McpError, RequestId};
 use crate::json::RpcParams;
 
 const MARK: &str = "after:";
@@ -29,7 +29,7 @@ pub(crate) fn parse_after<T>(
     params: &RpcParams,
     what: &str,
     item: impl Fn(&str) -> Option<T>,
-) -> Result<Option<T>, McpFailure> {
+) -> Result<Option<T>, McpError> {
     parse(id, params, |text| text.strip_prefix(what)?.strip_prefix(' ').and_then(&item))
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn parse<T>(
     id: &RequestId,
     params: &RpcParams,
     item: impl Fn(&str) -> Option<T>,
-) -> Result<Option<T>, McpFailure> {
+) -> Result<Option<T>, McpError> {
     let why = match params.get("cursor") {
         None | Some(Value::Null) => return Ok(None),
         Some(Value::String(text)) if text.is_empty() => return Ok(None),
@@ -49,7 +49,7 @@ pub(crate) fn parse<T>(
         },
         Some(_) => "`params.cursor` must be a string".to_owned(),
     };
-    Err(McpFailure::invalid_params(Some(id.clone()), why))
+    Err(McpError::invalid_params(Some(id.clone()), why))
 }
 
 /// Decodes a cursor. `None` if [`encode()`] did not create it.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use toolgate_contract::{Caller, FrameHead, Reply};
 
-use super::message::{INTERNAL_ERROR, McpFailure};
+use super::message::{INTERNAL_ERROR, McpError};
 use super::{McpConversation, headers, http_paths, stateless};
 use crate::{Conversation, Dialect, DuplexHalf, FrameRefusal, RequestKey, ServerInfo};
 
@@ -46,7 +46,7 @@ impl Dialect for McpDialect {
 
     fn unknown_session(&self) -> Reply {
         let why = "unknown or expired session; send `initialize` to start a new one";
-        McpFailure::invalid_request(None, why).with_status(404).reply(true)
+        McpError::invalid_request(None, why).with_status(404).reply(true)
     }
 
     fn open_session(&self, reply: Reply, id: &str) -> Reply {
@@ -63,42 +63,40 @@ impl Dialect for McpDialect {
 
     fn unknown_duplex(&self) -> Reply {
         let why = "unknown conversation; start one with `GET /sse`";
-        McpFailure::invalid_request(None, why).with_status(404).reply(true)
+        McpError::invalid_request(None, why).with_status(404).reply(true)
     }
 
     fn unknown_event(&self, id: &str) -> Reply {
         let id: String = id.chars().take(60).collect();
         let why =
             format!("unknown or expired event `{id}`; to open a new stream, omit `Last-Event-ID`");
-        McpFailure::invalid_request(None, why).reply(true)
+        McpError::invalid_request(None, why).reply(true)
     }
 
     fn refuse(&self, why: &FrameRefusal) -> Reply {
         match why {
             FrameRefusal::TooLarge { limit } => {
                 let why = format!("the message is larger than {limit} bytes and was not read");
-                McpFailure::invalid_request(None, why).with_status(413).reply(true)
+                McpError::invalid_request(None, why).with_status(413).reply(true)
             }
-            FrameRefusal::Busy { message } => {
-                McpFailure::new(None, INTERNAL_ERROR, message.as_str())
-                    .with_status(503)
-                    .reply(true)
-                    .with_header("retry-after", "1")
-            }
+            FrameRefusal::Busy { message } => McpError::new(None, INTERNAL_ERROR, message.as_str())
+                .with_status(503)
+                .reply(true)
+                .with_header("retry-after", "1"),
             FrameRefusal::Unauthorized { had_credential: said } => {
                 let (why, challenge) = if *said {
                     ("unknown key or token", "Bearer error=\"invalid_token\"")
                 } else {
                     ("send your key as `Authorization: Bearer KEY` or `X-API-Key: KEY`", "Bearer")
                 };
-                McpFailure::invalid_request(None, why)
+                McpError::invalid_request(None, why)
                     .with_status(401)
                     .reply(true)
                     .with_header("www-authenticate", challenge)
             }
             FrameRefusal::SeveralCredentials => {
                 let why = "the request has more than one key or token; send one";
-                McpFailure::invalid_request(None, why)
+                McpError::invalid_request(None, why)
                     .with_status(400)
                     .reply(true)
                     .with_header("www-authenticate", "Bearer error=\"invalid_request\"")
@@ -106,7 +104,7 @@ impl Dialect for McpDialect {
             FrameRefusal::Throttled { retry_after } => {
                 let why = "too many failed authentication attempts; try again later";
                 let wait = retry_after.as_millis().div_ceil(1000).max(1).to_string();
-                McpFailure::invalid_request(None, why)
+                McpError::invalid_request(None, why)
                     .with_status(429)
                     .reply(true)
                     .with_header("retry-after", wait)
@@ -114,7 +112,7 @@ impl Dialect for McpDialect {
             // The id is left out, because it belongs to the request in flight.
             FrameRefusal::DuplicateId { key: RequestKey(id) } => {
                 let why = format!("the id {id} is already in use; this request was not run");
-                McpFailure::invalid_request(None, why).reply(true)
+                McpError::invalid_request(None, why).reply(true)
             }
         }
     }

@@ -15,7 +15,7 @@ use super::content::McpBlock;
 use super::library::{LibraryRequest, RARE_CHANGE_TTL_MS};
 use super::message::{
     HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND,
-    MISSING_CAPABILITY, McpFailure, RequestId, UNSUPPORTED_VERSION, success_with_capacity,
+    MISSING_CAPABILITY, McpError, RequestId, UNSUPPORTED_VERSION, success_with_capacity,
 };
 use super::request_notifications::RequestNotifications;
 use super::revision::{BadInputForm, ProtocolEra, Revision, SchemaSupport, TaskSupport};
@@ -339,7 +339,7 @@ impl McpEncoder {
         self.failure_reply(self.protocol_error(error))
     }
 
-    fn protocol_error(&self, error: &CallError) -> McpFailure {
+    fn protocol_error(&self, error: &CallError) -> McpError {
         let code = match error {
             CallError::UnknownTool { .. }
             | CallError::InvalidInput { .. }
@@ -369,8 +369,8 @@ impl McpEncoder {
             | CallError::Failed { .. }
             | CallError::InvalidOutput { .. } => INTERNAL_ERROR,
         };
-        let failure = McpFailure::new(Some(self.id.clone()), code, error_message(error));
-        let lacking = |failure: McpFailure, required: Value| {
+        let failure = McpError::new(Some(self.id.clone()), code, error_message(error));
+        let lacking = |failure: McpError, required: Value| {
             failure.with_data(json!({ "requiredCapabilities": required }))
         };
         match (error, code) {
@@ -414,12 +414,12 @@ impl McpEncoder {
     /// Encodes the internal error for an answer that does not fit its request.
     pub(crate) fn mismatched_answer_reply(&self) -> Reply {
         let why = "the server's answer does not match the request; this is a bug in toolgate";
-        self.failure_reply(McpFailure::new(Some(self.id.clone()), INTERNAL_ERROR, why))
+        self.failure_reply(McpError::new(Some(self.id.clone()), INTERNAL_ERROR, why))
     }
 
     /// Encodes a protocol error. The HTTP status is 200, because some clients do not read the body
     /// of a 400. Exceptions are the codes for which the specification requires 400.
-    pub(crate) fn failure_reply(&self, failure: McpFailure) -> Reply {
+    pub(crate) fn failure_reply(&self, failure: McpError) -> Reply {
         let status = match (self.revision.era, failure.code) {
             (
                 ProtocolEra::Stateless,
@@ -445,7 +445,7 @@ pub(crate) fn error_message(error: &CallError) -> String {
             CallError::NeedsJob { tool: mcp_tool_name(tool) }.to_string()
         }
         CallError::NoJob { tool } => CallError::NoJob { tool: mcp_tool_name(tool) }.to_string(),
-        // The gate names tools by their ids. Tools themselves use MCP's names.
+        // The gate writes tool ids in its messages. The tools write MCP's names in theirs.
         CallError::NotAllowed { .. } | CallError::Scope { .. } | CallError::Limited { .. } => {
             rename_tools(&error.to_string(), None, |id| Some(mcp_tool_name(id)))
         }
@@ -458,7 +458,7 @@ pub(crate) enum EncodedOutcome<'a> {
     /// A result, which the model sees.
     Result(CallResult<'a>),
     /// A protocol error, which the model does not see.
-    Error(McpFailure),
+    Error(McpError),
 }
 
 /// The result of `tools/call`.

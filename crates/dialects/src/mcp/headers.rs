@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use toolgate_contract::FrameHead;
 
-use super::message::{HEADER_MISMATCH, McpFailure, RequestId};
+use super::message::{HEADER_MISMATCH, McpError, RequestId};
 use crate::json::RpcParams;
 
 /// The header with the protocol revision.
@@ -47,8 +47,8 @@ pub(crate) fn check_headers(
     id: &RequestId,
     method: &str,
     params: &RpcParams,
-) -> Result<(), McpFailure> {
-    let mismatch = |why: String| McpFailure::new(Some(id.clone()), HEADER_MISMATCH, why);
+) -> Result<(), McpError> {
+    let mismatch = |why: String| McpError::new(Some(id.clone()), HEADER_MISMATCH, why);
     let value = single_value(head, "mcp-method").map_err(mismatch)?;
     check_same("Mcp-Method", value, method).map_err(mismatch)?;
 

@@ -16,7 +16,7 @@ const CATALOG: &str = "/.well-known/ai-catalog.json";
 
 /// The query parameter with the conversation id of the HTTP+SSE transport.
 const CONVERSATION: &str = "session_id=";
-/// The most characters of a description.
+/// The maximum number of characters of a description.
 const ABOUT_CHARS_MAX: usize = 100;
 /// The `cache-control` header of a server card: one hour.
 const CACHE_CONTROL: &str = "public, max-age=3600";

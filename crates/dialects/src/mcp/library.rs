@@ -13,7 +13,7 @@ use super::content::{EmbeddedResource, ItemInfo, McpBlock, ResourceEntry, Templa
 use super::cursor;
 use super::encoder::{McpEncoder, ResultStamp, error_message};
 use super::message::{
-    INVALID_PARAMS, McpFailure, RESOURCE_NOT_FOUND, RequestId, success, wrong_type,
+    INVALID_PARAMS, McpError, RESOURCE_NOT_FOUND, RequestId, success, wrong_type,
 };
 use super::revision::{ProtocolEra, Revision};
 use crate::ServerInfo;
@@ -107,11 +107,7 @@ impl LibraryRequest {
     }
 
     /// Parses the parameters into a host request.
-    pub(crate) fn parse(
-        self,
-        id: &RequestId,
-        params: &RpcParams,
-    ) -> Result<HostRequest, McpFailure> {
+    pub(crate) fn parse(self, id: &RequestId, params: &RpcParams) -> Result<HostRequest, McpError> {
         let uri = || parse_uri(id, params);
         let text = |text: &str| Some(text.to_owned());
         Ok(match self {
@@ -160,12 +156,12 @@ pub(crate) fn request_uri(request: &HostRequest) -> Option<&str> {
 }
 
 /// Parses the `uri` parameter.
-pub(crate) fn parse_uri(id: &RequestId, params: &RpcParams) -> Result<String, McpFailure> {
+pub(crate) fn parse_uri(id: &RequestId, params: &RpcParams) -> Result<String, McpError> {
     parse_string(id, "params.uri", params.get("uri"))
 }
 
 /// Parses the string `value`, which is the parameter `at`.
-fn parse_string(id: &RequestId, at: &str, value: Option<&Value>) -> Result<String, McpFailure> {
+fn parse_string(id: &RequestId, at: &str, value: Option<&Value>) -> Result<String, McpError> {
     match value {
         Some(Value::String(text)) => Ok(text.clone()),
         other => Err(wrong_type("a string", id, at, other)),
@@ -176,15 +172,15 @@ fn parse_object<'a>(
     id: &RequestId,
     params: &'a RpcParams,
     name: &str,
-) -> Result<&'a Map<String, Value>, McpFailure> {
+) -> Result<&'a Map<String, Value>, McpError> {
     match params.get(name) {
         Some(Value::Object(inner)) => Ok(inner),
         other => Err(wrong_type("an object", id, &format!("params.{name}"), other)),
     }
 }
 
-fn invalid_params(id: &RequestId, why: String) -> McpFailure {
-    McpFailure::invalid_params(Some(id.clone()), why)
+fn invalid_params(id: &RequestId, why: String) -> McpError {
+    McpError::invalid_params(Some(id.clone()), why)
 }
 
 /// Parses an object of strings. A missing object is empty.
@@ -192,7 +188,7 @@ fn parse_arguments(
     id: &RequestId,
     at: &str,
     value: Option<&Value>,
-) -> Result<PromptArguments, McpFailure> {
+) -> Result<PromptArguments, McpError> {
     let fields = match value {
         None | Some(Value::Null) => return Ok(PromptArguments::new()),
         Some(Value::Object(fields)) => fields,
@@ -205,7 +201,7 @@ fn parse_arguments(
     fields.iter().map(text).collect()
 }
 
-fn parse_completion(id: &RequestId, params: &RpcParams) -> Result<CompletionRequest, McpFailure> {
+fn parse_completion(id: &RequestId, params: &RpcParams) -> Result<CompletionRequest, McpError> {
     let reference = parse_object(id, params, "ref")?;
     let of = match reference.get("type").and_then(Value::as_str) {
         Some("ref/prompt") => {
@@ -363,7 +359,7 @@ impl McpEncoder {
                     ProtocolEra::Session => RESOURCE_NOT_FOUND,
                     ProtocolEra::Stateless => INVALID_PARAMS,
                 };
-                let failure = McpFailure::new(Some(self.id.clone()), code, error_message(error));
+                let failure = McpError::new(Some(self.id.clone()), code, error_message(error));
                 self.failure_reply(failure.with_data(json!({ "uri": uri })))
             }
             (error, _) => self.protocol_error_reply(error),

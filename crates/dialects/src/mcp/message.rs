@@ -43,7 +43,7 @@ pub(crate) enum McpMessage {
 
 impl McpMessage {
     /// Parses the members of a message.
-    pub(crate) fn parse(members: MessageMembers) -> Result<Self, McpFailure> {
+    pub(crate) fn parse(members: MessageMembers) -> Result<Self, McpError> {
         let MessageMembers { jsonrpc, id, method, params, result, error } = members;
         // This comes before all checks, because answering an answer would never end.
         if method.is_none() && (result.is_some() || error.is_some()) {
@@ -60,17 +60,17 @@ impl McpMessage {
                 Some(id) => Some(id),
                 None => {
                     let why = rpc::invalid_id_reason("id", value, "a string or an integer");
-                    return Err(McpFailure::invalid_request(None, why));
+                    return Err(McpError::invalid_request(None, why));
                 }
             },
         };
         if jsonrpc.as_ref().and_then(Value::as_str) != Some("2.0") {
-            return Err(McpFailure::invalid_request(id, "`jsonrpc` must be \"2.0\""));
+            return Err(McpError::invalid_request(id, "`jsonrpc` must be \"2.0\""));
         }
         let method = match method {
             Some(Value::String(method)) => method,
-            Some(_) => return Err(McpFailure::invalid_request(id, "`method` must be a string")),
-            None => return Err(McpFailure::invalid_request(id, "`method` is missing")),
+            Some(_) => return Err(McpError::invalid_request(id, "`method` must be a string")),
+            None => return Err(McpError::invalid_request(id, "`method` is missing")),
         };
         let params = match params {
             // Some clients write null for no parameters.
@@ -79,7 +79,7 @@ impl McpMessage {
             // A notification is never answered, even if it is malformed.
             Some(RawParams::Other(_)) if id.is_none() => RpcParams::default(),
             Some(RawParams::Other(_)) => {
-                return Err(McpFailure::invalid_params(id, "`params` must be an object"));
+                return Err(McpError::invalid_params(id, "`params` must be an object"));
             }
         };
         Ok(match id {
@@ -100,7 +100,7 @@ fn error_sentence(error: &Value) -> String {
 
 /// A JSON-RPC error with its HTTP status. Serialization writes the `error` object without the id.
 #[derive(Debug, Serialize)]
-pub(crate) struct McpFailure {
+pub(crate) struct McpError {
     #[serde(skip)]
     pub(crate) id: Option<RequestId>,
     pub(crate) code: i32,
@@ -118,7 +118,7 @@ pub(crate) const HEADER_MISMATCH: i32 = -32020;
 pub(crate) const MISSING_CAPABILITY: i32 = -32021;
 pub(crate) const UNSUPPORTED_VERSION: i32 = -32022;
 
-impl McpFailure {
+impl McpError {
     pub(crate) fn new(id: Option<RequestId>, code: i32, message: impl Into<String>) -> Self {
         Self { id, code, message: message.into(), data: None, status: 400 }
     }
@@ -163,7 +163,7 @@ impl McpFailure {
             jsonrpc: &'static str,
             #[serde(skip_serializing_if = "Option::is_none")]
             id: Option<Option<&'a RequestId>>,
-            error: &'a McpFailure,
+            error: &'a McpError,
         }
         let id = match &self.id {
             Some(id) => Some(Some(id)),
@@ -176,17 +176,12 @@ impl McpFailure {
 }
 
 /// Creates the error for a parameter `at` that is missing or is not a `kind`.
-pub(crate) fn wrong_type(
-    kind: &str,
-    id: &RequestId,
-    at: &str,
-    value: Option<&Value>,
-) -> McpFailure {
+pub(crate) fn wrong_type(kind: &str, id: &RequestId, at: &str, value: Option<&Value>) -> McpError {
     let why = match value {
         None => format!("`{at}` is missing"),
         Some(_) => format!("`{at}` must be {kind}"),
     };
-    McpFailure::invalid_params(Some(id.clone()), why)
+    McpError::invalid_params(Some(id.clone()), why)
 }
 
 /// Encodes a successful result.

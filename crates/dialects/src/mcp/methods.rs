@@ -1,7 +1,7 @@
 //! Errors for unsupported methods, with hints at other revisions and spellings.
 
 use super::META_LOG_LEVEL;
-use super::message::{METHOD_NOT_FOUND, McpFailure, RequestId};
+use super::message::{METHOD_NOT_FOUND, McpError, RequestId};
 use super::requests::request_kind;
 use super::revision::{ProtocolEra, REVISIONS, Revision};
 use crate::ServerInfo;
@@ -41,7 +41,7 @@ pub(crate) fn unknown_method(
     method: &str,
     revision: &Revision,
     facts: &ServerInfo,
-) -> McpFailure {
+) -> McpError {
     let others: Vec<_> = REVISIONS.iter().filter(|other| is_served(method, other, facts)).collect();
     let why = match (others.first(), others.last()) {
         // The client wants a session, but the request declares a stateless revision.
@@ -72,7 +72,7 @@ pub(crate) fn unknown_method(
             format!("no method is named `{method}` here{}", hint.unwrap_or_default())
         }
     };
-    McpFailure::new(Some(id), METHOD_NOT_FOUND, why)
+    McpError::new(Some(id), METHOD_NOT_FOUND, why)
 }
 
 /// Returns true if the server supports `method` in `revision`.

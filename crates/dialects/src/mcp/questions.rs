@@ -14,7 +14,7 @@ use toolgate_contract::{
 use super::META_CAPABILITIES;
 use super::content::McpBlock;
 use super::encoder::McpEncoder;
-use super::message::{McpFailure, RequestId, notification, success};
+use super::message::{McpError, RequestId, notification, success};
 use super::revision::{ProtocolEra, QuestionForms, Revision};
 use super::tasks::related_task_meta;
 use crate::json::RpcParams;
@@ -65,7 +65,7 @@ pub(crate) fn parse_question_mode(
     id: &RequestId,
     params: &RpcParams,
     revision: &Revision,
-) -> Result<QuestionMode, McpFailure> {
+) -> Result<QuestionMode, McpError> {
     let capabilities = params.get("_meta").and_then(|meta| meta.get(META_CAPABILITIES));
     let support = question_support(capabilities.unwrap_or(&Value::Null), revision);
     let answers = parse_answers(id, params)?.unwrap_or_default();
@@ -74,7 +74,7 @@ pub(crate) fn parse_question_mode(
         Some(Value::String(state)) => Some(state.clone()),
         Some(_) => {
             let why = "`params.requestState` must be the string that came with the questions";
-            return Err(McpFailure::invalid_params(Some(id.clone()), why));
+            return Err(McpError::invalid_params(Some(id.clone()), why));
         }
     };
     Ok(QuestionMode::OnRepeat { can: support, given: answers, state })
@@ -87,8 +87,8 @@ pub(crate) fn parse_question_mode(
 pub(crate) fn parse_answers(
     id: &RequestId,
     params: &RpcParams,
-) -> Result<Option<ClientAnswers>, McpFailure> {
-    let invalid = |why: String| McpFailure::invalid_params(Some(id.clone()), why);
+) -> Result<Option<ClientAnswers>, McpError> {
+    let invalid = |why: String| McpError::invalid_params(Some(id.clone()), why);
     let responses = match params.get("inputResponses") {
         None => return Ok(None),
         Some(Value::Object(responses)) => responses,

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use toolgate_contract::{JobId, LogLevel};
 
-use super::message::{McpFailure, RequestId, notification, read_id};
+use super::message::{McpError, RequestId, notification, read_id};
 use super::revision::Revision;
 use super::tasks::related_task_meta;
 use crate::ServerInfo;
@@ -36,13 +36,13 @@ impl RequestNotifications {
         revision: &'static Revision,
         facts: Arc<ServerInfo>,
         log_level: Option<LogLevel>,
-    ) -> Result<Self, McpFailure> {
+    ) -> Result<Self, McpError> {
         let progress_token = match params.get("_meta").and_then(|meta| meta.get("progressToken")) {
             None => None,
             Some(token) if read_id(token).is_some() => Some(token.clone()),
             Some(token) => {
                 let why = invalid_id_reason("_meta.progressToken", token, "a string or an integer");
-                return Err(McpFailure::invalid_params(Some(id.clone()), why));
+                return Err(McpError::invalid_params(Some(id.clone()), why));
             }
         };
         let progress = AtomicU64::new((-1.0_f64).to_bits());

@@ -5,7 +5,7 @@ use toolgate_contract::{CallMetadata, FrameHead, HostRequest, LogLevel, ToolId, 
 
 use super::encoder::McpRequestKind;
 use super::library::{self, LibraryRequest};
-use super::message::{McpFailure, RequestId, wrong_type};
+use super::message::{McpError, RequestId, wrong_type};
 use super::revision::{ProtocolEra, Revision};
 use super::tasks::{self, TaskRequest};
 use super::{cursor, headers};
@@ -36,7 +36,7 @@ pub(crate) fn parse_request(
     asked: McpRequestKind,
     revision: &Revision,
     params: &mut RpcParams,
-) -> Result<(McpRequestKind, HostRequest), McpFailure> {
+) -> Result<(McpRequestKind, HostRequest), McpError> {
     Ok(match asked {
         McpRequestKind::Tools => {
             let after = cursor::parse_after(id, params, "tool", ToolId::foreign)?;
@@ -57,7 +57,7 @@ fn read_call(
     id: &RequestId,
     revision: &Revision,
     params: &mut RpcParams,
-) -> Result<(McpRequestKind, HostRequest), McpFailure> {
+) -> Result<(McpRequestKind, HostRequest), McpError> {
     let tool = match params.remove("name") {
         Some(Value::String(tool)) => tool,
         other => return Err(wrong_type("a string", id, "params.name", other.as_ref())),
@@ -67,7 +67,7 @@ fn read_call(
         Some(input @ Value::Object(_)) => input,
         Some(_) => {
             let why = "`params.arguments` must be an object";
-            return Err(McpFailure::invalid_params(Some(id.clone()), why));
+            return Err(McpError::invalid_params(Some(id.clone()), why));
         }
     };
     Ok(match tasks::parse_job_options(revision, id, params)? {
@@ -117,9 +117,9 @@ pub(crate) fn call_metadata(
     CallMetadata { header_params, trace, ..CallMetadata::default() }
 }
 
-pub(crate) fn read_level(id: &RequestId, level: &Value) -> Result<LogLevel, McpFailure> {
+pub(crate) fn read_level(id: &RequestId, level: &Value) -> Result<LogLevel, McpError> {
     serde_json::from_value(level.clone()).map_err(|_| {
-        McpFailure::invalid_params(
+        McpError::invalid_params(
             Some(id.clone()),
             format!(
                 "{level} is not a log level; levels are debug, info, notice, warning, error, \

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use toolgate_contract::FrameHead;
 
-use super::message::{HEADER_MISMATCH, McpFailure, RequestId, wrong_type};
+use super::message::{HEADER_MISMATCH, McpError, RequestId, wrong_type};
 use super::revision::{ProtocolEra, Revision};
 use super::{META_CAPABILITIES, META_VERSION, headers};
 use crate::json::RpcParams;
@@ -22,14 +22,14 @@ pub(crate) fn parse_revision(
     head: &FrameHead,
     id: &RequestId,
     params: &RpcParams,
-) -> Result<&'static Revision, McpFailure> {
-    let mismatch = |why: String| McpFailure::new(Some(id.clone()), HEADER_MISMATCH, why);
+) -> Result<&'static Revision, McpError> {
+    let mismatch = |why: String| McpError::new(Some(id.clone()), HEADER_MISMATCH, why);
     let at = |name: &str| format!("params._meta[\"{name}\"]");
 
     let header = headers::single_value(head, headers::VERSION).map_err(mismatch)?;
     let Some(meta) = params.get("_meta").and_then(Value::as_object) else {
         let why = format!("`params._meta` with `{META_VERSION}` is missing");
-        return Err(McpFailure::invalid_params(Some(id.clone()), why));
+        return Err(McpError::invalid_params(Some(id.clone()), why));
     };
     let name = match meta.get(META_VERSION) {
         Some(Value::String(name)) => name.as_str(),
@@ -49,7 +49,7 @@ pub(crate) fn parse_revision(
         (FrameHead::Http { .. }, Some(_)) | (FrameHead::Line, _) => {}
     }
     let Some(revision) = Revision::find(name, ProtocolEra::Stateless) else {
-        return Err(McpFailure::unsupported(
+        return Err(McpError::unsupported(
             Some(id.clone()),
             name,
             &Revision::names(ProtocolEra::Stateless),

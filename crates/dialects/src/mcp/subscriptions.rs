@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use toolgate_contract::{CallError, ChangeFilter, JobSnapshot, Reply, ServerChange};
 
 use super::encoder::{McpEncoder, McpRequestKind};
-use super::message::{McpFailure, RequestId, notification, wrong_type};
+use super::message::{McpError, RequestId, notification, wrong_type};
 use super::request_notifications::RequestNotifications;
 use super::revision::{Revision, TaskSupport};
 use super::tasks::{self, TaskRequest};
@@ -17,7 +17,7 @@ use crate::{ChangeEncoder, ChangeSubscription, ServerInfo, rpc};
 
 /// The `_meta` key for the subscription to which a message belongs.
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
-/// The most resources of one subscription, and also the most tasks.
+/// The maximum number of resources of one subscription, and also of tasks.
 const NAMED_MAX: usize = 1000;
 
 /// Parses the request `subscriptions/listen`. `line` is true if the request arrived on a stream of
@@ -30,8 +30,8 @@ pub(crate) fn parse_listen(
     revision: &'static Revision,
     facts: Arc<ServerInfo>,
     line: bool,
-) -> Result<ChangeSubscription, McpFailure> {
-    let invalid = |why: &str| McpFailure::invalid_params(Some(id.clone()), why);
+) -> Result<ChangeSubscription, McpError> {
+    let invalid = |why: &str| McpError::invalid_params(Some(id.clone()), why);
     let filters = match params.get("notifications") {
         Some(Value::Object(filters)) => filters,
         other => return Err(wrong_type("an object", id, "params.notifications", other)),
@@ -216,7 +216,7 @@ mod tests {
         id: &Value,
         notifications: &Value,
         capabilities: &Value,
-    ) -> Result<ChangeSubscription, McpFailure> {
+    ) -> Result<ChangeSubscription, McpError> {
         let meta = json!({ META_VERSION: "2026-07-28", META_CAPABILITIES: capabilities });
         let params = json!({ "_meta": meta, "notifications": notifications });
         let id = RequestId::parse(id).expect("an id");

@@ -13,9 +13,7 @@ use toolgate_contract::{
 };
 
 use super::encoder::{CallResult, EncodedOutcome, McpEncoder, ResultStamp, error_message};
-use super::message::{
-    MISSING_CAPABILITY, McpFailure, RequestId, notification, success, wrong_type,
-};
+use super::message::{MISSING_CAPABILITY, McpError, RequestId, notification, success, wrong_type};
 use super::request_notifications::RequestNotifications;
 use super::revision::{Revision, TaskSupport};
 use super::{META_CAPABILITIES, cursor, questions};
@@ -52,7 +50,7 @@ pub(crate) fn parse_job_options(
     revision: &Revision,
     id: &RequestId,
     params: &RpcParams,
-) -> Result<Option<JobOptions>, McpFailure> {
+) -> Result<Option<JobOptions>, McpError> {
     match revision.tasks {
         TaskSupport::None => Ok(None),
         TaskSupport::Param => {
@@ -116,7 +114,7 @@ impl TaskRequest {
         revision: &Revision,
         id: &RequestId,
         params: &RpcParams,
-    ) -> Result<HostRequest, McpFailure> {
+    ) -> Result<HostRequest, McpError> {
         match revision.tasks {
             TaskSupport::None | TaskSupport::Param => {}
             TaskSupport::Extension => check_declared(id, params)?,
@@ -141,17 +139,17 @@ impl TaskRequest {
     }
 }
 
-fn invalid_params(id: &RequestId, why: &str) -> McpFailure {
-    McpFailure::invalid_params(Some(id.clone()), why)
+fn invalid_params(id: &RequestId, why: &str) -> McpError {
+    McpError::invalid_params(Some(id.clone()), why)
 }
 
 /// Checks that a request about tasks declares the extension.
-pub(crate) fn check_declared(id: &RequestId, params: &RpcParams) -> Result<(), McpFailure> {
+pub(crate) fn check_declared(id: &RequestId, params: &RpcParams) -> Result<(), McpError> {
     if declares_extension(params) {
         return Ok(());
     }
     let why = format!("the request must declare the extension `{EXTENSION}`");
-    Err(McpFailure::new(Some(id.clone()), MISSING_CAPABILITY, why)
+    Err(McpError::new(Some(id.clone()), MISSING_CAPABILITY, why)
         .with_data(json!({ "requiredCapabilities": required_capability() })))
 }
 
@@ -328,7 +326,7 @@ struct DetailedTask<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<CallResult<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<McpFailure>,
+    error: Option<McpError>,
     #[serde(flatten)]
     stamp: ResultStamp<'a>,
 }

@@ -7,7 +7,7 @@ use super::refusals::dotted_path;
 
 /// A byte limit above every tool's own limit, so that only the tool's limit applies.
 const UNLIMITED_BYTES: u64 = 1 << 40;
-/// The most bytes of one UTF-8 character.
+/// The maximum size of one UTF-8 character, in bytes.
 const CHARACTER_BYTES: u64 = 4;
 /// The time limit of a program in milliseconds, if the call sets none.
 const TIMEOUT_DEFAULT_MS: u64 = 60_000;

@@ -153,7 +153,7 @@ fn parse_method(
     method: MiraMethod,
     params: Value,
 ) -> Result<(HostRequest, MiraRequest), MiraRefusal> {
-    let schema_error = |schema: &schemas::ContractSchema| match schema.error_problems(&params) {
+    let schema_error = |schema: &schemas::MiraSchema| match schema.error_problems(&params) {
         problems if problems.is_empty() => None,
         problems => Some(CallError::InvalidInput { problems }),
     };

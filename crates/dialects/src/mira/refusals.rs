@@ -10,7 +10,7 @@ use super::message::RawId;
 use super::methods::{ContractMethod, method_name};
 use crate::rpc::{self, to_json};
 
-/// The most characters of a name that an error repeats.
+/// The maximum number of characters of a name that an error repeats.
 const NAME_CHARS_MAX: usize = 100;
 
 /// The error codes of the contract.
@@ -180,13 +180,13 @@ impl MiraRefusal {
     /// Serializes the error for the request `id`.
     pub(super) fn reply(&self, id: Option<&RawId>) -> Reply {
         #[derive(Serialize)]
-        struct ErrorMessage<'a> {
+        struct MiraErrorFrame<'a> {
             jsonrpc: &'static str,
             id: Option<&'a RawId>,
-            error: Error,
+            error: MiraErrorBody,
         }
         #[derive(Serialize)]
-        struct Error {
+        struct MiraErrorBody {
             code: i32,
             message: &'static str,
             data: Map<String, Value>,
@@ -199,8 +199,8 @@ impl MiraRefusal {
             data.insert("detail".to_owned(), json!(reason));
         }
         data.extend(more.iter().cloned());
-        let error = Error { code: code.number(), message: code.message(), data };
-        Reply::json(to_json(&ErrorMessage { jsonrpc: "2.0", id, error }))
+        let error = MiraErrorBody { code: code.number(), message: code.message(), data };
+        Reply::json(to_json(&MiraErrorFrame { jsonrpc: "2.0", id, error }))
     }
 }
 

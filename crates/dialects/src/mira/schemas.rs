@@ -7,19 +7,19 @@ use jsonschema::{Draft, ValidationError, Validator};
 use serde_json::Value;
 use toolgate_contract::ValidationProblem;
 
-/// The most problems reported for one value.
+/// The maximum number of problems reported for one value.
 const PROBLEMS_MAX: usize = 8;
-/// The most characters of a name that an error repeats.
+/// The maximum number of characters of a name that an error repeats.
 const NAME_CHARS_MAX: usize = 100;
 
 /// The schemas of one method.
 pub(super) struct MethodSchemas {
-    pub(super) params: ContractSchema,
-    pub(super) result: ContractSchema,
+    pub(super) params: MiraSchema,
+    pub(super) result: MiraSchema,
 }
 
 /// A schema of the contract, which is compiled on first use.
-pub(super) struct ContractSchema {
+pub(super) struct MiraSchema {
     text: &'static str,
     value: OnceLock<Value>,
     validator: OnceLock<Validator>,
@@ -28,8 +28,8 @@ pub(super) struct ContractSchema {
 macro_rules! schemas {
     ($name:literal) => {
         MethodSchemas {
-            params: ContractSchema::new(include_str!(concat!($name, ".params.schema.json"))),
-            result: ContractSchema::new(include_str!(concat!($name, ".result.schema.json"))),
+            params: MiraSchema::new(include_str!(concat!($name, ".params.schema.json"))),
+            result: MiraSchema::new(include_str!(concat!($name, ".result.schema.json"))),
         }
     };
 }
@@ -40,7 +40,7 @@ pub(super) static WRITE: MethodSchemas = schemas!("files_write");
 pub(super) static RUN: MethodSchemas = schemas!("exec_run");
 pub(super) static SEARCH: MethodSchemas = schemas!("vector_search");
 
-impl ContractSchema {
+impl MiraSchema {
     const fn new(text: &'static str) -> Self {
         Self { text, value: OnceLock::new(), validator: OnceLock::new() }
     }

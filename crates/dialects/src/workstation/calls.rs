@@ -18,7 +18,7 @@ use super::encoding::{
 };
 use crate::json::parse;
 use crate::rpc::{
-    INTERNAL_ERROR, METHOD_NOT_FOUND, RequestId, RpcFailure, invalid_id_reason, success, to_json,
+    INTERNAL_ERROR, METHOD_NOT_FOUND, RequestId, RpcError, invalid_id_reason, success, to_json,
 };
 use crate::{
     AnswerEncoder, AnswerForm, FrameReading, OnDisconnect, PendingRequest, QuestionMode,
@@ -32,7 +32,7 @@ const CALL_TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// The id of the tool that starts a job.
 const START_JOB: &str = "jobs.start";
-/// The most characters of an unknown tool name that an error repeats.
+/// The maximum number of characters of an unknown tool name that an error repeats.
 const NAME_CHARS_MAX: usize = 100;
 
 /// The form of `content` in a result.
@@ -56,9 +56,9 @@ pub(crate) fn read_message(
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_),
         ) => {
             let why = "a message must be one JSON object; batches are not supported";
-            return failure_reading(None, &RpcFailure::invalid_request(why));
+            return failure_reading(None, &RpcError::invalid_request(why));
         }
-        Err(why) => return failure_reading(None, &RpcFailure::not_json(why)),
+        Err(why) => return failure_reading(None, &RpcError::not_json(why)),
     };
     let id = match fields.get("id") {
         None => None,
@@ -66,7 +66,7 @@ pub(crate) fn read_message(
             Some(id) => Some(id),
             None => {
                 let why = invalid_id_reason("id", value, "a string or a number");
-                return failure_reading(None, &RpcFailure::invalid_request(why));
+                return failure_reading(None, &RpcError::invalid_request(why));
             }
         },
     };
@@ -74,7 +74,7 @@ pub(crate) fn read_message(
         .unwrap_or_else(|failure| failure_reading(id.as_ref(), &failure))
 }
 
-fn failure_reading(id: Option<&RequestId>, failure: &RpcFailure) -> FrameReading {
+fn failure_reading(id: Option<&RequestId>, failure: &RpcError) -> FrameReading {
     FrameReading::Reply(Reply::json(contract_failure(failure).to_json(id)))
 }
 
@@ -84,19 +84,19 @@ fn read_fields(
     id: Option<&RequestId>,
     mut fields: Map<String, Value>,
     body: &[u8],
-) -> Result<FrameReading, RpcFailure> {
+) -> Result<FrameReading, RpcError> {
     // This comes before all checks, because answering an answer would never end.
     let is_answer = fields.contains_key("result") || fields.contains_key("error");
     if is_answer && !fields.contains_key("method") {
         return Ok(FrameReading::Reply(Reply::empty(202)));
     }
     if fields.get("jsonrpc").is_none_or(|version| version != "2.0") {
-        return Err(RpcFailure::invalid_request("`jsonrpc` must be \"2.0\""));
+        return Err(RpcError::invalid_request("`jsonrpc` must be \"2.0\""));
     }
     let method = match fields.remove("method") {
         Some(Value::String(method)) => method,
-        Some(_) => return Err(RpcFailure::invalid_request("`method` must be a string")),
-        None => return Err(RpcFailure::invalid_request("`method` is missing")),
+        Some(_) => return Err(RpcError::invalid_request("`method` must be a string")),
+        None => return Err(RpcError::invalid_request("`method` is missing")),
     };
     let params = match fields.remove("params") {
         // Some clients write null for no parameters.
@@ -104,7 +104,7 @@ fn read_fields(
         Some(Value::Object(params)) => params,
         // A notification is never answered, even if it is malformed.
         Some(_) if id.is_none() => Map::new(),
-        Some(_) => return Err(RpcFailure::invalid_params("`params` must be an object")),
+        Some(_) => return Err(RpcError::invalid_params("`params` must be an object")),
     };
     match id {
         Some(id) => read_request(facts, content_form, id, &method, params),
@@ -129,7 +129,7 @@ fn read_request(
     id: &RequestId,
     method: &str,
     params: Map<String, Value>,
-) -> Result<FrameReading, RpcFailure> {
+) -> Result<FrameReading, RpcError> {
     match method {
         "initialize" => initialize(facts, id, &params),
         "ping" => Ok(FrameReading::Reply(Reply::json(success(id, &json!({}))))),
@@ -154,7 +154,7 @@ fn read_request(
                 "no method is named `{method}`; methods are initialize, ping, tools/list and \
                  tools/call"
             );
-            Err(RpcFailure::new(METHOD_NOT_FOUND, why))
+            Err(RpcError::new(METHOD_NOT_FOUND, why))
         }
     }
 }
@@ -163,12 +163,12 @@ fn initialize(
     facts: &ServerInfo,
     id: &RequestId,
     params: &Map<String, Value>,
-) -> Result<FrameReading, RpcFailure> {
+) -> Result<FrameReading, RpcError> {
     let requested = match params.get("protocolVersion") {
         None => None,
         Some(Value::String(revision)) => Some(revision.as_str()),
         Some(_) => {
-            return Err(RpcFailure::invalid_params("`params.protocolVersion` must be a string"));
+            return Err(RpcError::invalid_params("`params.protocolVersion` must be a string"));
         }
     };
     let supported = REVISIONS.into_iter().find(|revision| Some(*revision) == requested);
@@ -185,19 +185,19 @@ fn read_call(
     content_form: ContentForm,
     id: &RequestId,
     mut params: Map<String, Value>,
-) -> Result<FrameReading, RpcFailure> {
+) -> Result<FrameReading, RpcError> {
     check_members(&params, &["name", "arguments", "_meta"])?;
     let name = match params.remove("name") {
         Some(Value::String(name)) => name,
-        Some(_) => return Err(RpcFailure::invalid_params("`params.name` must be a string")),
+        Some(_) => return Err(RpcError::invalid_params("`params.name` must be a string")),
         None => {
-            return Err(RpcFailure::invalid_params("`params.name` is missing; it names the tool"));
+            return Err(RpcError::invalid_params("`params.name` is missing; it names the tool"));
         }
     };
     let arguments = match params.remove("arguments") {
         None | Some(Value::Null) => Map::new(),
         Some(Value::Object(arguments)) => arguments,
-        Some(_) => return Err(RpcFailure::invalid_params("`params.arguments` must be an object")),
+        Some(_) => return Err(RpcError::invalid_params("`params.arguments` must be an object")),
     };
     let (contract_tool, request) = match find_tool(&name) {
         Some(contract_tool) => match contract_tool.input(&arguments) {
@@ -248,12 +248,12 @@ fn job_arguments_of(
 }
 
 /// Checks that `params` has no members but `known`.
-fn check_members(params: &Map<String, Value>, known: &[&str]) -> Result<(), RpcFailure> {
+fn check_members(params: &Map<String, Value>, known: &[&str]) -> Result<(), RpcError> {
     match params.keys().find(|name| !known.contains(&name.as_str())) {
         None => Ok(()),
         Some(name) => {
             let name: String = name.chars().take(100).collect();
-            Err(RpcFailure::invalid_params(format!("unknown member `params.{name}`; omit it")))
+            Err(RpcError::invalid_params(format!("unknown member `params.{name}`; omit it")))
         }
     }
 }
@@ -361,7 +361,7 @@ impl WorkstationEncoder {
         Reply::json(success(&self.id, result))
     }
 
-    fn failure(&self, failure: &RpcFailure) -> Reply {
+    fn failure(&self, failure: &RpcError) -> Reply {
         Reply::json(failure.to_json(Some(&self.id)))
     }
 }

@@ -10,7 +10,7 @@ use toolgate_contract::{
 
 use super::contract_tools::{CONTRACT_TOOLS, find_tool, implemented_by};
 use crate::rpc::{
-    INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, RpcFailure,
+    INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, RpcError,
 };
 use crate::tool_mentions::{is_own_tool, rename_tools};
 
@@ -154,7 +154,7 @@ fn placeholder(content: &str) -> String {
 }
 
 /// Creates an error with the contract's message. `data` has the reason and details.
-pub(crate) fn failure(code: i32, reason: &str, detail: &str) -> RpcFailure {
+pub(crate) fn failure(code: i32, reason: &str, detail: &str) -> RpcError {
     let message = match code {
         PARSE_ERROR => "Parse error",
         INVALID_REQUEST => "Invalid Request",
@@ -163,11 +163,11 @@ pub(crate) fn failure(code: i32, reason: &str, detail: &str) -> RpcFailure {
         TIMED_OUT => "Tool execution timeout",
         _ => "Internal error",
     };
-    RpcFailure::new(code, message).with_data(json!({ "reason": reason, "detail": detail }))
+    RpcError::new(code, message).with_data(json!({ "reason": reason, "detail": detail }))
 }
 
 /// Converts a parser's error to the contract's message.
-pub(crate) fn contract_failure(error: &RpcFailure) -> RpcFailure {
+pub(crate) fn contract_failure(error: &RpcError) -> RpcError {
     let reason = match error.code {
         PARSE_ERROR => "parse_error",
         METHOD_NOT_FOUND => "unknown_method",
@@ -178,7 +178,7 @@ pub(crate) fn contract_failure(error: &RpcFailure) -> RpcFailure {
 }
 
 /// Converts the refusal of the call of `name`, on a server that `has_jobs` or not.
-pub(crate) fn refusal(name: &str, error: &CallError, has_jobs: bool) -> RpcFailure {
+pub(crate) fn refusal(name: &str, error: &CallError, has_jobs: bool) -> RpcError {
     let (code, detail): (i32, Cow<'_, str>) = match error {
         CallError::UnknownTool { name: unknown, nearest, unavailable } => {
             // The client's own spelling is shown unless the catalog reported another name.
@@ -252,7 +252,7 @@ fn unknown_tool_message(name: &str, nearest: Option<&str>) -> String {
 }
 
 /// Creates the error for a failed program of a tool outside the contract.
-pub(crate) fn program_failed(name: &str, output: &ToolOutput) -> RpcFailure {
+pub(crate) fn program_failed(name: &str, output: &ToolOutput) -> RpcError {
     let value = &output.value;
     let note = output.text.note.as_deref().unwrap_or("the program failed");
     let detail = format!("`{name}`: {}", in_own_names(name, note));

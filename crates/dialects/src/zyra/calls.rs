@@ -19,7 +19,7 @@ use super::watch::FollowEncoder;
 use super::{FAILED, NAME, TOO_LARGE};
 use crate::json::parse;
 use crate::rpc::{
-    INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RequestId, RpcFailure, invalid_id_reason,
+    INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RequestId, RpcError, invalid_id_reason,
     notification, success,
 };
 use crate::tool_mentions::own_tool_id;
@@ -52,7 +52,7 @@ pub(crate) fn read_message(
     };
     if let Some(limit) = limit.filter(|limit| body.len() > *limit) {
         let why = format!("Request too large: {} bytes (limit {limit})", body.len());
-        return failure_reading(parse_id(body).as_ref(), &RpcFailure::new(TOO_LARGE, why));
+        return failure_reading(parse_id(body).as_ref(), &RpcError::new(TOO_LARGE, why));
     }
     let fields = match parse(body) {
         Ok(Value::Object(fields)) => fields,
@@ -60,9 +60,9 @@ pub(crate) fn read_message(
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_),
         ) => {
             let why = "a message must be one JSON object; batches are not supported";
-            return failure_reading(None, &RpcFailure::invalid_request(why));
+            return failure_reading(None, &RpcError::invalid_request(why));
         }
-        Err(why) => return failure_reading(None, &RpcFailure::not_json(why)),
+        Err(why) => return failure_reading(None, &RpcError::not_json(why)),
     };
     let id = match fields.get("id") {
         None | Some(Value::Null) => None,
@@ -70,7 +70,7 @@ pub(crate) fn read_message(
             Some(id) => Some(id),
             None => {
                 let why = invalid_id_reason("id", value, "a string or a number");
-                return failure_reading(None, &RpcFailure::invalid_request(why));
+                return failure_reading(None, &RpcError::invalid_request(why));
             }
         },
     };
@@ -83,7 +83,7 @@ fn parse_id(body: &[u8]) -> Option<RequestId> {
     RequestId::parse_in(body, parse(body).ok()?.get("id")?)
 }
 
-fn failure_reading(id: Option<&RequestId>, failure: &RpcFailure) -> FrameReading {
+fn failure_reading(id: Option<&RequestId>, failure: &RpcError) -> FrameReading {
     FrameReading::Reply(Reply::json(failure.to_json(id)))
 }
 
@@ -93,7 +93,7 @@ fn read_fields(
     id: Option<&RequestId>,
     mut fields: Map<String, Value>,
     body: &[u8],
-) -> Result<FrameReading, RpcFailure> {
+) -> Result<FrameReading, RpcError> {
     // This comes before all checks, because answering an answer would never end.
     let is_answer = fields.contains_key("result") || fields.contains_key("error");
     if is_answer && !fields.contains_key("method") {
@@ -101,19 +101,19 @@ fn read_fields(
     }
     // Zyra's own clients may omit it.
     if fields.get("jsonrpc").is_some_and(|version| version != "2.0") {
-        return Err(RpcFailure::invalid_request("`jsonrpc` must be \"2.0\""));
+        return Err(RpcError::invalid_request("`jsonrpc` must be \"2.0\""));
     }
     let method = match fields.remove("method") {
         Some(Value::String(method)) => method,
-        Some(_) => return Err(RpcFailure::invalid_request("`method` must be a string")),
-        None => return Err(RpcFailure::invalid_request("`method` is missing")),
+        Some(_) => return Err(RpcError::invalid_request("`method` must be a string")),
+        None => return Err(RpcError::invalid_request("`method` is missing")),
     };
     let params = match fields.remove("params") {
         None | Some(Value::Null) => Map::new(),
         Some(Value::Object(params)) => params,
         // A notification is never answered, even if it is malformed.
         Some(_) if id.is_none() => Map::new(),
-        Some(_) => return Err(RpcFailure::invalid_params("`params` must be an object")),
+        Some(_) => return Err(RpcError::invalid_params("`params` must be an object")),
     };
     match id {
         Some(id) => read_request(facts, transport, id, &method, params),
@@ -145,7 +145,7 @@ fn read_request(
     id: &RequestId,
     method: &str,
     mut params: Map<String, Value>,
-) -> Result<FrameReading, RpcFailure> {
+) -> Result<FrameReading, RpcError> {
     let reply = |result: Value| Ok(FrameReading::Reply(Reply::json(success(id, &result))));
     match method {
         "initialize" => Ok(initialize(facts, transport, id)),
@@ -165,7 +165,7 @@ fn read_request(
         "tools/call" | "callTool" => read_call(transport, id, &mut params),
         _ => {
             let why = format!("no method is named `{method}`");
-            Err(RpcFailure::new(METHOD_NOT_FOUND, why))
+            Err(RpcError::new(METHOD_NOT_FOUND, why))
         }
     }
 }
@@ -206,7 +206,7 @@ fn read_call(
     transport: ZyraTransport,
     id: &RequestId,
     params: &mut Map<String, Value>,
-) -> Result<FrameReading, RpcFailure> {
+) -> Result<FrameReading, RpcError> {
     let (name, stage, command) = match take_string(params, "name")? {
         Some(name) => {
             let (stage, command) = split_tool_name(&name);
@@ -218,7 +218,7 @@ fn read_call(
             else {
                 let why =
                     "`params.name` is missing; give it, or `params.stage` and `params.command`";
-                return Err(RpcFailure::invalid_params(why));
+                return Err(RpcError::invalid_params(why));
             };
             (format!("{stage}-{command}"), stage, command)
         }
@@ -236,7 +236,7 @@ fn read_call(
         }
         Some(mode) => {
             let why = format!("`params.mode` must be `sync` or `async`, not `{mode}`");
-            return Err(RpcFailure::invalid_params(why));
+            return Err(RpcError::invalid_params(why));
         }
     };
     let progress_token = match params.get("_meta").and_then(|meta| meta.get("progressToken")) {
@@ -245,7 +245,7 @@ fn read_call(
         Some(token) => {
             let why =
                 invalid_id_reason("params._meta.progressToken", token, "a string or a number");
-            return Err(RpcFailure::invalid_params(why));
+            return Err(RpcError::invalid_params(why));
         }
     };
     let tool = Some(StageCommand { stage, command });
@@ -257,19 +257,19 @@ fn read_call(
 }
 
 /// Removes and returns the string `name`. Null and empty strings count as missing.
-fn take_string(params: &mut Map<String, Value>, name: &str) -> Result<Option<String>, RpcFailure> {
+fn take_string(params: &mut Map<String, Value>, name: &str) -> Result<Option<String>, RpcError> {
     match params.remove(name) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text).filter(|text| !text.is_empty())),
-        Some(_) => Err(RpcFailure::invalid_params(format!("`params.{name}` must be a string"))),
+        Some(_) => Err(RpcError::invalid_params(format!("`params.{name}` must be a string"))),
     }
 }
 
-fn take_object(params: &mut Map<String, Value>, name: &str) -> Result<Option<Value>, RpcFailure> {
+fn take_object(params: &mut Map<String, Value>, name: &str) -> Result<Option<Value>, RpcError> {
     match params.remove(name) {
         None | Some(Value::Null) => Ok(None),
         Some(object @ Value::Object(_)) => Ok(Some(object)),
-        Some(_) => Err(RpcFailure::invalid_params(format!("`params.{name}` must be an object"))),
+        Some(_) => Err(RpcError::invalid_params(format!("`params.{name}` must be an object"))),
     }
 }
 
@@ -321,7 +321,7 @@ impl AnswerEncoder for ZyraEncoder {
             Ok(_) => {
                 let why = "the server's answer does not match the request; this is a bug in \
                            toolgate";
-                self.failure(&RpcFailure::new(INTERNAL_ERROR, why))
+                self.failure(&RpcError::new(INTERNAL_ERROR, why))
             }
         })
     }
@@ -345,8 +345,8 @@ impl AnswerEncoder for ZyraEncoder {
 }
 
 impl ZyraEncoder {
-    /// Returns the id of the called tool, if it is one of the server's own or has one word each for
-    /// its stage and command.
+    /// Returns the id of the called tool, if the tool is one of the server's own, or if its stage
+    /// and command are one word each.
     fn called(&self) -> Option<String> {
         let StageCommand { stage, command } = self.tool.as_ref()?;
         let name = format!("{stage}-{command}");
@@ -389,10 +389,10 @@ impl ZyraEncoder {
                     Some(code) => format!("the program failed with exit code {code}"),
                     None => "the program failed".to_owned(),
                 };
-                self.failure(&RpcFailure::new(FAILED, why).with_data(self.data(&printed)))
+                self.failure(&RpcError::new(FAILED, why).with_data(self.data(&printed)))
             }
             CallEnding::ToolFailed => {
-                let failure = RpcFailure::new(FAILED, output.full_text());
+                let failure = RpcError::new(FAILED, output.full_text());
                 self.failure(&failure.with_data(self.data(&printed)))
             }
         }
@@ -415,12 +415,10 @@ impl ZyraEncoder {
     fn refusal(&self, error: &CallError) -> Reply {
         let message = error.to_string();
         match error {
-            CallError::UnknownTool { .. } => {
-                self.failure(&RpcFailure::new(INVALID_PARAMS, message))
-            }
+            CallError::UnknownTool { .. } => self.failure(&RpcError::new(INVALID_PARAMS, message)),
             CallError::InvalidInput { problems } => {
                 let data = json!({ "problems": problems });
-                self.failure(&RpcFailure::new(INVALID_PARAMS, message).with_data(data))
+                self.failure(&RpcError::new(INVALID_PARAMS, message).with_data(data))
             }
             CallError::Limited { retry_after, .. } => self
                 .refusal_with_data(
@@ -461,7 +459,7 @@ impl ZyraEncoder {
         for (name, value) in details.as_object().into_iter().flatten() {
             data[name] = value.clone();
         }
-        self.failure(&RpcFailure::new(FAILED, message).with_data(data))
+        self.failure(&RpcError::new(FAILED, message).with_data(data))
     }
 
     fn data(&self, printed: &CommandResult<'_>) -> Value {
@@ -481,7 +479,7 @@ impl ZyraEncoder {
         Reply::json(success(&self.id, result))
     }
 
-    fn failure(&self, failure: &RpcFailure) -> Reply {
+    fn failure(&self, failure: &RpcError) -> Reply {
         Reply::json(failure.to_json(Some(&self.id)))
     }
 }

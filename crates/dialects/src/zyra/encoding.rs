@@ -94,7 +94,8 @@ impl<'a> CommandResult<'a> {
     }
 }
 
-/// Returns the path of a job's download, with the prefix `/v1`; `None` if it has none.
+/// Returns the path of a job's download, with the prefix `/v1`. Returns `None` if the job has no
+/// download.
 pub(crate) fn output_path(job: &JobSnapshot) -> Option<String> {
     (!job.downloads().is_empty()).then(|| format!("/v1{}", download_path(job.id)))
 }

@@ -12,7 +12,7 @@ use super::encoding::{CommandResult, output_path};
 use super::http_paths::single_query_value;
 use super::rest::{error_reply, unknown_job_message};
 use crate::rpc::{notification, to_json};
-use crate::{FrameReading, JobEventEncoder, JobWatchRequest, SocketUpgrade, WatchPace};
+use crate::{FrameReading, JobEventEncoder, JobWatchRequest, JobWatchSchedule, SocketUpgrade};
 
 /// The quiet period of a WebSocket before a keep-alive message.
 const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(5);
@@ -47,14 +47,14 @@ impl MillisBounds {
 
 /// Starts server-sent events for the job `id`. An unknown job has the status `unknown`.
 pub(crate) fn event_stream_reading(id: String, query: &str) -> FrameReading {
-    let pace = INTERVAL_MS.parse(query, "interval_ms").and_then(|every| {
+    let schedule = INTERVAL_MS.parse(query, "interval_ms").and_then(|every| {
         let at_most = MAX_MS.parse(query, "max_ms")?;
-        Ok(WatchPace::Snapshots { every, at_most })
+        Ok(JobWatchSchedule::Snapshots { every, at_most })
     });
-    match pace {
-        Ok(pace) => {
+    match schedule {
+        Ok(schedule) => {
             let encoder = Arc::new(SnapshotEncoder { id: id.clone() });
-            FrameReading::Watch(JobWatchRequest { id, pace, encoder })
+            FrameReading::Watch(JobWatchRequest { id, schedule, encoder })
         }
         Err(why) => FrameReading::Reply(error_reply(400, why)),
     }
@@ -66,7 +66,7 @@ pub(crate) fn websocket_upgrade(id: String, query: &str) -> Result<SocketUpgrade
     let encoder = Arc::new(LiveEncoder { id: id.clone(), selection, sent: SentEvents::default() });
     Ok(SocketUpgrade::Watch(JobWatchRequest {
         id,
-        pace: WatchPace::Events { quiet: KEEP_ALIVE_AFTER },
+        schedule: JobWatchSchedule::Events { quiet: KEEP_ALIVE_AFTER },
         encoder,
     }))
 }

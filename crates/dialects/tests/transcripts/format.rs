@@ -9,7 +9,7 @@ use toolgate_contract::{
 };
 use toolgate_dialects::{AnswerForm, OnDisconnect, PendingRequest, QuestionMode, RequestKey};
 
-use crate::replay::Transport;
+use crate::replay::FrameTransport;
 
 /// Formats a request to the host, with its properties in brackets.
 pub(crate) fn format_request(pending: &PendingRequest) -> String {
@@ -222,12 +222,12 @@ pub(crate) fn format_filter(filter: &ChangeFilter) -> String {
 }
 
 /// Formats a reply: over HTTP with its status and headers, on a line only its body.
-pub(crate) fn format_reply(transport: Transport, reply: Option<&Reply>) -> Vec<String> {
+pub(crate) fn format_reply(transport: FrameTransport, reply: Option<&Reply>) -> Vec<String> {
     let Some(Reply { status, headers, body }) = reply else {
         return vec!["< nothing".to_owned()];
     };
     let mut lines = Vec::new();
-    if transport == Transport::Http {
+    if transport == FrameTransport::Http {
         lines.push(format!("< {}", StatusCode::from_u16(*status).expect("a status")));
         lines.extend(headers.iter().map(|(name, value)| format!("< {name}: {value}")));
     }

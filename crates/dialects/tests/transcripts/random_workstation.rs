@@ -17,7 +17,7 @@ const ODD: &str = "a\nb\u{2028}\0\u{1f600}";
 
 /// The sender of a message, and its transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sender {
+enum MessageSender {
     /// A client of the contract, on a line.
     Line,
     /// A client of the contract, over HTTP.
@@ -66,8 +66,8 @@ proptest! {
             // A string for the contract's clients, and a list of blocks for MCP's.
             let content = &result["content"];
             match sender {
-                Sender::Line | Sender::Http => prop_assert!(content.is_string(), "{}", message),
-                Sender::Mcp | Sender::Opened => {
+                MessageSender::Line | MessageSender::Http => prop_assert!(content.is_string(), "{}", message),
+                MessageSender::Mcp | MessageSender::Opened => {
                     prop_assert!(content[0]["text"].is_string(), "{}", message);
                 }
             }
@@ -76,15 +76,15 @@ proptest! {
 }
 
 /// Returns the reading of a message.
-fn read(sender: Sender, body: Vec<u8>) -> FrameReading {
+fn read(sender: MessageSender, body: Vec<u8>) -> FrameReading {
     let mut workstation = dialect("workstation").start_conversation(&Caller::local());
     let mut headers = HeaderMap::new();
     match sender {
-        Sender::Line | Sender::Http => {}
-        Sender::Mcp => {
+        MessageSender::Line | MessageSender::Http => {}
+        MessageSender::Mcp => {
             headers.insert("mcp-protocol-version", HeaderValue::from_static("2025-11-25"));
         }
-        Sender::Opened => {
+        MessageSender::Opened => {
             let hello = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{}}"#;
             let opened = workstation.read(&MessageFrame::from_line(hello));
             assert!(
@@ -96,16 +96,16 @@ fn read(sender: Sender, body: Vec<u8>) -> FrameReading {
     let path = "/workstation".to_owned();
     let query = String::new();
     let head = match sender {
-        Sender::Http | Sender::Mcp => {
+        MessageSender::Http | MessageSender::Mcp => {
             FrameHead::Http { method: Method::POST, path, query, headers }
         }
-        Sender::Line | Sender::Opened => FrameHead::Line,
+        MessageSender::Line | MessageSender::Opened => FrameHead::Line,
     };
     workstation.read(&MessageFrame { head, body: body.into() })
 }
 
 /// Reads a message and answers its request.
-fn check_frame(sender: Sender, body: Vec<u8>) -> Result<(), TestCaseError> {
+fn check_frame(sender: MessageSender, body: Vec<u8>) -> Result<(), TestCaseError> {
     match read(sender, body) {
         FrameReading::Reply(reply)
         | FrameReading::OpenSession(reply)
@@ -181,8 +181,13 @@ fn check_reply(reply: &Reply) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-fn sender() -> impl Strategy<Value = Sender> {
-    proptest::sample::select(vec![Sender::Line, Sender::Http, Sender::Mcp, Sender::Opened])
+fn sender() -> impl Strategy<Value = MessageSender> {
+    proptest::sample::select(vec![
+        MessageSender::Line,
+        MessageSender::Http,
+        MessageSender::Mcp,
+        MessageSender::Opened,
+    ])
 }
 
 fn message() -> impl Strategy<Value = Value> {

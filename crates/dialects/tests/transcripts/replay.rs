@@ -13,8 +13,8 @@ use toolgate_contract::{
 use toolgate_dialects::mcp::McpDialect;
 use toolgate_dialects::{
     AnswerEncoder, ChangeEncoder, ChangeSubscription, ClientResponse, Conversation, Dialect,
-    FrameReading, JobEventEncoder, JobWatchRequest, RequestKey, ServerInfo, SocketUpgrade,
-    WatchPace, all_dialects,
+    FrameReading, JobEventEncoder, JobWatchRequest, JobWatchSchedule, RequestKey, ServerInfo,
+    SocketUpgrade, all_dialects,
 };
 
 use crate::format::{build_envelope, format_filter, format_reply, format_request};
@@ -26,7 +26,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// Returns the transcript `recorded` with the current output of the dialect `name`.
 pub(crate) fn replay(recorded: &str, name: &str) -> String {
-    let mut player = Player::new(&dialect(name));
+    let mut player = ReplayServer::new(&dialect(name));
     let mut abbreviations = Vec::new();
     let mut output = Vec::new();
     let mut lines = recorded.lines().peekable();
@@ -53,7 +53,7 @@ pub(crate) fn replay(recorded: &str, name: &str) -> String {
                 output.push(line.to_owned());
                 assert!(player.open.is_empty(), "a request before `{line}` was left unanswered");
                 let without = comment.trim().strip_prefix("a server without ").unwrap_or_default();
-                player = Player::new(&dialect_of(name, &server_info(without)));
+                player = ReplayServer::new(&dialect_of(name, &server_info(without)));
             }
             (":", definition) => {
                 output.push(line.to_owned());
@@ -116,38 +116,38 @@ fn read_body(text: &str) -> Bytes {
 }
 
 /// A server without tools. Its host's answers are read from the transcript.
-struct Player {
+struct ReplayServer {
     dialect: Arc<dyn Dialect>,
     line: Box<dyn Conversation>,
     sessions: BTreeMap<String, Box<dyn Conversation>>,
     session_count: usize,
-    open: Vec<OpenFrame>,
+    open: Vec<UnansweredFrame>,
     job_events: Option<Arc<dyn JobEventEncoder>>,
     changes: Option<Arc<dyn ChangeEncoder>>,
     questions: BTreeMap<String, (Arc<dyn AnswerEncoder>, ClientQuestion)>,
 }
 
 /// A frame whose answer is incomplete.
-struct OpenFrame {
-    transport: Transport,
+struct UnansweredFrame {
+    transport: FrameTransport,
     batch: bool,
-    parts: Vec<AnswerPart>,
+    parts: Vec<MessageAnswer>,
 }
 
 /// The transport of a frame.
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Transport {
+pub(crate) enum FrameTransport {
     Line,
     Http,
 }
 
 /// The answer to one message.
-enum AnswerPart {
+enum MessageAnswer {
     Ready(Option<Reply>),
     Pending(Arc<dyn AnswerEncoder>, Option<CallOrigin>),
 }
 
-impl Player {
+impl ReplayServer {
     fn new(dialect: &Arc<dyn Dialect>) -> Self {
         let line = dialect.start_conversation(&Caller::local());
         let dialect = dialect.clone();
@@ -169,8 +169,8 @@ impl Player {
             return self.upgrade(&frame.head);
         }
         let transport = match &frame.head {
-            FrameHead::Line => Transport::Line,
-            FrameHead::Http { .. } => Transport::Http,
+            FrameHead::Line => FrameTransport::Line,
+            FrameHead::Http { .. } => FrameTransport::Http,
         };
         let session = self.dialect.session(&frame.head).map(str::to_owned);
         let mut fresh = self.dialect.start_conversation(&Caller::local());
@@ -179,8 +179,8 @@ impl Player {
                 Some(conversation) => conversation,
                 None => return format_reply(transport, Some(&self.dialect.unknown_session())),
             },
-            (None, Transport::Line) => &mut self.line,
-            (None, Transport::Http) => &mut fresh,
+            (None, FrameTransport::Line) => &mut self.line,
+            (None, FrameTransport::Http) => &mut fresh,
         };
         let mut lines = Vec::new();
         let (is_batch, parts) = match conversation.read(frame) {
@@ -200,11 +200,12 @@ impl Player {
                 let after = after.map(|after| format!(" after {after}")).unwrap_or_default();
                 return vec![format!("? open the stream of notifications{after}")];
             }
-            FrameReading::Replies(replies) => {
-                (false, replies.into_iter().map(|reply| AnswerPart::Ready(Some(reply))).collect())
-            }
+            FrameReading::Replies(replies) => (
+                false,
+                replies.into_iter().map(|reply| MessageAnswer::Ready(Some(reply))).collect(),
+            ),
             FrameReading::OpenSession(reply)
-                if transport == Transport::Http && session.is_none() =>
+                if transport == FrameTransport::Http && session.is_none() =>
             {
                 self.session_count += 1;
                 let id = format!("s{}", self.session_count);
@@ -220,15 +221,15 @@ impl Player {
             }
         };
         let lines = lines.into_iter().flat_map(|line| self.format_line(line)).collect::<Vec<_>>();
-        self.open.push(OpenFrame { transport, batch: is_batch, parts });
+        self.open.push(UnansweredFrame { transport, batch: is_batch, parts });
         lines.into_iter().chain(self.take_answers()).collect()
     }
 
     /// Formats a request to the host. A response of the client is followed by its parsed form.
-    fn format_line(&mut self, line: HostLine) -> Vec<String> {
+    fn format_line(&mut self, line: HostMessage) -> Vec<String> {
         match line {
-            HostLine::Request(line) => vec![line],
-            HostLine::Response { id, response } => {
+            HostMessage::Request(line) => vec![line],
+            HostMessage::Response { id, response } => {
                 let line = match &response {
                     ClientResponse::Result(result) => format!("? response {id}: {result}"),
                     ClientResponse::Error(why) => format!("? response {id}: error {why:?}"),
@@ -255,22 +256,22 @@ impl Player {
             Ok(SocketUpgrade::Close(message, code)) => {
                 vec![format!("< {}, and closes with {code}", String::from_utf8_lossy(&message))]
             }
-            Err(reply) => format_reply(Transport::Http, Some(&reply)),
+            Err(reply) => format_reply(FrameTransport::Http, Some(&reply)),
         }
     }
 
     /// Starts to watch a job.
-    fn watch(&mut self, JobWatchRequest { id, pace, encoder }: JobWatchRequest) -> String {
+    fn watch(&mut self, JobWatchRequest { id, schedule, encoder }: JobWatchRequest) -> String {
         self.job_events = Some(encoder);
-        let pace = match pace {
-            WatchPace::Events { quiet } => {
+        let schedule = match schedule {
+            JobWatchSchedule::Events { quiet } => {
                 format!("all events, a keep-alive after {} ms", quiet.as_millis())
             }
-            WatchPace::Snapshots { every, at_most } => {
+            JobWatchSchedule::Snapshots { every, at_most } => {
                 format!("a snapshot every {} ms for {} ms", every.as_millis(), at_most.as_millis())
             }
         };
-        format!("? watch the job {id}: {pace}")
+        format!("? watch the job {id}: {schedule}")
     }
 
     /// Applies a line of the host: the answer to the oldest request, or an event. Returns the
@@ -281,12 +282,15 @@ impl Player {
             return self.reject(rest);
         }
         if kind == "refused" {
-            return format_reply(Transport::Http, Some(&self.dialect.refuse(&read_refusal(rest))));
+            return format_reply(
+                FrameTransport::Http,
+                Some(&self.dialect.refuse(&read_refusal(rest))),
+            );
         }
         if kind == "job_event" {
             let watch = self.job_events.as_ref().expect("a job that is watched");
             return format_reply(
-                Transport::Line,
+                FrameTransport::Line,
                 watch.encode_item(&read_job_item(rest)).map(Reply::json).as_ref(),
             );
         }
@@ -298,15 +302,17 @@ impl Player {
                 "snapshot" => watch.encode_snapshot(job.as_ref()),
                 _ => watch.encode_keep_alive(),
             };
-            return format_reply(Transport::Line, bytes.map(Reply::json).as_ref());
+            return format_reply(FrameTransport::Line, bytes.map(Reply::json).as_ref());
         }
         if let Some(output) = self.apply_change(kind, rest) {
             return output;
         }
         let mut parts = self.open.iter_mut().flat_map(|open| &mut open.parts);
         let pending = parts.find_map(|part| match part {
-            AnswerPart::Pending(encoder, origin) => Some((encoder.clone(), origin.clone(), part)),
-            AnswerPart::Ready(_) => None,
+            MessageAnswer::Pending(encoder, origin) => {
+                Some((encoder.clone(), origin.clone(), part))
+            }
+            MessageAnswer::Ready(_) => None,
         });
         let (encoder, origin, part) =
             pending.unwrap_or_else(|| panic!("`= {line}` answers no request"));
@@ -315,11 +321,11 @@ impl Player {
             let question: ClientQuestion = parse_json(question);
             let message = encoder.encode_question(id, "key", &question);
             self.questions.insert(id.to_owned(), (encoder, question));
-            return format_reply(Transport::Line, message.map(Reply::json).as_ref());
+            return format_reply(FrameTransport::Line, message.map(Reply::json).as_ref());
         }
         if let Some(event) = read_event(kind, rest) {
             return format_reply(
-                Transport::Line,
+                FrameTransport::Line,
                 encoder.encode_event(&event).map(Reply::json).as_ref(),
             );
         }
@@ -328,7 +334,7 @@ impl Player {
             Ok(HostAnswer::Job(job)) => encoder.job_encoder(job).map(|watch| (watch, job.clone())),
             Ok(_) | Err(_) => None,
         };
-        *part = AnswerPart::Ready(match origin {
+        *part = MessageAnswer::Ready(match origin {
             None => encoder.encode_reply(outcome),
             Some(origin) => {
                 let data = outcome.map(|answer| encoder.envelope_data(&answer, TIME_LIMIT));
@@ -340,8 +346,9 @@ impl Player {
         if let Some((watch, job)) = followed {
             output.push("? follow the job".to_owned());
             let first = watch.encode_start(Some(&job)).map(Reply::json);
-            output
-                .extend(first.iter().flat_map(|reply| format_reply(Transport::Line, Some(reply))));
+            output.extend(
+                first.iter().flat_map(|reply| format_reply(FrameTransport::Line, Some(reply))),
+            );
             self.job_events = Some(watch);
         }
         output
@@ -351,7 +358,7 @@ impl Player {
     fn reject(&mut self, line: &str) -> Vec<String> {
         let (word, rest) = line.split_once(' ').expect("line, or a method");
         let (head, transport, why) = if word == "line" {
-            (FrameHead::Line, Transport::Line, rest)
+            (FrameHead::Line, FrameTransport::Line, rest)
         } else {
             let (path, why) = rest.split_once(' ').expect("a path, and why");
             let method = Method::from_str(word).expect("a method");
@@ -359,7 +366,7 @@ impl Player {
             let query = String::new();
             (
                 FrameHead::Http { method, path, query, headers: HeaderMap::new() },
-                Transport::Http,
+                FrameTransport::Http,
                 why,
             )
         };
@@ -368,7 +375,7 @@ impl Player {
         let reading = self.dialect.reject_frame(&frame, &read_refusal(why));
         let parts = vec![take_part(reading, &mut lines)];
         let lines = lines.into_iter().flat_map(|line| self.format_line(line)).collect::<Vec<_>>();
-        self.open.push(OpenFrame { transport, batch: false, parts });
+        self.open.push(UnansweredFrame { transport, batch: false, parts });
         lines.into_iter().chain(self.take_answers()).collect()
     }
 
@@ -398,18 +405,19 @@ impl Player {
             return Some(vec!["< nothing".to_owned()]);
         }
         let replies = messages.into_iter().map(Reply::json);
-        Some(replies.flat_map(|reply| format_reply(Transport::Line, Some(&reply))).collect())
+        Some(replies.flat_map(|reply| format_reply(FrameTransport::Line, Some(&reply))).collect())
     }
 
     /// Takes the answers that are complete, and returns their output.
     fn take_answers(&mut self) -> Vec<String> {
-        let is_complete =
-            |open: &mut OpenFrame| open.parts.iter().all(|p| matches!(p, AnswerPart::Ready(_)));
+        let is_complete = |open: &mut UnansweredFrame| {
+            open.parts.iter().all(|p| matches!(p, MessageAnswer::Ready(_)))
+        };
         let mut output = Vec::new();
-        for OpenFrame { transport, batch, parts } in self.open.extract_if(.., is_complete) {
+        for UnansweredFrame { transport, batch, parts } in self.open.extract_if(.., is_complete) {
             let mut replies = parts.into_iter().filter_map(|part| match part {
-                AnswerPart::Ready(reply) => reply,
-                AnswerPart::Pending(..) => None,
+                MessageAnswer::Ready(reply) => reply,
+                MessageAnswer::Pending(..) => None,
             });
             let reply = if batch {
                 Some(self.line.join_replies(replies.by_ref().collect()))
@@ -463,48 +471,48 @@ fn server_info(without: &str) -> Arc<ServerInfo> {
 }
 
 /// A message to the host: a request as a line, or a response of the client.
-enum HostLine {
+enum HostMessage {
     Request(String),
     Response { id: String, response: ClientResponse },
 }
 
 /// Returns the part of the answer to one message. Appends its requests to the host to `lines`.
-fn take_part(reading: FrameReading, lines: &mut Vec<HostLine>) -> AnswerPart {
-    let mut add = |line: String| lines.push(HostLine::Request(line));
+fn take_part(reading: FrameReading, lines: &mut Vec<HostMessage>) -> MessageAnswer {
+    let mut add = |line: String| lines.push(HostMessage::Request(line));
     match reading {
-        FrameReading::Reply(reply) => AnswerPart::Ready(Some(reply)),
+        FrameReading::Reply(reply) => MessageAnswer::Ready(Some(reply)),
         FrameReading::OpenSession(reply) => {
             add("? open a session".to_owned());
-            AnswerPart::Ready(Some(reply))
+            MessageAnswer::Ready(Some(reply))
         }
         FrameReading::CloseSession(reply) => {
             add("? close the session".to_owned());
-            AnswerPart::Ready(Some(reply))
+            MessageAnswer::Ready(Some(reply))
         }
         FrameReading::Cancel { key: RequestKey(key), reply } => {
             add(format!("? cancel {key}"));
-            AnswerPart::Ready(Some(reply))
+            MessageAnswer::Ready(Some(reply))
         }
         FrameReading::Request(ask) => {
             add(format_request(&ask));
             match (&ask.request, &ask.origin) {
                 // The host only refuses it.
                 (HostRequest::Refuse(why) | HostRequest::RefuseCall { why, .. }, Some(origin)) => {
-                    AnswerPart::Ready(
+                    MessageAnswer::Ready(
                         ask.encoder
                             .encode_envelope(&build_envelope(*origin.clone(), Err(why.clone()))),
                     )
                 }
-                _ => AnswerPart::Pending(ask.encoder, ask.origin.map(|origin| *origin)),
+                _ => MessageAnswer::Pending(ask.encoder, ask.origin.map(|origin| *origin)),
             }
         }
         FrameReading::Unwatch { uri, reply } => {
             add(format!("? stop watching the resource {uri}"));
-            AnswerPart::Ready(Some(reply))
+            MessageAnswer::Ready(Some(reply))
         }
         FrameReading::Response { id, heard, reply } => {
-            lines.push(HostLine::Response { id, response: heard });
-            AnswerPart::Ready(Some(reply))
+            lines.push(HostMessage::Response { id, response: heard });
+            MessageAnswer::Ready(Some(reply))
         }
         FrameReading::Watch(_)
         | FrameReading::Subscribe(_)

@@ -13,10 +13,13 @@ use serde::Deserialize;
 
 /// Fixed length of the head file, which is overwritten in place.
 pub(super) const HEAD_BYTES: usize = 256;
-/// Text before the `mac` of a line. The next constants are other parts of the fixed format.
+/// Text before the `mac` of a line.
 const MAC: &[u8] = b",\"mac\":\"";
+/// Text before the previous `mac`, in the first line of a file.
 const PREV: &[u8] = b",\"prev\":\"";
+/// Text before the number of a line.
 const SEQ: &[u8] = b",\"seq\":";
+/// Number of hexadecimal digits of a `mac`.
 const HEX: usize = 64;
 
 /// Encodes `hash` as lower-case hexadecimal digits. The formatter of the library is as slow as

@@ -19,7 +19,7 @@ use super::queue::RecordQueue;
 use crate::policy::{PolicyDecision, RuleName};
 use crate::secrets::SecretSet;
 
-/// Most characters of a tool's name that are recorded.
+/// Maximum number of characters of a tool's name that are recorded.
 const NAME_CHARS_MAX: usize = 200;
 /// Largest input of an unknown tool that is hashed, in bytes.
 const UNKNOWN_BYTES_MAX: u64 = 1 << 20;

@@ -70,8 +70,8 @@ fn two_processes_that_write_to_one_file_lose_no_record() {
 #[tokio::test(start_paused = true)]
 async fn a_log_that_cannot_be_written_refuses_calls_instead_of_blocking_them() {
     /// A full disk.
-    struct Full;
-    impl Write for Full {
+    struct FullDisk;
+    impl Write for FullDisk {
         fn write(&mut self, _: &[u8]) -> io::Result<usize> {
             Err(io::ErrorKind::StorageFull.into())
         }
@@ -81,7 +81,7 @@ async fn a_log_that_cannot_be_written_refuses_calls_instead_of_blocking_them() {
     }
     let queue = Arc::new(RecordQueue::new(2, None, false));
     let writers = queue.clone();
-    std::thread::spawn(move || writers.run_writer(RecordSink::Stream(Box::new(Full))));
+    std::thread::spawn(move || writers.run_writer(RecordSink::Stream(Box::new(FullDisk))));
     let audit = AuditLog(Some(queue));
     for _ in 0..2 {
         drop(audit.begin_record(&call()).await.expect("a place"));
@@ -90,9 +90,9 @@ async fn a_log_that_cannot_be_written_refuses_calls_instead_of_blocking_them() {
 }
 
 /// A disk that is full while the flag is set.
-struct Filled(Arc<std::sync::atomic::AtomicBool>);
+struct SwitchableFullDisk(Arc<std::sync::atomic::AtomicBool>);
 
-impl Write for Filled {
+impl Write for SwitchableFullDisk {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.0.load(std::sync::atomic::Ordering::Relaxed) {
             return Err(io::ErrorKind::StorageFull.into());
@@ -109,7 +109,7 @@ async fn a_strict_log_refuses_calls_while_it_cannot_be_written_and_accepts_them_
     let full = Arc::new(std::sync::atomic::AtomicBool::new(true));
     let queue = Arc::new(RecordQueue::new(100, None, true));
     let writers = queue.clone();
-    let disk = Filled(full.clone());
+    let disk = SwitchableFullDisk(full.clone());
     std::thread::spawn(move || writers.run_writer(RecordSink::Stream(Box::new(disk))));
     let audit = AuditLog(Some(queue));
     let number = audit.begin_record(&call()).await.expect("a place").close(Ok(CallEnding::Done));

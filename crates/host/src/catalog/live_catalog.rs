@@ -53,8 +53,8 @@ impl LiveCatalog {
         (differs, refused)
     }
 
-    /// Takes over the tools that other owners offer in `before`, and their readiness. Returns the
-    /// tools that became unavailable.
+    /// Copies the tools that other owners offer in `before`, and the readiness of these owners.
+    /// Returns the tools that became unavailable.
     pub(crate) fn take_over_offers(&self, before: &Self) -> Vec<RejectedTool> {
         if let Some(readiness) = before.readiness.get() {
             self.set_readiness(readiness.clone());
@@ -65,7 +65,7 @@ impl LiveCatalog {
         refused
     }
 
-    /// Returns true if the own tools have the same limits as those of `other`.
+    /// Returns true if the server's own tools have the same limits as in `other`.
     pub(crate) fn has_limits_of(&self, other: &Self) -> bool {
         let limits = |catalog: &Catalog| -> Vec<_> {
             let own = catalog.entries.iter().filter(|entry| entry.owner.is_none());

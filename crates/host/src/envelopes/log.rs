@@ -39,10 +39,10 @@ const FILES_MAX: usize = 5;
 const FILE_BYTES_MAX: u64 = 64 << 20;
 /// Number of bytes that are written to a full file before a failed rotation is tried again.
 const RETRY_BYTES: u64 = 1 << 20;
-/// Most characters of a caller's name that are logged.
+/// Maximum number of characters of a caller's name that are logged.
 const NAME_CHARS_MAX: usize = 200;
-/// Most characters of a caller's name that are searched for secrets. They are more than the logged
-/// ones, so that no part of a secret remains at the cut.
+/// Maximum number of characters of a caller's name that are searched for secrets. They are more
+/// than the logged ones, so that no part of a secret remains at the cut.
 const NAME_CHARS_SCANNED: usize = 1000;
 /// Largest number of lines that wait to be written.
 const LINES_MAX: usize = 4096;

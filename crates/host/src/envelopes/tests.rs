@@ -21,16 +21,16 @@ fn discover(transport: &'static str) -> CallOrigin {
     }
 }
 
-fn maker(settings: EnvelopeSettings) -> EnvelopeMaker {
-    EnvelopeMaker::new(settings, Arc::default(), None)
+fn builder(settings: EnvelopeSettings) -> EnvelopeBuilder {
+    EnvelopeBuilder::new(settings, Arc::default(), None)
 }
 
 /// Builds the envelope of an answer.
 pub(super) fn discovered() -> CallEnvelope {
-    seal(&maker(EnvelopeSettings::default()), &discover("stdio"))
+    seal(&builder(EnvelopeSettings::default()), &discover("stdio"))
 }
 
-fn seal(envelopes: &EnvelopeMaker, via: &CallOrigin) -> CallEnvelope {
+fn seal(envelopes: &EnvelopeBuilder, via: &CallOrigin) -> CallEnvelope {
     let took = Duration::from_micros(1500);
     envelopes.build(via, Ok(json!({ "tools": ["é"] })), took, None)
 }
@@ -38,7 +38,7 @@ fn seal(envelopes: &EnvelopeMaker, via: &CallOrigin) -> CallEnvelope {
 #[test]
 fn in_deterministic_mode_equal_requests_have_equal_ids_on_any_transport() {
     let settings = EnvelopeSettings { deterministic: true, ..EnvelopeSettings::default() };
-    let envelopes = maker(settings);
+    let envelopes = builder(settings);
     let [http, stdio] = ["http", "stdio"].map(|transport| seal(&envelopes, &discover(transport)));
     assert_eq!(http.meta.request_id, "f8f3eb42-5b88-5811-bebf-7d8e1a90ea79");
     assert_eq!(http.meta.duration_ms, 0.0);
@@ -49,7 +49,7 @@ fn in_deterministic_mode_equal_requests_have_equal_ids_on_any_transport() {
 
 #[test]
 fn by_default_ids_are_random_and_durations_are_measured() {
-    let envelopes = maker(EnvelopeSettings::default());
+    let envelopes = builder(EnvelopeSettings::default());
     let [one, two] = [(), ()].map(|()| seal(&envelopes, &discover("http")).meta);
     assert_ne!(one.request_id, two.request_id);
     assert_ne!(one.request_id, one.trace_id);
@@ -59,7 +59,7 @@ fn by_default_ids_are_random_and_durations_are_measured() {
 
 #[test]
 fn tool_input_that_lacks_the_common_fields_is_refused() {
-    let envelopes = maker(EnvelopeSettings::default());
+    let envelopes = builder(EnvelopeSettings::default());
     let call = |io: Value| CallOrigin {
         tool: Some("mcp.tool:a.b".to_owned()),
         io: Some(io),
@@ -78,14 +78,14 @@ fn tool_input_that_lacks_the_common_fields_is_refused() {
 }
 
 /// Creates a builder whose schema no envelope matches, with a log in `folder`.
-fn impossible(validation: OutputCheck, folder: &Path) -> EnvelopeMaker {
+fn impossible(validation: OutputCheck, folder: &Path) -> EnvelopeBuilder {
     let schema = json!({ "required": ["never"] });
     let file = SchemaFile { path: "envelope.schema.json".to_owned(), schema };
     let files = SchemaFiles { shared: vec![(SharedSchema::Envelope, file)], tools: Vec::new() };
     let schemas = SchemaRegistry::new(files).expect("a schema");
     let settings = EnvelopeSettings { validation, deterministic: true };
     let log = EnvelopeLog::open(folder, true).expect("a log");
-    EnvelopeMaker::new(settings, Arc::new(schemas), Some(log))
+    EnvelopeBuilder::new(settings, Arc::new(schemas), Some(log))
 }
 
 fn lines(folder: &Path) -> Vec<Value> {
@@ -120,7 +120,7 @@ fn a_line_has_17_fields_and_deterministic_runs_are_identical() {
     let run = || {
         let settings = EnvelopeSettings { deterministic: true, ..EnvelopeSettings::default() };
         let log = EnvelopeLog::open(folder.path(), true).expect("a log");
-        let envelopes = EnvelopeMaker::new(settings, Arc::default(), Some(log));
+        let envelopes = EnvelopeBuilder::new(settings, Arc::default(), Some(log));
         seal(&envelopes, &discover("http"));
         let trace = TraceContext::parse(
             "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
@@ -154,7 +154,7 @@ fn names_chosen_by_a_caller_are_logged_redacted_and_shortened() {
     let folder = TempDir::new().expect("a folder");
     let settings = EnvelopeSettings { deterministic: true, ..EnvelopeSettings::default() };
     let log = EnvelopeLog::open(folder.path(), true).expect("a log");
-    let envelopes = EnvelopeMaker::new(settings, Arc::default(), Some(log));
+    let envelopes = EnvelopeBuilder::new(settings, Arc::default(), Some(log));
     let known = "deadbeef".repeat(8);
     envelopes.set_secrets(SecretSet::from_variables([("API_KEY", known.as_str())]));
     let via = CallOrigin {

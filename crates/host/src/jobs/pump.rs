@@ -27,7 +27,7 @@ const LOGS_MAX: usize = 10_000;
 const PROGRESS_MAX: u32 = 1_000;
 /// Interval between kept progress reports after the first [`PROGRESS_MAX`].
 const PROGRESS_INTERVAL: SignedDuration = SignedDuration::from_secs(10);
-/// Most characters of a message that are kept.
+/// Maximum number of characters of a message that are kept.
 const MESSAGE_CHARS_MAX: usize = 1_000;
 /// Largest number of files that one job may produce.
 const FILES_MAX: usize = 10_000;

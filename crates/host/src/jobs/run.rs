@@ -27,8 +27,8 @@ use crate::pipeline;
 
 /// Pause before a failed store operation is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
-/// Most tries to store the end of a job while the server stops. After that, the next server ends
-/// the job.
+/// Maximum number of tries to store the end of a job while the server stops. After that, the next
+/// server ends the job.
 const LAST_TRIES_MAX: u32 = 3;
 /// Largest number of starts of a job. A job whose server ended that often during the job is not
 /// started again.

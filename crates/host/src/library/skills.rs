@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 use toolgate_contract::{CallError, HostAnswer, Skill, SkillPage, SkillSource, ToolSpec, UriClaim};
 
-use super::{LibraryReader, SourceResults, truncate_uri};
+use super::{CombinedSourceResult, LibraryReader, truncate_uri};
 use crate::pipeline::confirm;
 use crate::pipeline::run_unrecorded;
 
@@ -38,7 +38,7 @@ impl LibraryReader<'_> {
     pub(crate) async fn list_skills(self, after: Option<String>) -> Result<HostAnswer, CallError> {
         let gate = self.gate;
         let size = self.gate.settings.page_size;
-        let mut results = SourceResults::default();
+        let mut results = CombinedSourceResult::default();
         let mut dynamic = gate.library.dynamic_skills();
         if !dynamic.is_empty()
             && results.accept("skills", self.refresh_own_sources().await).is_none()

@@ -9,7 +9,7 @@ use crate::Gate;
 use crate::audit::{OpenRecord, RecordNumber, outcome_word};
 use crate::pipeline::CallContext;
 use crate::pipeline::call_observer::{CallEnd, CallSpan, CallStart, CallTarget};
-use crate::pipeline::subject::Admission;
+use crate::pipeline::gated_request::Admission;
 use crate::policy::{CallPermit, PolicyDecision, PolicyDenial, RuleName};
 
 /// Facts about one call, collected while it passes the gate.

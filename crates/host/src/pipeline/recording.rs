@@ -5,7 +5,7 @@ use toolgate_contract::{CallEnding, CallError, Caller, ToolCall};
 use crate::Gate;
 use crate::audit::{ByteSize, OpenRecord, RecordNumber};
 use crate::pipeline::call_trace::CallTrace;
-use crate::pipeline::tool_subjects::tool_target;
+use crate::pipeline::tool_requests::tool_target;
 use crate::secrets::{CallSecrets, Redactable};
 
 /// Opens the record of `call` and notes its input.

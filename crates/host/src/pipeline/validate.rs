@@ -15,7 +15,7 @@ use crate::policy::{KnownTools, RuleError, ToolPattern};
 /// Name of the setting with the rules for output checks.
 const SETTING: &str = "validation.shadow";
 
-/// Most problems that are reported for one value.
+/// Maximum number of problems that are reported for one value.
 const PROBLEMS_MAX: usize = 8;
 
 /// Handling of output that violates its tool's schema.
@@ -52,7 +52,7 @@ impl OutputCheckRules {
     /// Checks that each rule matches one of the `known` tools.
     ///
     /// # Errors
-    /// The first rule that matches nothing.
+    /// Returns the first rule that matches nothing.
     pub fn check_rules(&self, known: &KnownTools) -> Result<(), RuleError> {
         self.rules.iter().try_for_each(|(tools, _)| tools.check(known))
     }
@@ -70,9 +70,9 @@ impl From<OutputCheck> for OutputCheckRules {
     }
 }
 
-/// Checks that `input` matches the tool's schema, and returns it as the tool takes it.
+/// Checks that `input` matches the tool's schema. Returns the input for the tool.
 ///
-/// Models write `null` for what they leave out, and quote numbers. If only that is wrong, it is
+/// Models write `null` for absent arguments, and quote numbers. Input that is otherwise valid is
 /// repaired.
 pub(crate) fn check_input(entry: &CatalogEntry, input: Value) -> Result<Value, CallError> {
     let problems = entry.io.argument_problems(&input);

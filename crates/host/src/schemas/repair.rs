@@ -1,17 +1,17 @@
-//! Repairs arguments that models often write in another form than their schema demands.
+//! Repairs arguments that a model wrote in another form than their schema demands.
 
 use jsonschema::Validator;
 use serde_json::{Number, Value};
 
-/// Most parts of one value that are repaired.
+/// Maximum number of parts of one value that are repaired.
 const REPAIRS_MAX: usize = 64;
 
 /// Returns `value` in the form that `validator` probably demands, or `None` if nothing can be
 /// repaired.
 ///
-/// `null` counts as absent, and a quoted number or boolean as unquoted. Only parts that are invalid
-/// as they are change, so a `null` or text that the schema allows stays. The result may still be
-/// invalid: a required argument is not made up.
+/// `null` counts as absent, and a quoted number or boolean as unquoted. Only invalid parts change,
+/// so a `null` or text that the schema allows stays. The result may still be invalid, because a
+/// missing argument is never invented.
 pub(super) fn repair(validator: &Validator, value: &Value) -> Option<Value> {
     let mut repaired = value.clone();
     let mut has_changed = false;
@@ -34,8 +34,8 @@ fn remove(value: &mut Value, pointer: &str) -> bool {
     parent.is_some_and(|parent| parent.remove(&name).is_some())
 }
 
-/// Replaces the text at `pointer` by the number or boolean that it spells. Returns false if it spells
-/// neither.
+/// Replaces the text at `pointer` by the number or boolean that it spells. Returns false if it
+/// spells neither.
 fn unquote(value: &mut Value, pointer: &str, text: &str) -> bool {
     let spelled = match text {
         "true" | "True" => Some(Value::Bool(true)),

@@ -9,22 +9,22 @@ use super::*;
 use crate::CallRate;
 
 /// A tool whose work begins in its check, and goes on until it is cancelled.
-struct Begins {
+struct EarlyStartTool {
     spec: ToolSpec,
     /// Number of started works that have not been dropped.
     alive: Arc<AtomicUsize>,
 }
 
 /// Begun work.
-struct Begun(Arc<AtomicUsize>);
+struct CountedWork(Arc<AtomicUsize>);
 
-impl Drop for Begun {
+impl Drop for CountedWork {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-impl AnyTool for Begins {
+impl AnyTool for EarlyStartTool {
     fn spec(&self) -> &ToolSpec {
         &self.spec
     }
@@ -41,7 +41,7 @@ impl AnyTool for Begins {
         Box::pin(async {
             if !ctx.started_work.has_work() {
                 self.alive.fetch_add(1, Ordering::AcqRel);
-                ctx.started_work.put(Begun(self.alive.clone()));
+                ctx.started_work.put(CountedWork(self.alive.clone()));
             }
             Ok(())
         })
@@ -53,18 +53,18 @@ impl AnyTool for Begins {
         _: Value,
     ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
         Box::pin(async {
-            let _begun = ctx.started_work.take::<Begun>();
+            let _begun = ctx.started_work.take::<CountedWork>();
             ctx.cancel.cancelled().await;
             Err(ToolError::canceled())
         })
     }
 }
 
-fn begins(plan: &mut Plan) -> Arc<AtomicUsize> {
+fn add_early_start_tool(parts: &mut TestHostParts) -> Arc<AtomicUsize> {
     let alive = Arc::<AtomicUsize>::default();
     let id = ToolId::new("t.begins").expect("an id");
     let spec = ToolSpec::new(id, "Begins", "", Effects::Reads);
-    plan.tools.push(Arc::new(Begins { spec, alive: alive.clone() }));
+    parts.tools.push(Arc::new(EarlyStartTool { spec, alive: alive.clone() }));
     alive
 }
 
@@ -76,9 +76,9 @@ fn wanted() -> HostRequest {
 
 #[tokio::test]
 async fn work_begun_for_a_job_is_dropped_if_the_job_is_refused_or_never_runs() {
-    let mut plan = Plan::new();
-    let alive = begins(&mut plan);
-    let test_host = plan.build();
+    let mut parts = TestHostParts::new();
+    let alive = add_early_start_tool(&mut parts);
+    let test_host = parts.build();
     let mut last = None;
     // 4 jobs run, and 16 wait.
     for _ in 0..20 {
@@ -99,12 +99,12 @@ async fn work_begun_for_a_job_is_dropped_if_the_job_is_refused_or_never_runs() {
 
 #[tokio::test]
 async fn no_work_begins_for_a_job_beyond_the_rate_limit() {
-    let mut plan = Plan::new();
-    let alive = begins(&mut plan);
+    let mut parts = TestHostParts::new();
+    let alive = add_early_start_tool(&mut parts);
     let hour = Duration::from_secs(3600);
     let rate = CallRate { tools: "t.*".to_owned(), calls: NonZeroU32::MIN, per: hour };
-    plan.limits = plan.limits.with_rates(&[rate]).expect("a sound rule");
-    let test_host = plan.build();
+    parts.limits = parts.limits.with_rates(&[rate]).expect("a sound rule");
+    let test_host = parts.build();
     test_host.ask(wanted()).await.map(drop).expect("the first is accepted");
     assert!(matches!(test_host.ask(wanted()).await, Err(CallError::Limited { .. })));
     assert_eq!(alive.load(Ordering::Acquire), 1);

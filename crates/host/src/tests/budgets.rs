@@ -9,29 +9,29 @@ use toolgate_contract::{
     CallError, Caller, ContentOnly, Effects, HostAnswer, Tool, ToolContext, ToolError, erase_tool,
 };
 
-use super::{Plan, TestHost, asked, call};
+use super::{TestHost, TestHostParts, asked, call};
 use crate::{ByteRate, CallLimits, IncomingRequest};
 
 /// Tool that reserves `written` bytes, and answers with `answered` bytes.
-struct Writes;
+struct ByteTool;
 
 #[derive(Deserialize, JsonSchema)]
-struct Bytes {
+struct ByteToolInput {
     #[serde(default)]
     written: u64,
     #[serde(default)]
     answered: usize,
 }
 
-impl Tool for Writes {
+impl Tool for ByteTool {
     const NAME: &'static str = "t.writes";
     const TITLE: &'static str = "Writes";
     const DESCRIPTION: &'static str = "Writes a number of bytes.";
     const EFFECTS: Effects = Effects::Changes;
-    type Input = Bytes;
+    type Input = ByteToolInput;
     type Output = ContentOnly;
 
-    async fn run(&self, ctx: &ToolContext, input: Bytes) -> Result<ContentOnly, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: ByteToolInput) -> Result<ContentOnly, ToolError> {
         if input.written > 0 {
             ctx.write_budget.reserve(input.written)?;
         }
@@ -40,10 +40,10 @@ impl Tool for Writes {
 }
 
 fn test_host(limit: impl FnOnce(CallLimits) -> CallLimits) -> TestHost {
-    let mut plan = Plan::new();
-    plan.tools = vec![erase_tool(Writes)];
-    plan.limits = limit(plan.limits);
-    plan.build()
+    let mut parts = TestHostParts::new();
+    parts.tools = vec![erase_tool(ByteTool)];
+    parts.limits = limit(parts.limits);
+    parts.build()
 }
 
 async fn write(

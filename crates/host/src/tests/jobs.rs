@@ -20,7 +20,7 @@ fn open(job: &JobSnapshot) -> Vec<&str> {
 
 #[tokio::test]
 async fn a_job_continues_once_all_its_questions_are_answered_in_any_number_of_parts() {
-    let test_host = Plan::new().build();
+    let test_host = TestHostParts::new().build();
     let started = test_host.start("t.asks", json!({ "rounds": [["one", "two"], ["three"]] })).await;
     let id = started.id.to_string();
     let asks = test_host.wait_for(&id, |job| !job.questions.is_empty()).await;
@@ -62,7 +62,7 @@ async fn a_job_continues_once_all_its_questions_are_answered_in_any_number_of_pa
 
 #[tokio::test]
 async fn a_repeated_question_is_asked_once() {
-    let test_host = Plan::new().build();
+    let test_host = TestHostParts::new().build();
     let started = test_host.start("t.asks", json!({ "rounds": [["go"], ["go"]] })).await;
     let id = started.id.to_string();
     test_host.wait_for(&id, |job| job.questions.contains_key("go")).await;
@@ -79,9 +79,9 @@ async fn a_repeated_question_is_asked_once() {
 
 #[tokio::test]
 async fn a_job_cancelled_during_a_question_ends_at_once_and_closes_the_question() {
-    let mut plan = Plan::new();
-    plan.settings.cancel_grace = Duration::from_secs(3600);
-    let test_host = plan.build();
+    let mut parts = TestHostParts::new();
+    parts.settings.cancel_grace = Duration::from_secs(3600);
+    let test_host = parts.build();
     let started = test_host.start("t.asks", json!({ "rounds": [["one"]] })).await;
     let id = started.id.to_string();
     test_host.wait_for(&id, |job| !job.questions.is_empty()).await;
@@ -94,9 +94,9 @@ async fn a_job_cancelled_during_a_question_ends_at_once_and_closes_the_question(
 
 #[tokio::test]
 async fn a_question_is_closed_at_the_deadline_of_its_job() {
-    let mut plan = Plan::new();
-    plan.settings.job_deadline = Duration::from_millis(200);
-    let test_host = plan.build();
+    let mut parts = TestHostParts::new();
+    parts.settings.job_deadline = Duration::from_millis(200);
+    let test_host = parts.build();
     let started = test_host.start("t.asks", json!({ "rounds": [["one"]] })).await;
     let ended = test_host.ended(&started.id.to_string()).await;
     assert!(matches!(ended.outcome, Some(Err(CallError::TimedOut { .. }))));
@@ -105,9 +105,9 @@ async fn a_question_is_closed_at_the_deadline_of_its_job() {
 
 #[tokio::test]
 async fn answers_to_a_job_survive_its_server_and_are_not_asked_again() {
-    let plan = Plan::new();
-    let folder = plan.folder.clone();
-    let test_host = plan.build();
+    let parts = TestHostParts::new();
+    let folder = parts.folder.clone();
+    let test_host = parts.build();
     let started = test_host.start("t.asks", json!({ "rounds": [["one", "two"]] })).await;
     let id = started.id.to_string();
     test_host.wait_for(&id, |job| !job.questions.is_empty()).await;
@@ -119,7 +119,7 @@ async fn answers_to_a_job_survive_its_server_and_are_not_asked_again() {
     test_host.host.stop_jobs().await;
     drop(test_host);
 
-    let test_host = Plan { folder, ..Plan::new() }.build();
+    let test_host = TestHostParts { folder, ..TestHostParts::new() }.build();
     let tending = async {
         let asks = test_host.wait_for(&id, |job| !job.questions.is_empty()).await;
         assert_eq!((open(&asks), asks.attempts), (vec!["two"], 2));
@@ -138,7 +138,7 @@ async fn answers_to_a_job_survive_its_server_and_are_not_asked_again() {
 
 #[tokio::test]
 async fn questions_before_the_start_are_asked_before_the_job_exists() {
-    let test_host = Plan::new().build();
+    let test_host = TestHostParts::new().build();
     let request = || HostRequest::StartJob {
         tool: "t.looks".to_owned(),
         input: json!({ "how": "asks" }),
@@ -163,7 +163,7 @@ async fn contents(test_host: &TestHost, uri: &str) -> Result<ResourceContents, C
 
 #[tokio::test]
 async fn only_its_caller_can_read_a_job_with_its_output_and_files() {
-    let test_host = Plan::new().build();
+    let test_host = TestHostParts::new().build();
     let started = test_host.start("t.prints", json!({ "text": "line\n", "times": 3 })).await;
     let id = started.id.to_string();
     test_host.ended(&id).await;
@@ -197,7 +197,7 @@ async fn only_its_caller_can_read_a_job_with_its_output_and_files() {
 
 #[tokio::test]
 async fn long_output_of_a_job_is_cut_with_a_note_on_how_to_continue() {
-    let test_host = Plan::new().build();
+    let test_host = TestHostParts::new().build();
     let text = "x".repeat(40_000);
     let started = test_host.start("t.prints", json!({ "text": text, "times": 20 })).await;
     let id = started.id.to_string();
@@ -220,10 +220,10 @@ async fn long_output_of_a_job_is_cut_with_a_note_on_how_to_continue() {
 
 #[tokio::test]
 async fn jobs_are_listed_newest_first_with_their_files_and_ids_are_completed() {
-    let mut plan = Plan::new();
-    plan.settings.page_size = 2;
-    plan.deny = vec!["audit.*".to_owned()];
-    let test_host = plan.build();
+    let mut parts = TestHostParts::new();
+    parts.settings.page_size = 2;
+    parts.deny = vec!["audit.*".to_owned()];
+    let test_host = parts.build();
     let mut ids = Vec::new();
     let mut expected = Vec::new();
     for _ in 0..3 {
@@ -272,7 +272,7 @@ async fn jobs_are_listed_newest_first_with_their_files_and_ids_are_completed() {
 
 #[tokio::test]
 async fn watchers_are_notified_of_new_jobs_and_of_changes_of_a_job() {
-    let test_host = Plan::new().build();
+    let test_host = TestHostParts::new().build();
     let interest = toolgate_contract::ChangeFilter { resources: true, ..Default::default() };
     let lists = test_host.host.watch_lists(&interest);
     let mut changes = test_host.host.subscribe();
@@ -313,9 +313,9 @@ async fn watchers_are_notified_of_new_jobs_and_of_changes_of_a_job() {
 }
 
 /// A tool that runs only as a job.
-struct Long;
+struct JobOnlyTool;
 
-impl Tool for Long {
+impl Tool for JobOnlyTool {
     const NAME: &'static str = "t.long";
     const TITLE: &'static str = "Long";
     const DESCRIPTION: &'static str = "Takes long.";
@@ -331,9 +331,9 @@ impl Tool for Long {
 
 #[tokio::test]
 async fn a_direct_call_of_a_tool_that_runs_only_as_a_job_is_refused_and_recorded() {
-    let mut plan = Plan::new();
-    plan.tools.push(erase_tool(Long));
-    let test_host = plan.build();
+    let mut parts = TestHostParts::new();
+    parts.tools.push(erase_tool(JobOnlyTool));
+    let test_host = parts.build();
     let called = test_host.ask(call("t.long", json!({}))).await;
     assert!(matches!(called, Err(CallError::NeedsJob { .. })));
     assert_eq!(test_host.records(), ["t.long needs_job"]);
@@ -341,7 +341,7 @@ async fn a_direct_call_of_a_tool_that_runs_only_as_a_job_is_refused_and_recorded
     let policy = ToolPolicy::new(&["*".to_owned()], &[], Effects::Runs).expect("sound rules");
     let limits = CallLimits::new(1, 1, 1, Duration::from_secs(1));
     let audit = AuditLog::open(&AuditDestination::Off, false).expect("no log");
-    let catalog = Catalog::new(vec![erase_tool(Long)]).expect("sound tools");
+    let catalog = Catalog::new(vec![erase_tool(JobOnlyTool)]).expect("sound tools");
     let host = Host::new(Gate::new(catalog, policy, limits, audit, GateSettings::default()), None);
     let terms = JobOptions { answer_within: Some(Duration::ZERO), ..JobOptions::default() };
     let tool = "t.long".to_owned();
@@ -352,9 +352,9 @@ async fn a_direct_call_of_a_tool_that_runs_only_as_a_job_is_refused_and_recorded
 
 #[tokio::test]
 async fn the_content_of_an_unstructured_result_is_returned_by_jobs_get() {
-    let mut plan = Plan::new();
-    plan.tools.extend(job_tools(&plan.handle));
-    let test_host = plan.build();
+    let mut parts = TestHostParts::new();
+    parts.tools.extend(job_tools(&parts.handle));
+    let test_host = parts.build();
     let started = test_host.start("t.prints", json!({ "text": "", "times": 0 })).await;
     let id = started.id.to_string();
     test_host.ended(&id).await;
@@ -364,9 +364,9 @@ async fn the_content_of_an_unstructured_result_is_returned_by_jobs_get() {
 }
 
 /// A tool that never ends by itself.
-struct Waits;
+struct EndlessTool;
 
-impl Tool for Waits {
+impl Tool for EndlessTool {
     const NAME: &'static str = "t.waits";
     const TITLE: &'static str = "Waits";
     const DESCRIPTION: &'static str = "Waits.";
@@ -402,10 +402,10 @@ fn check_refusal(started: Result<String, CallError>, expected: &str) {
 
 #[tokio::test]
 async fn jobs_beyond_the_queue_limit_are_refused_with_a_retry_time_and_recorded() {
-    let mut plan = Plan::new();
-    plan.tools.push(erase_tool(Waits));
-    plan.jobs = JobSettings { running_max: 1, queued_max: 2, ..plan.jobs };
-    let test_host = plan.build();
+    let mut parts = TestHostParts::new();
+    parts.tools.push(erase_tool(EndlessTool));
+    parts.jobs = JobSettings { running_max: 1, queued_max: 2, ..parts.jobs };
+    let test_host = parts.build();
     let running = start_waiting(&test_host, "ada").await.expect("it runs");
     test_host.wait_for(&running, |job| job.state == JobState::Running).await;
     let first = start_waiting(&test_host, "ada").await.expect("it waits");
@@ -420,10 +420,10 @@ async fn jobs_beyond_the_queue_limit_are_refused_with_a_retry_time_and_recorded(
 
 #[tokio::test]
 async fn queued_jobs_of_one_caller_leave_places_for_others() {
-    let mut plan = Plan::new();
-    plan.tools.push(erase_tool(Waits));
-    plan.jobs = JobSettings { running_max: 1, queued_per_caller: 2, ..plan.jobs };
-    let test_host = plan.build();
+    let mut parts = TestHostParts::new();
+    parts.tools.push(erase_tool(EndlessTool));
+    parts.jobs = JobSettings { running_max: 1, queued_per_caller: 2, ..parts.jobs };
+    let test_host = parts.build();
     let running = start_waiting(&test_host, "ada").await.expect("it runs");
     test_host.wait_for(&running, |job| job.state == JobState::Running).await;
     for _ in 0..2 {

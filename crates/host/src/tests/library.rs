@@ -32,7 +32,7 @@ impl SourceState {
 }
 
 /// Resources `NAME://0`, `NAME://1` and so on.
-struct TestSource {
+struct TestResourceSource {
     name: &'static str,
     guard: ToolSpec,
     count: usize,
@@ -46,10 +46,10 @@ fn guard(name: &str) -> ToolSpec {
 
 fn source(name: &'static str, count: usize, state: SourceState) -> Arc<dyn ResourceSource> {
     let guard = guard(name);
-    Arc::new(TestSource { name, guard, count, state })
+    Arc::new(TestResourceSource { name, guard, count, state })
 }
 
-impl ResourceSource for TestSource {
+impl ResourceSource for TestResourceSource {
     fn guard(&self) -> &ToolSpec {
         &self.guard
     }
@@ -101,11 +101,11 @@ impl ResourceSource for TestSource {
 }
 
 fn test_host(sources: Vec<Arc<dyn ResourceSource>>, page_size: usize, deny: &[&str]) -> TestHost {
-    let mut plan = Plan::new();
-    plan.library.resources = sources;
-    plan.settings.page_size = page_size;
-    plan.deny = ["audit.*"].iter().chain(deny).map(|rule| (*rule).to_owned()).collect();
-    plan.build()
+    let mut parts = TestHostParts::new();
+    parts.library.resources = sources;
+    parts.settings.page_size = page_size;
+    parts.deny = ["audit.*"].iter().chain(deny).map(|rule| (*rule).to_owned()).collect();
+    parts.build()
 }
 
 async fn page(
@@ -224,10 +224,10 @@ async fn each_read_leaves_one_record() {
 
 #[tokio::test]
 async fn reading_a_resource_needs_the_confirmation_of_its_tool() {
-    let mut plan = Plan::new();
-    plan.library.resources = vec![source("a", 1, SourceState::Fine)];
-    plan.confirm = vec!["a.read".to_owned()];
-    let test_host = plan.build();
+    let mut parts = TestHostParts::new();
+    parts.library.resources = vec![source("a", 1, SourceState::Fine)];
+    parts.confirm = vec!["a.read".to_owned()];
+    let test_host = parts.build();
     assert!(matches!(test_host.ask(read("a://000")).await, Err(CallError::NotAllowed { .. })));
     let asker = Asker::on_repeat(form_alone(), ClientAnswers::new());
     let answer = test_host.host.answer(IncomingRequest { asker, ..asked(read("a://000")) }).await;
@@ -267,20 +267,24 @@ async fn a_completion_is_ranked_and_limited_to_a_hundred_with_the_total() {
 }
 
 /// A greeting.
-struct Greets;
+struct GreetingPrompt;
 
 #[derive(Deserialize, JsonSchema)]
-struct Whom {
+struct GreetingArguments {
     whom: String,
 }
 
-impl Prompt for Greets {
+impl Prompt for GreetingPrompt {
     const NAME: &'static str = "greets";
     const TITLE: &'static str = "Greets";
     const DESCRIPTION: &'static str = "Greets.";
-    type Arguments = Whom;
+    type Arguments = GreetingArguments;
 
-    async fn make(&self, ctx: &ToolContext, Whom { whom }: Whom) -> Result<PromptText, ToolError> {
+    async fn make(
+        &self,
+        ctx: &ToolContext,
+        GreetingArguments { whom }: GreetingArguments,
+    ) -> Result<PromptText, ToolError> {
         match whom.as_str() {
             "panic" => panic!("as requested"),
             "asked" => {
@@ -293,9 +297,9 @@ impl Prompt for Greets {
 }
 
 /// A source of prompts in the given state.
-struct Broken(SourceState);
+struct TestPromptSource(SourceState);
 
-impl PromptSource for Broken {
+impl PromptSource for TestPromptSource {
     fn all(&self) -> BoxFuture<'_, Vec<Arc<dyn AnyPrompt>>> {
         Box::pin(async {
             let _ = self.0.show().await;
@@ -313,9 +317,9 @@ impl PromptSource for Broken {
 }
 
 /// A source with one unusable skill.
-struct Spoilt;
+struct UnusableSkillSource;
 
-impl SkillSource for Spoilt {
+impl SkillSource for UnusableSkillSource {
     fn all<'a>(&'a self, _ctx: &'a ToolContext) -> BoxFuture<'a, Result<Vec<Skill>, ToolError>> {
         Box::pin(async { Ok(Vec::new()) })
     }
@@ -335,14 +339,14 @@ impl SkillSource for Spoilt {
 
 #[tokio::test(start_paused = true)]
 async fn a_prompt_is_made_without_waiting_for_a_hanging_source_that_lacks_it() {
-    let mut plan = Plan::new();
-    let greets: Vec<Arc<dyn AnyPrompt>> = vec![erase_prompt(Greets)];
-    plan.library.prompts = vec![
-        Arc::new(Broken(SourceState::Hangs)),
+    let mut parts = TestHostParts::new();
+    let greets: Vec<Arc<dyn AnyPrompt>> = vec![erase_prompt(GreetingPrompt)];
+    parts.library.prompts = vec![
+        Arc::new(TestPromptSource(SourceState::Hangs)),
         Arc::new(greets),
-        Arc::new(Broken(SourceState::Hangs)),
+        Arc::new(TestPromptSource(SourceState::Hangs)),
     ];
-    let test_host = plan.build();
+    let test_host = parts.build();
     let arguments = PromptArguments::from([("whom".to_owned(), "Ada".to_owned())]);
     let request = HostRequest::GetPrompt { name: "greets".to_owned(), arguments };
     let made = tokio::time::timeout(Duration::from_secs(1), test_host.ask(request)).await;
@@ -353,7 +357,7 @@ async fn a_prompt_is_made_without_waiting_for_a_hanging_source_that_lacks_it() {
 async fn the_first_source_with_the_strongest_claim_is_read() {
     let guessing = |name, claim| -> Arc<dyn ResourceSource> {
         let guard = guard(name);
-        Arc::new(Guesses { guard, claim })
+        Arc::new(ClaimingSource { guard, claim })
     };
     for (claims, expected) in [
         ([UriClaim::Scheme, UriClaim::Template, UriClaim::Listed], "c.read"),
@@ -370,12 +374,12 @@ async fn the_first_source_with_the_strongest_claim_is_read() {
 }
 
 /// A source that claims every URI with this strength.
-struct Guesses {
+struct ClaimingSource {
     guard: ToolSpec,
     claim: UriClaim,
 }
 
-impl ResourceSource for Guesses {
+impl ResourceSource for ClaimingSource {
     fn guard(&self) -> &ToolSpec {
         &self.guard
     }
@@ -408,10 +412,10 @@ impl ResourceSource for Guesses {
 
 #[tokio::test]
 async fn an_unusable_prompt_or_skill_is_refused_by_name_with_the_reason() {
-    let mut plan = Plan::new();
-    plan.library.prompts = vec![Arc::new(Broken(SourceState::Fine))];
-    plan.library.skills = vec![Arc::new(Spoilt)];
-    let test_host = plan.build();
+    let mut parts = TestHostParts::new();
+    parts.library.prompts = vec![Arc::new(TestPromptSource(SourceState::Fine))];
+    parts.library.skills = vec![Arc::new(UnusableSkillSource)];
+    let test_host = parts.build();
     let told = async |request: HostRequest| match test_host.ask(request).await {
         Err(CallError::NotFound { message }) => message,
         Err(err) => panic!("{err:?}"),
@@ -430,14 +434,14 @@ async fn an_unusable_prompt_or_skill_is_refused_by_name_with_the_reason() {
 
 #[tokio::test(start_paused = true)]
 async fn each_prompt_request_leaves_one_record() {
-    let mut plan = Plan::new();
-    let greets: Vec<Arc<dyn AnyPrompt>> = vec![erase_prompt(Greets)];
-    plan.library.prompts = vec![
-        Arc::new(Broken(SourceState::Hangs)),
-        Arc::new(Broken(SourceState::Panics)),
+    let mut parts = TestHostParts::new();
+    let greets: Vec<Arc<dyn AnyPrompt>> = vec![erase_prompt(GreetingPrompt)];
+    parts.library.prompts = vec![
+        Arc::new(TestPromptSource(SourceState::Hangs)),
+        Arc::new(TestPromptSource(SourceState::Panics)),
         Arc::new(greets),
     ];
-    let test_host = plan.build();
+    let test_host = parts.build();
     let get = |name: &str, whom: Option<&str>| {
         let whom = whom.map(|whom| ("whom".to_owned(), whom.to_owned()));
         let arguments: PromptArguments = whom.into_iter().collect();
@@ -466,9 +470,9 @@ async fn each_prompt_request_leaves_one_record() {
 }
 
 /// A prompt to which the rules of the tool `a.read` apply.
-struct Takes(PromptSpec, ToolSpec);
+struct GuardedPrompt(PromptSpec, ToolSpec);
 
-impl AnyPrompt for Takes {
+impl AnyPrompt for GuardedPrompt {
     fn spec(&self) -> &PromptSpec {
         &self.0
     }
@@ -499,12 +503,12 @@ async fn a_prompt_is_hidden_and_confirmed_like_the_tool_that_guards_it() {
     let test_host = |deny: &[&str], confirm: &[&str]| {
         let spec = PromptSpec { name: "takes".to_owned(), ..PromptSpec::default() };
         let guard = ToolSpec::new(ToolId::new("a.read").expect("an id"), "", "", Effects::Reads);
-        let takes: Vec<Arc<dyn AnyPrompt>> = vec![Arc::new(Takes(spec, guard))];
-        let mut plan = Plan::new();
-        plan.library.prompts = vec![Arc::new(takes)];
-        plan.deny = deny.iter().map(|&rule| rule.to_owned()).collect();
-        plan.confirm = confirm.iter().map(|&rule| rule.to_owned()).collect();
-        plan.build()
+        let takes: Vec<Arc<dyn AnyPrompt>> = vec![Arc::new(GuardedPrompt(spec, guard))];
+        let mut parts = TestHostParts::new();
+        parts.library.prompts = vec![Arc::new(takes)];
+        parts.deny = deny.iter().map(|&rule| rule.to_owned()).collect();
+        parts.confirm = confirm.iter().map(|&rule| rule.to_owned()).collect();
+        parts.build()
     };
     let get = || {
         let name = "takes".to_owned();
@@ -534,7 +538,7 @@ async fn a_prompt_is_hidden_and_confirmed_like_the_tool_that_guards_it() {
 
 #[tokio::test]
 async fn the_audit_tail_has_only_the_callers_records_and_notifies_of_new_ones() {
-    let test_host = Plan::new().build();
+    let test_host = TestHostParts::new().build();
     let uri = "audit://tail";
     let mut changes = test_host.host.subscribe();
     let watched = test_host.ask(HostRequest::WatchResource { uri: uri.to_owned() }).await;

@@ -5,9 +5,9 @@ use toolgate_contract::{BoxFuture, ServerChange, ToolId, ToolOutput, ToolSpec};
 use super::*;
 
 /// A tool that cannot be called.
-struct Called(ToolSpec);
+struct UncallableTool(ToolSpec);
 
-impl AnyTool for Called {
+impl AnyTool for UncallableTool {
     fn spec(&self) -> &ToolSpec {
         &self.0
     }
@@ -23,7 +23,7 @@ impl AnyTool for Called {
 
 fn called(id: &str, title: &str) -> Arc<dyn AnyTool> {
     let id = ToolId::foreign(id).expect("an id");
-    Arc::new(Called(ToolSpec::new(id, title, "", Effects::Reads)))
+    Arc::new(UncallableTool(ToolSpec::new(id, title, "", Effects::Reads)))
 }
 
 fn titles(test_host: &TestHost) -> Vec<String> {
@@ -36,7 +36,7 @@ fn titles(test_host: &TestHost) -> Vec<String> {
 async fn a_tool_name_offered_by_several_owners_is_not_served_until_one_remains() {
     let of = |owner: &str, id| called(id, &format!("of {owner}"));
     for order in [["a", "b"], ["b", "a"]] {
-        let test_host = Plan::new().build();
+        let test_host = TestHostParts::new().build();
         assert!(test_host.host.offer_tools(order[0], vec![of(order[0], "x.y-z")]).is_empty());
         let refused = test_host.host.offer_tools(order[1], vec![of(order[1], "x.y_z")]);
         assert!(titles(&test_host).is_empty(), "{order:?}");
@@ -53,7 +53,7 @@ async fn a_tool_name_offered_by_several_owners_is_not_served_until_one_remains()
 #[tokio::test]
 async fn a_later_tool_of_this_server_wins_over_those_of_other_owners() {
     for order in [["a", ".results"], [".results", "a"]] {
-        let test_host = Plan::new().build();
+        let test_host = TestHostParts::new().build();
         let mut refused = Vec::new();
         for owner in order {
             refused.extend(
@@ -68,7 +68,7 @@ async fn a_later_tool_of_this_server_wins_over_those_of_other_owners() {
 
 #[tokio::test]
 async fn a_tool_of_this_server_wins_over_those_of_other_owners() {
-    let test_host = Plan::new().build();
+    let test_host = TestHostParts::new().build();
     let own = test_host.host.tools(&Caller::local()).tools[0].spec().id.clone();
     let refused = test_host.host.offer_tools("a", vec![called(own.as_str(), "of a")]);
     assert_eq!((refused.len(), titles(&test_host)), (1, Vec::<String>::new()));
@@ -76,8 +76,8 @@ async fn a_tool_of_this_server_wins_over_those_of_other_owners() {
 
 #[tokio::test]
 async fn offering_the_same_tools_again_notifies_nobody() {
-    let library = Library::default();
-    let test_host = Plan { library, ..Plan::new() }.build();
+    let library = ContentLibrary::default();
+    let test_host = TestHostParts { library, ..TestHostParts::new() }.build();
     let mut told = test_host.host.subscribe();
     let own = test_host.host.tools(&Caller::local()).tools[0].spec().id.clone();
     let tool = called("x.y", "of a");

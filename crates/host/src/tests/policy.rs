@@ -18,10 +18,10 @@ fn rule(name: &str, effect: PolicyEffect, tools: &str, when: Option<&str>) -> Po
 }
 
 fn test_host(rules: Vec<PolicyRule>) -> TestHost {
-    let mut plan = Plan::new();
-    plan.rules = rules;
-    plan.tools.extend(job_tools(&plan.handle));
-    plan.build()
+    let mut parts = TestHostParts::new();
+    parts.rules = rules;
+    parts.tools.extend(job_tools(&parts.handle));
+    parts.build()
 }
 
 fn prints() -> Value {
@@ -51,9 +51,9 @@ async fn a_tool_hidden_from_a_caller_is_unknown_to_it_in_every_request_and_not_t
 
 #[tokio::test]
 async fn a_tool_that_the_settings_deny_is_unavailable_with_the_rule() {
-    let mut plan = Plan::new();
-    plan.deny = vec!["t.prints".to_owned()];
-    let test_host = plan.build();
+    let mut parts = TestHostParts::new();
+    parts.deny = vec!["t.prints".to_owned()];
+    let test_host = parts.build();
     let refused = test_host.ask(call("t_prints", prints())).await.map(|_| ()).expect_err("denied");
     let expected = "`t_prints` is not available: the rule `tools.deny: t.prints` denies it";
     assert_eq!(refused.to_string(), expected);

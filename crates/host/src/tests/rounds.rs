@@ -27,7 +27,7 @@ fn asks(rounds: &[&[&str]]) -> HostRequest {
 
 #[tokio::test]
 async fn two_rounds_of_questions_are_asked_in_turn_and_the_first_answers_are_kept() {
-    let test_host = Plan::new().build();
+    let test_host = TestHostParts::new().build();
     let request = || asks(&[&["one"], &["two"]]);
     let (open, state) =
         round(&test_host, request(), ClientAnswers::new(), None).await.expect_err("it asks");
@@ -45,7 +45,7 @@ async fn two_rounds_of_questions_are_asked_in_turn_and_the_first_answers_are_kep
 
 #[tokio::test]
 async fn a_missing_answer_is_requested_again_and_an_unasked_one_is_ignored() {
-    let test_host = Plan::new().build();
+    let test_host = TestHostParts::new().build();
     let request = || asks(&[&["one", "two"], &["three"]]);
     let (open, state) =
         round(&test_host, request(), ClientAnswers::new(), None).await.expect_err("it asks");
@@ -65,14 +65,14 @@ async fn a_missing_answer_is_requested_again_and_an_unasked_one_is_ignored() {
 
 #[tokio::test]
 async fn a_client_may_answer_expected_questions_in_its_first_request() {
-    let test_host = Plan::new().build();
+    let test_host = TestHostParts::new().build();
     let told = given([("one", accepted("1")), ("other", accepted("2"))]);
     assert!(round(&test_host, asks(&[&["one"]]), told, None).await.is_ok());
 }
 
 #[tokio::test]
 async fn a_request_state_that_was_changed_or_belongs_to_another_is_refused() {
-    let test_host = Plan::new().build();
+    let test_host = TestHostParts::new().build();
     let request = || asks(&[&["one"]]);
     let (_, state) =
         round(&test_host, request(), ClientAnswers::new(), None).await.expect_err("it asks");
@@ -91,16 +91,16 @@ async fn a_request_state_that_was_changed_or_belongs_to_another_is_refused() {
 
 #[tokio::test]
 async fn a_question_to_a_client_that_cannot_ask_is_an_error() {
-    let test_host = Plan::new().build();
+    let test_host = TestHostParts::new().build();
     let answer = test_host.ask(asks(&[&["one"]])).await;
     assert!(matches!(answer, Err(CallError::CannotAsk { .. })));
     assert_eq!(test_host.records(), ["t.asks cannot_ask"]);
 }
 
 /// A person who answers at once, or never.
-struct Person(Option<ClientAnswer>);
+struct ScriptedPerson(Option<ClientAnswer>);
 
-impl QuestionSender for Person {
+impl QuestionSender for ScriptedPerson {
     fn ask(&self, questions: ClientQuestions) -> BoxFuture<'_, Result<ClientAnswers, ToolError>> {
         Box::pin(async move {
             match &self.0 {
@@ -114,14 +114,14 @@ impl QuestionSender for Person {
 }
 
 fn person(answer: Option<ClientAnswer>) -> Asker {
-    Asker::during_call(form_alone(), Arc::new(Person(answer)))
+    Asker::during_call(form_alone(), Arc::new(ScriptedPerson(answer)))
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_needs_confirmation_runs_only_if_a_person_agrees_in_time() {
-    let mut plan = Plan::new();
-    plan.confirm = vec!["t.looks".to_owned()];
-    let test_host = plan.build();
+    let mut parts = TestHostParts::new();
+    parts.confirm = vec!["t.looks".to_owned()];
+    let test_host = parts.build();
     let check = async |asker| {
         let request = call("t.looks", json!({ "how": "not" }));
         test_host.host.answer(IncomingRequest { asker, ..asked(request) }).await.map(|_| ())
@@ -138,9 +138,9 @@ async fn a_call_that_needs_confirmation_runs_only_if_a_person_agrees_in_time() {
 }
 
 /// A person who answers after this time.
-struct Late(Duration);
+struct SlowPerson(Duration);
 
-impl QuestionSender for Late {
+impl QuestionSender for SlowPerson {
     fn ask(&self, questions: ClientQuestions) -> BoxFuture<'_, Result<ClientAnswers, ToolError>> {
         Box::pin(async move {
             tokio::time::sleep(self.0).await;
@@ -151,12 +151,13 @@ impl QuestionSender for Late {
 
 #[tokio::test(start_paused = true)]
 async fn waiting_for_a_person_does_not_count_against_the_deadline_up_to_a_limit() {
-    let mut plan = Plan::new();
-    plan.settings.deadline = Duration::from_secs(1);
-    plan.settings.answer_wait = Duration::from_secs(10);
-    let test_host = plan.build();
+    let mut parts = TestHostParts::new();
+    parts.settings.deadline = Duration::from_secs(1);
+    parts.settings.answer_wait = Duration::from_secs(10);
+    let test_host = parts.build();
     let check = async |seconds| {
-        let asker = Asker::during_call(form_alone(), Arc::new(Late(Duration::from_secs(seconds))));
+        let asker =
+            Asker::during_call(form_alone(), Arc::new(SlowPerson(Duration::from_secs(seconds))));
         let request = asks(&[&["one"], &["two"]]);
         test_host.host.answer(IncomingRequest { asker, ..asked(request) }).await.map(|_| ())
     };
@@ -169,9 +170,9 @@ async fn waiting_for_a_person_does_not_count_against_the_deadline_up_to_a_limit(
 
 #[tokio::test]
 async fn a_call_that_needs_confirmation_runs_when_it_is_repeated_with_the_consent() {
-    let mut plan = Plan::new();
-    plan.confirm = vec!["t.*".to_owned()];
-    let test_host = plan.build();
+    let mut parts = TestHostParts::new();
+    parts.confirm = vec!["t.*".to_owned()];
+    let test_host = parts.build();
     let request = || call("t.looks", json!({ "how": "asks" }));
     let (open, state) =
         round(&test_host, request(), ClientAnswers::new(), None).await.expect_err("it asks");
@@ -191,7 +192,7 @@ async fn a_call_that_needs_confirmation_runs_when_it_is_repeated_with_the_consen
 
 #[tokio::test(start_paused = true)]
 async fn the_check_before_a_call_is_bounded_and_its_panic_is_an_error() {
-    let test_host = Plan::new().build();
+    let test_host = TestHostParts::new().build();
     let looks = |how: &str| call("t.looks", json!({ "how": how }));
     let answer = test_host.ask(looks("panics")).await;
     assert!(matches!(answer, Err(CallError::Failed { .. })));
@@ -207,7 +208,7 @@ async fn the_check_before_a_call_is_bounded_and_its_panic_is_an_error() {
 
 #[tokio::test]
 async fn headers_that_differ_from_the_arguments_are_refused() {
-    let test_host = Plan::new().build();
+    let test_host = TestHostParts::new().build();
     let check = async |headers: Option<&[(&str, &str)]>| {
         let owned = |(name, text): &(&str, &str)| ((*name).to_owned(), Ok((*text).to_owned()));
         let mirrored = headers.map(|headers| headers.iter().map(owned).collect());

@@ -41,7 +41,7 @@ pub struct NamedDefinition {
     pub match_kind: NameMatchKind,
 }
 
-/// Most definitions that are examined in each segment for each kind of match.
+/// Maximum number of definitions that are examined in each segment for each kind of match.
 const EXAMINED_MAX: usize = 2_000;
 /// Length in characters from which one letter of a name may be misspelled. From twice this length,
 /// two letters may be.

@@ -22,7 +22,7 @@ pub struct CandidateQuery<'s> {
     pub model_vector: Option<&'s [f32]>,
     /// Filter on documents, which is applied before the best chunks are selected.
     pub filter: &'s DocumentFilter,
-    /// Most candidates from each kind of search.
+    /// Maximum number of candidates from each kind of search.
     pub limit: usize,
 }
 

@@ -21,13 +21,13 @@ use crate::{ChunkHash, DocumentFilter, IndexDocument, VectorSpace};
 
 /// A document in which each paragraph is a chunk. The paragraph's first line is the head of the
 /// chunk, and the first word of that line is its name.
-pub(super) struct Doc {
+pub(super) struct TestDocument {
     pub(super) path: String,
     pub(super) text: String,
     pub(super) tags: Vec<String>,
 }
 
-impl Doc {
+impl TestDocument {
     pub(super) fn new(path: &str, text: &str, tags: &[&str]) -> Self {
         let tags = tags.iter().map(|&it| it.to_owned()).collect();
         Self { path: path.to_owned(), text: text.to_owned(), tags }
@@ -88,7 +88,7 @@ impl Doc {
     }
 }
 
-pub(super) fn filled(docs: &[Doc]) -> (SearchIndex, IndexSnapshot) {
+pub(super) fn filled(docs: &[TestDocument]) -> (SearchIndex, IndexSnapshot) {
     let (index, _) = SearchIndex::open(IndexLocation::Memory, None).unwrap();
     let mut writer = index.writer().unwrap().unwrap();
     docs.iter().for_each(|doc| doc.put(&mut writer, b"1"));
@@ -123,8 +123,8 @@ fn a_document_is_found_after_a_commit_and_replaced_by_its_path() {
     let mut writer = index.writer().unwrap().unwrap();
     assert!(index.writer().unwrap().is_none(), "only one process writes at a time");
     let before = index.snapshot().unwrap();
-    Doc::new("a.txt", "alpha one\nbody\n\nbeta two", &[]).put(&mut writer, b"1");
-    Doc::new("empty.txt", "", &[]).put(&mut writer, b"2");
+    TestDocument::new("a.txt", "alpha one\nbody\n\nbeta two", &[]).put(&mut writer, b"1");
+    TestDocument::new("empty.txt", "", &[]).put(&mut writer, b"2");
     assert_eq!(index.snapshot().unwrap().counts().documents, 0, "nothing is committed yet");
     writer.commit().unwrap();
     let now = index.snapshot().unwrap();
@@ -137,7 +137,7 @@ fn a_document_is_found_after_a_commit_and_replaced_by_its_path() {
     assert_eq!(found.summary.names, ["beta"]);
     assert_eq!(found.counts, [[1, 0, 0, 1, 0, 1]]);
 
-    Doc::new("a.txt", "gamma three", &[]).put(&mut writer, b"3");
+    TestDocument::new("a.txt", "gamma three", &[]).put(&mut writer, b"3");
     writer.commit().unwrap();
     let after = index.snapshot().unwrap();
     assert!(find(&after, "beta").is_empty() && find(&after, "gamma").len() == 1);
@@ -155,9 +155,9 @@ fn a_document_is_found_after_a_commit_and_replaced_by_its_path() {
 fn a_path_put_twice_before_a_commit_is_indexed_once() {
     let (index, _) = SearchIndex::open(IndexLocation::Memory, None).unwrap();
     let mut writer = index.writer().unwrap().unwrap();
-    Doc::new("a.txt", "alpha", &[]).put(&mut writer, b"1");
-    Doc::new("a.txt", "beta", &[]).put(&mut writer, b"2");
-    Doc::new("b.txt", "alpha", &[]).put(&mut writer, b"1");
+    TestDocument::new("a.txt", "alpha", &[]).put(&mut writer, b"1");
+    TestDocument::new("a.txt", "beta", &[]).put(&mut writer, b"2");
+    TestDocument::new("b.txt", "alpha", &[]).put(&mut writer, b"1");
     writer.remove("b.txt").unwrap();
     writer.commit().unwrap();
     let now = index.snapshot().unwrap();
@@ -172,7 +172,8 @@ fn small_commits_leave_few_segments_and_resting_ends_the_threads() {
     let mut writer = index.writer().unwrap().unwrap();
     for at in 0..300 {
         let path = format!("src/{}.txt", at % 40);
-        Doc::new(&path, &format!("word{at} here\n\nother{at} there"), &[]).put(&mut writer, b"1");
+        TestDocument::new(&path, &format!("word{at} here\n\nother{at} there"), &[])
+            .put(&mut writer, b"1");
         writer.commit().unwrap();
     }
     writer.finish().unwrap();
@@ -182,7 +183,7 @@ fn small_commits_leave_few_segments_and_resting_ends_the_threads() {
     assert_eq!(find(&now, "299").len(), 2);
     assert!(find(&now, "100").is_empty());
     assert!(writer.is_idle());
-    Doc::new("src/again.txt", "again", &[]).put(&mut writer, b"1");
+    TestDocument::new("src/again.txt", "again", &[]).put(&mut writer, b"1");
     writer.commit().unwrap();
     assert_eq!(
         find(&index.snapshot().unwrap(), "again").len(),
@@ -198,7 +199,10 @@ fn vectors_are_set_by_hash_and_found_by_similarity() {
     let place = IndexLocation::Folder(folder.path());
     let (index, _) = SearchIndex::open(place, Some(&space)).unwrap();
     let mut writer = index.writer().unwrap().unwrap();
-    let docs = [Doc::new("a.txt", "alpha\n\nbeta", &["x"]), Doc::new("b.txt", "gamma", &["y"])];
+    let docs = [
+        TestDocument::new("a.txt", "alpha\n\nbeta", &["x"]),
+        TestDocument::new("b.txt", "gamma", &["y"]),
+    ];
     docs.iter().for_each(|doc| doc.put(&mut writer, b"1"));
     writer.commit().unwrap();
     let without = index.snapshot().unwrap().unembedded(10).unwrap();
@@ -250,7 +254,7 @@ fn vectors_are_set_by_hash_and_found_by_similarity() {
 
 #[test]
 fn a_cancelled_search_ends_early() {
-    let (_, now) = filled(&[Doc::new("a.txt", "alpha", &[])]);
+    let (_, now) = filled(&[TestDocument::new("a.txt", "alpha", &[])]);
     let question = now.weigh_question("alpha").unwrap();
     let filter = DocumentFilter::default();
     let sought =

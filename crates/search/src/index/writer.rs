@@ -20,7 +20,7 @@ use crate::{ChunkHash, IndexDocument, static_model};
 
 /// Memory for words before they are written, in bytes: tantivy's minimum.
 const WORDS_BYTES: usize = 15_000_000;
-/// Most text that waits for indexing, in bytes.
+/// Maximum size of the text that waits for indexing, in bytes.
 const QUEUED_BYTES_MAX: usize = 4 << 20;
 /// Longest wait for the queue to shrink. After it, indexing counts as stuck.
 const QUEUE_WAIT: Duration = Duration::from_secs(60);
@@ -258,13 +258,13 @@ impl Drop for SearchIndexWriter {
 }
 
 fn wait_for_merge(mut merging: Pin<Box<SegmentMerge>>) -> Result<(), IndexError> {
-    struct Unpark(std::thread::Thread);
-    impl std::task::Wake for Unpark {
+    struct ThreadUnparker(std::thread::Thread);
+    impl std::task::Wake for ThreadUnparker {
         fn wake(self: Arc<Self>) {
             self.0.unpark();
         }
     }
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let waker = Waker::from(Arc::new(ThreadUnparker(std::thread::current())));
     let mut context = Context::from_waker(&waker);
     loop {
         match merging.as_mut().poll(&mut context) {

@@ -7,7 +7,7 @@ use crate::static_model::{StaticModel, WordVector};
 
 /// Number of features per candidate.
 pub const FEATURES: usize = 30;
-/// Most words of a name or signature that features use.
+/// Maximum number of words of a name or signature that features use.
 const WORDS_MAX: usize = 24;
 
 /// Returns the features of all `candidates`, in order.

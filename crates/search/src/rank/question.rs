@@ -23,7 +23,7 @@ pub struct WeighedConcept {
     pub rarity: f32,
 }
 
-/// Most words of a query. Further words are ignored.
+/// Maximum number of words of a query. Further words are ignored.
 pub const CONCEPTS_MAX: usize = 64;
 
 impl WeighedQuestion {

@@ -3,7 +3,7 @@
 use super::{Precision, VectorsError, kernels};
 use crate::VectorSpace;
 
-/// Most dimensions of a vector. Distances between codes must fit into 16 bits.
+/// Maximum number of dimensions of a vector. Distances between codes must fit into 16 bits.
 pub(super) const DIMENSIONS_MAX: usize = 65_535;
 /// Bytes before the numbers of a row: checksum and step.
 pub(super) const ROW_HEAD_BYTES: usize = 8;

@@ -12,7 +12,7 @@ use crate::{ChunkHash, VectorSpace};
 const EXACT_VECTORS_MAX: usize = 8_192;
 /// Fewest sign bits that estimate a direction well enough.
 const CODE_BITS_MIN: usize = 128;
-/// Most bytes of rows that are kept in memory.
+/// Maximum number of bytes of rows that are kept in memory.
 const IN_MEMORY_BYTES_MAX: usize = 16 << 20;
 /// Number of codes compared between two checks for cancellation.
 const CODES_PER_CHECK: usize = 4_096;

@@ -10,7 +10,7 @@ use crate::config::{self, Config, key_file, state_folder};
 /// Size in bytes at which the log file is rotated. A file of this size opens in any editor.
 const FILE_BYTES_MAX: u64 = 32 << 20;
 
-/// Returns the file settings of the audit log, or `None` if it is not a file.
+/// Returns the file settings of the audit log, or `None` if the log is not a file.
 pub fn audit_file(config: &config::AuditSection) -> anyhow::Result<Option<AuditFile>> {
     Ok(match audit_destination(config)? {
         AuditDestination::File(file) => Some(file),

@@ -1,4 +1,5 @@
-//! Applies changes of the configuration file, and of the files that it names, while the server runs.
+//! Applies changes of the configuration file, and of the files that it names, while the server
+//! runs.
 #![allow(
     clippy::disallowed_methods,
     reason = "the owner's own files, named in the configuration, are looked at"
@@ -23,7 +24,7 @@ use crate::owned_files::{OwnedFileStamp, stamp_of};
 
 /// Delay after a file event, so that several events cause one check.
 const SETTLE_DELAY: Duration = Duration::from_millis(200);
-/// Most files of the settings whose changes are noticed, and most folders of them.
+/// The maximum number of watched files of the settings, and the maximum number of their folders.
 const FILES_MAX: usize = 10_000;
 
 /// Configuration file that is watched for changes, with the files that it names.
@@ -64,12 +65,12 @@ impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static> ConfigWatc
         WatchGuard::new(AbortOnDrop(tokio::spawn(Arc::new(self).run(watch))))
     }
 
-    /// Watches the folders of the files. Files that were known before count with their stamps in
-    /// `known`.
+    /// Watches the folders of the files. For files that were known before, the stamps in `known`
+    /// are used.
     fn open_watch(&self, known: Option<FileStamps>) -> io::Result<FileWatch> {
-        let mut files = WatchedFiles::new(self);
+        let mut files = WatchedSettingsFiles::new(self);
         let folders: Vec<&Path> = files.folders.iter().map(PathBuf::as_path).collect();
-        // The folder of the file comes first, because it must be watched.
+        // The folder of the configuration file comes first, because it must be watched.
         let own = files.own_folder.as_path();
         let folders: Vec<_> = [own].into_iter().chain(folders).collect();
         let signal = FolderChangeSignal::new(&folders)?;
@@ -83,7 +84,8 @@ impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static> ConfigWatc
     async fn run(self: Arc<Self>, mut watch: FileWatch) {
         loop {
             let this = self.clone();
-            let stamps = tokio::task::spawn_blocking(move || WatchedFiles::new(&this).stamps).await;
+            let stamps =
+                tokio::task::spawn_blocking(move || WatchedSettingsFiles::new(&this).stamps).await;
             let stamps = stamps.unwrap_or_default();
             let changed = changed_files(&watch.stamps, &stamps);
             if changed.is_empty() {
@@ -108,7 +110,7 @@ impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static> ConfigWatc
         }
     }
 
-    /// Applies the settings as they are in the files now. If they are invalid, nothing changes.
+    /// Applies the settings that the files contain now. If they are invalid, nothing changes.
     fn reload(&self, changed: &[PathBuf]) {
         let others: Vec<_> = changed.iter().filter(|path| !self.is_own(path)).collect();
         let applied = (self.load)().and_then(|LoadedConfig { config, warnings, .. }| {
@@ -158,14 +160,14 @@ impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static> ConfigWatc
     }
 }
 
-/// Files of the settings and the folders that hold them.
-struct WatchedFiles {
+/// Files of the settings and the folders that contain them.
+struct WatchedSettingsFiles {
     own_folder: PathBuf,
     folders: BTreeSet<PathBuf>,
     stamps: FileStamps,
 }
 
-impl WatchedFiles {
+impl WatchedSettingsFiles {
     fn new<L>(watcher: &ConfigWatcher<L>) -> Self {
         let ConfigWatcher { settings, file, .. } = watcher;
         let own_folder = folder_of(file);
@@ -218,14 +220,14 @@ fn folder_of(file: &Path) -> PathBuf {
     folder.unwrap_or(Path::new(".")).to_owned()
 }
 
-/// Returns the files that came, went or changed.
+/// Returns the files that were created, deleted or changed.
 fn changed_files(before: &FileStamps, now: &FileStamps) -> Vec<PathBuf> {
     let gone = before.keys().filter(|path| !now.contains_key(*path));
     let changed = now.iter().filter(|(path, stamp)| before.get(*path) != Some(*stamp));
     changed.map(|(path, _)| path).chain(gone).cloned().collect()
 }
 
-/// Returns advice if `err` is about a file that the server may not read.
+/// Returns advice if `err` concerns a file that the server may not read.
 fn confinement_hint(err: &anyhow::Error) -> &'static str {
     let is_refused = |cause: &(dyn std::error::Error + 'static)| {
         let io = cause.downcast_ref::<io::Error>();

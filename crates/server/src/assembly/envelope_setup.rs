@@ -14,7 +14,7 @@ use anyhow::{Context, anyhow, bail};
 use toolgate_contract::{ToolFault, strip_byte_order_mark_bytes};
 use toolgate_dialects::envelope::catalog_name;
 use toolgate_host::{
-    EnvelopeLog, EnvelopeMaker, EnvelopeSettings, SchemaFile, SchemaFiles, SchemaRegistry,
+    EnvelopeBuilder, EnvelopeLog, EnvelopeSettings, SchemaFile, SchemaFiles, SchemaRegistry,
     SchemaSide, SharedSchema,
 };
 use toolgate_world::Root;
@@ -23,23 +23,23 @@ use crate::config::{self, Config};
 
 /// Largest schema file, in bytes.
 const SCHEMA_BYTES_MAX: u64 = 1 << 20;
-/// Most files that are listed in one folder.
+/// Maximum number of files that are listed in one folder.
 const FILES_MAX: usize = 10_000;
-/// Most bytes of all schemas in one folder.
+/// Maximum number of bytes of all schemas in one folder.
 const FOLDER_BYTES_MAX: u64 = 16 << 20;
 
-/// Creates the envelope factory for `config` with `schemas`.
+/// Creates the builder of envelopes for `config` with `schemas`.
 pub(crate) fn new_envelopes(
     config: &config::EnvelopeSection,
     schemas: Arc<SchemaRegistry>,
-) -> anyhow::Result<EnvelopeMaker> {
+) -> anyhow::Result<EnvelopeBuilder> {
     let deterministic = config.deterministic_ids;
     let log = log_folder(config)?.map(|folder| {
         EnvelopeLog::open(&folder, deterministic)
             .with_context(|| format!("cannot write the envelope log in {}", folder.display()))
     });
     let settings = EnvelopeSettings { validation: config.validation, deterministic };
-    Ok(EnvelopeMaker::new(settings, schemas, log.transpose()?))
+    Ok(EnvelopeBuilder::new(settings, schemas, log.transpose()?))
 }
 
 /// Returns the folder of the envelope log, and creates it. Returns `None` if the log is off.
@@ -50,10 +50,10 @@ pub(crate) fn log_folder(config: &config::EnvelopeSection) -> anyhow::Result<Opt
     Ok(Some(folder.clone()))
 }
 
-/// Loads the built-in schemas and those in the folders of `config` under `root`.
+/// Loads the built-in schemas, and the schemas in the folders that `config` names under `root`.
 ///
-/// An unusable file in a default folder only causes a warning. Otherwise anyone who can write there
-/// could keep the server from starting.
+/// An unusable file in a default folder only causes a warning. Otherwise anyone who can write to
+/// the folder could keep the server from starting.
 pub(crate) fn load_schemas(root: &Path, config: &Config) -> anyhow::Result<Arc<SchemaRegistry>> {
     let folders = &config.envelope.schemas;
     let is_default = *folders == config::EnvelopeSection::default().schemas;
@@ -72,8 +72,8 @@ pub(crate) fn load_schemas(root: &Path, config: &Config) -> anyhow::Result<Arc<S
     Ok(Arc::new(registry))
 }
 
-/// Returns the schema folders as workspace paths to protect, since their content decides which tool
-/// calls are valid.
+/// Returns the schema folders as workspace paths. They must be protected, because their content
+/// decides which tool calls are valid.
 pub(crate) fn schema_folders(config: &config::EnvelopeSection) -> impl Iterator<Item = String> {
     config.schemas.iter().map(|folder| {
         let mut names = Vec::new();
@@ -88,7 +88,7 @@ pub(crate) fn schema_folders(config: &config::EnvelopeSection) -> impl Iterator<
     })
 }
 
-/// Reads the schemas in `folder`. A missing folder has none.
+/// Reads the schemas in `folder`. A missing folder contains none.
 fn read_folder(
     root: &Root,
     folder: &str,
@@ -132,7 +132,8 @@ fn read_folder(
 enum SchemaTarget {
     Tool(String, SchemaSide),
     Shared(SharedSchema),
-    /// Two schemas share this name; the content decides.
+    /// The schema of an envelope. Two schemas have this file name, and their content decides which
+    /// one it is.
     Envelope,
 }
 

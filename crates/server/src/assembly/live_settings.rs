@@ -1,4 +1,4 @@
-//! The settings in force of a served workspace, and what a change of them replaces.
+//! The settings in force of a served workspace, and the parts that a change of them replaces.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -8,6 +8,7 @@ use toolgate_host::{Catalog, Host, RejectedTool, SchemaRegistry};
 use toolgate_toolsets::commands;
 use toolgate_world::ProcessRunner;
 
+use crate::assembly::limits::job_limits;
 use crate::assembly::protected_paths;
 use crate::assembly::wiring::{ToolParts, build_gate};
 use crate::config::restart::{applied_settings, changed_settings};
@@ -27,7 +28,7 @@ pub(crate) struct LiveSettings {
     pub(crate) current: Mutex<(Config, ToolParts)>,
 }
 
-/// Changes that a reload made, and those that it could not make.
+/// Changes that a reload applied, and changes that need a restart.
 pub(crate) struct SettingsChange {
     /// Names of the settings that are in force now.
     pub(crate) applied: Vec<String>,
@@ -51,11 +52,11 @@ impl LiveSettings {
         }
     }
 
-    /// Applies the configuration `next`. `identity` authenticates callers over HTTP. If `rereads` is
-    /// true, the files that the configuration names have changed too.
+    /// Applies the configuration `next`. `identity` authenticates callers over HTTP. If `rereads`
+    /// is true, the files that the configuration names have changed too.
     ///
-    /// Everything is built and checked before anything is replaced. So an error changes nothing, and
-    /// a call passes either all of the old settings or all of the new ones.
+    /// Everything is built and checked before anything is replaced. So an error changes nothing,
+    /// and a call passes either all of the old settings or all of the new ones.
     ///
     /// # Errors
     /// When a setting is invalid or a file cannot be read.
@@ -108,6 +109,8 @@ impl LiveSettings {
             }
             telemetry::redact_from_log(secrets);
             rejected = self.host.replace_gate(gate, resets_limits);
+            let (total, per_caller) = job_limits(&next);
+            self.host.limit_jobs(total, per_caller);
         });
         let upstreams = upstreams.map_err(|why| anyhow!(why))?;
         if let (Some(identity), Some(credentials)) = (identity, credentials) {

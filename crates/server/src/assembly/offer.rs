@@ -9,20 +9,22 @@ use toolgate_contract::{
     erase_prompt, erase_tool,
 };
 use toolgate_dialects::{Dialect, Instructions, ServerInfo};
-use toolgate_host::{Catalog, Host, JobsHandle, Library, SchemaRegistry, job_resources, job_tools};
+use toolgate_host::{
+    Catalog, ContentLibrary, Host, JobsHandle, SchemaRegistry, job_resources, job_tools,
+};
 
-use crate::assembly::{audit_setup, envelope_setup, wiring};
+use crate::assembly::{audit_setup, envelope_setup, limits, wiring};
 use crate::config::{Config, ResourceKind};
 use crate::telemetry::{self, TelemetrySinks};
 
 /// Tools, prompts and resources that a server offers, and its description.
 ///
-/// The wire, the gate, limits and the audit log follow a [`Config`].
+/// A [`Config`] determines dialects, policy, limits and the audit log.
 pub struct ServerBuilder {
     info: ServerInfo,
     tools: Vec<Arc<dyn AnyTool>>,
     prompts: Vec<Arc<dyn AnyPrompt>>,
-    library: Library,
+    library: ContentLibrary,
     jobs_folder: Option<PathBuf>,
 }
 
@@ -33,12 +35,12 @@ pub struct PreparedServer {
     pub host: Arc<Host>,
     /// Description of the server, as dialects report it.
     pub info: Arc<ServerInfo>,
-    /// Metrics and traces of its calls.
+    /// Metrics and traces of the server's calls.
     pub(crate) telemetry: TelemetrySinks,
 }
 
 impl ServerBuilder {
-    /// Creates an empty server that clients know as `name`.
+    /// Creates a server without tools. `name` is its name for clients.
     pub fn new(name: impl Into<String>, version: impl Into<String>) -> Self {
         let name = name.into();
         let info = ServerInfo {
@@ -59,7 +61,7 @@ impl ServerBuilder {
         };
         let tools = Vec::new();
         let prompts = Vec::new();
-        Self { info, tools, prompts, library: Library::default(), jobs_folder: None }
+        Self { info, tools, prompts, library: ContentLibrary::default(), jobs_folder: None }
     }
 
     /// Sets the display name. The default is the name.
@@ -109,7 +111,7 @@ impl ServerBuilder {
         self
     }
 
-    /// Adds a source of skills. Add their files as resources too.
+    /// Adds a source of skills. Also add the skills' files as resources.
     pub fn skills(mut self, skills: impl SkillSource) -> Self {
         self.library.skills.push(Arc::new(skills));
         self
@@ -121,8 +123,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Enables jobs and keeps them in `folder`, an absolute path that no other server uses
-    /// differently.
+    /// Enables jobs and stores them in `folder`, an absolute path. Servers that share the folder
+    /// must have the same tools.
     pub fn with_jobs_in(mut self, folder: impl Into<PathBuf>) -> Self {
         self.jobs_folder = Some(folder.into());
         self
@@ -131,8 +133,8 @@ impl ServerBuilder {
     /// Builds the server under `config`.
     ///
     /// # Errors
-    /// When two tools share a name, a schema is invalid, the configuration names an unknown tool,
-    /// or the audit log cannot be opened.
+    /// Two tools share a name, a schema is invalid, the configuration names an unknown tool, or the
+    /// audit log cannot be opened.
     pub fn open(self, config: &Config) -> anyhow::Result<PreparedServer> {
         let Self { info, mut tools, prompts, mut library, jobs_folder: jobs } = self;
         if !prompts.is_empty() {
@@ -145,7 +147,7 @@ impl ServerBuilder {
                 library.resources.push(job_resources(&handle));
             }
         }
-        let jobs = jobs.map(|folder| wiring::job_settings_in(folder, &config.jobs));
+        let jobs = jobs.map(|folder| limits::job_settings_in(folder, config));
         let schemas = Arc::new(SchemaRegistry::default());
         let catalog = Catalog::with_schemas(tools, schemas.clone())?.check_schemas()?;
         let sinks = TelemetrySinks::from_config(&config.telemetry, None)?;
@@ -168,7 +170,7 @@ impl ServerBuilder {
 }
 
 impl PreparedServer {
-    /// Wraps `host` and completes `info` with the host's features.
+    /// Creates a server from `host`. Adds the host's features to `info`.
     pub(crate) fn new(host: Arc<Host>, info: ServerInfo, telemetry: TelemetrySinks) -> Self {
         let library = host.library();
         let info = Arc::new(ServerInfo {
@@ -187,7 +189,7 @@ impl PreparedServer {
         Self { host, info, telemetry }
     }
 
-    /// Returns all dialects, configured for this server.
+    /// Returns all dialects for this server.
     pub fn dialects(&self) -> Vec<Arc<dyn Dialect>> {
         toolgate_dialects::all_dialects(&self.info)
     }
@@ -195,7 +197,7 @@ impl PreparedServer {
     /// Returns the dialects that `config` serves over HTTP on the shared address.
     ///
     /// # Errors
-    /// When the configuration names an unknown dialect. The message lists the known ones.
+    /// The configuration names an unknown dialect. The message lists the known dialects.
     pub fn dialects_over_http(&self, config: &Config) -> anyhow::Result<Vec<Arc<dyn Dialect>>> {
         let configured = &config.server.dialects;
         for name in configured.iter().filter(|name| *name != "*") {
@@ -211,7 +213,7 @@ impl PreparedServer {
     /// Returns the dialect named `name`.
     ///
     /// # Errors
-    /// When no dialect has that name. The message lists the known ones.
+    /// No dialect has that name. The message lists the known dialects.
     pub fn dialect(&self, name: &str) -> anyhow::Result<Arc<dyn Dialect>> {
         let dialects = self.dialects();
         let found = dialects.iter().find(|dialect| dialect.name() == name).cloned();
@@ -232,9 +234,9 @@ mod tests {
     use super::*;
     use crate::StaticResources;
 
-    struct Pour;
+    struct PourTool;
 
-    impl Tool for Pour {
+    impl Tool for PourTool {
         const NAME: &'static str = "pour";
         const TITLE: &'static str = "Pour";
         const DESCRIPTION: &'static str = "Pours a cup.";
@@ -247,9 +249,9 @@ mod tests {
         }
     }
 
-    struct Brew;
+    struct BrewPrompt;
 
-    impl Prompt for Brew {
+    impl Prompt for BrewPrompt {
         const NAME: &'static str = "brew";
         const TITLE: &'static str = "Brew";
         const DESCRIPTION: &'static str = "Brews a pot.";
@@ -271,7 +273,7 @@ mod tests {
 
     #[test]
     fn a_server_describes_itself_by_what_it_was_given() {
-        let bare = ServerBuilder::new("tea", "1").tool(Pour).open(&config()).expect("a server");
+        let bare = ServerBuilder::new("tea", "1").tool(PourTool).open(&config()).expect("a server");
         let ServerInfo { name, title, jobs, resources, prompts, skills, .. } = &*bare.info;
         assert_eq!((name.as_str(), title.as_str()), ("tea", "tea"));
         assert!(!(*jobs || *resources || *prompts || *skills));
@@ -280,8 +282,8 @@ mod tests {
         let green = ResourceSpec::new("tea://green", "green");
         let whole = ServerBuilder::new("tea", "1")
             .title("Tea")
-            .tool(Pour)
-            .prompt(Brew)
+            .tool(PourTool)
+            .prompt(BrewPrompt)
             .resources(StaticResources::new("leaves").text(green, "two minutes"))
             .with_jobs_in(folder.path())
             .open(&config())
@@ -305,13 +307,14 @@ mod tests {
 
     #[test]
     fn two_tools_with_the_same_name_are_refused_at_start() {
-        let twice = ServerBuilder::new("tea", "1").tool(Pour).tool(Pour).open(&config());
+        let twice = ServerBuilder::new("tea", "1").tool(PourTool).tool(PourTool).open(&config());
         assert!(twice.is_err_and(|why| why.to_string().contains("pour")));
     }
 
     #[test]
     fn a_server_without_tools_serves_its_prompts() {
-        let books = ServerBuilder::new("tea", "1").prompt(Brew).open(&config()).expect("a server");
+        let books =
+            ServerBuilder::new("tea", "1").prompt(BrewPrompt).open(&config()).expect("a server");
         assert!(books.info.prompts && books.host.tools(&Caller::local()).tools.is_empty());
     }
 

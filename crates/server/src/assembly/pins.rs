@@ -21,15 +21,17 @@ pub struct PinComparison {
     current: BTreeMap<String, UpstreamPins>,
     /// Upstreams that did not answer, each with the reason.
     pub unanswered: Vec<(String, String)>,
-    /// Duplicate tool names, each after its upstream. Such tools are neither served nor approved.
+    /// Duplicate tool names, each with the name of its upstream. Such tools are neither served nor
+    /// approved.
     pub duplicates: Vec<(String, String)>,
 }
 
 impl PinComparison {
-    /// Lists the tools of the upstreams of `config` that are in `wanted`, or of all if it is empty.
+    /// Lists the tools of the upstreams of `config` that are in `wanted`. If `wanted` is empty,
+    /// lists all upstreams.
     ///
     /// # Errors
-    /// When a wanted upstream does not exist, or the lock file cannot be read.
+    /// A wanted upstream does not exist, or the lock file cannot be read.
     pub async fn compare(root: &Path, config: &Config, wanted: &[String]) -> anyhow::Result<Self> {
         let file = root.join(LOCK_FILE_NAME);
         let lock = read_lock_file(&file).map_err(|why| anyhow!(why))?.unwrap_or_default();
@@ -70,7 +72,7 @@ impl PinComparison {
     /// file.
     ///
     /// # Errors
-    /// When the lock file cannot be written.
+    /// The lock file cannot be written.
     pub fn accept(&mut self) -> anyhow::Result<&Path> {
         let now = self.current.iter().map(|(name, now)| (name.clone(), now.clone()));
         self.lock.upstreams.extend(now);

@@ -1,4 +1,4 @@
-//! Lists the current tools of a workspace's upstreams, from a process that serves nothing.
+//! Lists the current tools of a workspace's upstreams, without serving them.
 
 use std::path::Path;
 
@@ -18,16 +18,17 @@ pub struct UpstreamProbe {
     pub name: String,
     /// The listing, or the reason for the failure.
     pub listing: Result<UpstreamListing, String>,
-    /// What was asked and what came back, one line each.
+    /// Requests and their answers, one line each.
     pub exchanges: Vec<String>,
-    /// What the program wrote besides messages, and redirects, one line each.
+    /// Output of the program besides messages, and redirects, one line each.
     pub notes: Vec<String>,
 }
 
-/// Connects to the upstreams of `config` that are in `wanted`, or to all if it is empty.
+/// Connects to the upstreams of `config` that are in `wanted`. If `wanted` is empty, connects to
+/// all.
 ///
 /// # Errors
-/// When a wanted upstream does not exist or is not enabled.
+/// A wanted upstream does not exist or is not enabled.
 pub async fn probe_upstreams(
     root: &Path,
     config: &Config,
@@ -59,7 +60,7 @@ pub async fn probe_upstreams(
     let probe = |(name, listing): (String, Result<UpstreamListing, String>)| {
         let report = upstreams.start_report(&name);
         let listing = listing.map_err(clean);
-        // The reason for a failure may contain the error output.
+        // The reason for the failure may already contain the error output.
         let is_new = |line: &String| !listing.as_ref().is_err_and(|why| why.contains(&**line));
         let errors = report.error_output().map(clean).filter(is_new);
         let errors = errors.map(|line| format!("error output: {line}"));

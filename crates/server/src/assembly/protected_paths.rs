@@ -13,8 +13,8 @@ use crate::assembly::wiring::{jobs_folder, relative_to_root, resolve_links};
 use crate::assembly::{audit_setup, envelope_setup};
 use crate::config::{Config, cache_folder, state_folder};
 
-/// Returns `config.files` with every protected path under `root` added, those of `declared`
-/// commands included.
+/// Returns `config.files` with all protected paths under `root` added, including the paths of the
+/// `declared` commands.
 pub(crate) fn protected_settings(
     root: &Path,
     config: &Config,
@@ -41,11 +41,11 @@ pub(crate) fn protected_settings(
     Ok(files)
 }
 
-/// Rejects `exec.allow` entries whose file lies in a folder that programs can write, since any
-/// program could replace it.
+/// Rejects `exec.allow` entries whose file is in a folder that programs can write, because any
+/// program could replace the file.
 ///
 /// # Errors
-/// Names the program and the writable folder.
+/// The error names the program and the writable folder.
 pub(crate) fn check_allowed_programs(root: &Path, config: &Config) -> anyhow::Result<()> {
     let writable = config.sandbox.write.iter().map(|folder| resolve_links(Path::new(folder)));
     let writable: Vec<_> = writable.chain([resolve_links(root)]).collect();

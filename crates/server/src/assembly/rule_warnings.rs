@@ -2,8 +2,9 @@
 
 use crate::config::PolicyRule;
 
-/// Returns a warning for each rule whose `when` uses an argument without naming the tools that have
-/// it. Such a rule fails for all other tools, and a failed rule is strict.
+/// Returns a warning for each rule whose `when` uses an argument, although the rule does not name
+/// the tools that have this argument. Such a rule fails for all other tools. If a rule fails, its
+/// strict effect applies.
 pub(crate) fn warnings(rules: &[PolicyRule]) -> impl Iterator<Item = String> {
     let unlimited = rules.iter().filter(|rule| rule.tools.is_empty());
     unlimited.filter_map(|rule| {
@@ -16,8 +17,8 @@ pub(crate) fn warnings(rules: &[PolicyRule]) -> impl Iterator<Item = String> {
     })
 }
 
-/// Returns the first argument in the CEL expression `when` that some tools may lack: one that is
-/// neither tested with `has(input.NAME)` nor used with a condition on `tool`.
+/// Returns the first argument in the CEL expression `when` that some tools may lack. Such an
+/// argument is neither tested with `has(input.NAME)` nor used with a condition on `tool`.
 fn unguarded_argument(when: &str) -> Option<String> {
     let code = without_strings(when);
     let words = words(&code);
@@ -58,7 +59,7 @@ fn without_strings(expression: &str) -> String {
     code
 }
 
-/// Splits `code` into names and single characters, without blanks.
+/// Splits `code` into names and single characters. Leaves out blanks.
 fn words(code: &str) -> Vec<&str> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let mut words = Vec::new();

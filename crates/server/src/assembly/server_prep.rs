@@ -1,4 +1,4 @@
-//! Preparation of a workspace: everything that must exist before the server confines itself.
+//! Prepares a workspace: creates everything that must exist before the server confines itself.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -21,7 +21,8 @@ use crate::upstreams;
 /// Prepared workspace that is ready to be confined and served.
 pub struct ServerPrep {
     pub(crate) root: PathBuf,
-    /// The folder, opened together with the ignore rules above it, which are out of reach later.
+    /// The folder and the ignore rules above it. The rules are read now, because the server cannot
+    /// reach them later.
     pub(crate) workspace: Root,
     pub(crate) files: files::FileSettings,
     pub(crate) declared: Vec<DeclaredCommand>,
@@ -32,7 +33,7 @@ impl ServerPrep {
     /// Prepares the folder `root` under `config` and creates the process launcher for its programs.
     ///
     /// # Errors
-    /// When the configuration does not fit the folder or this system.
+    /// The configuration does not fit the folder or this system.
     pub fn prepare(root: &Path, config: &Config) -> anyhow::Result<Self> {
         audit_setup::secret_paths(config)?.iter().for_each(|path| hide_path(path));
         upstreams::check_upstreams(config)?;
@@ -50,14 +51,14 @@ impl ServerPrep {
         Ok(Self { root: root.to_owned(), workspace, files, declared, processes })
     }
 
-    /// Confines this process to the files it needs, if `config` enables it and this system supports
-    /// it.
+    /// Confines this process to the files that it needs, if `config` enables this and the system
+    /// supports it.
     ///
-    /// Call it before any other thread starts. If confinement is not possible, the server logs that
-    /// and goes on.
+    /// Call this before any other thread starts. If confinement is not possible, the server logs
+    /// the reason and continues.
     ///
     /// # Errors
-    /// When a configured path is invalid.
+    /// A configured path is invalid.
     pub fn confine_server(&self, config: &Config) -> anyhow::Result<()> {
         if !config.server.confined {
             tracing::warn!("the server itself is not confined (server.confined = false)");
@@ -113,8 +114,8 @@ impl ServerPrep {
     }
 }
 
-/// Creates a folder of the server if it is missing. Failures are ignored here: its user reports
-/// them.
+/// Creates a folder of the server if it is missing. Ignores failures, because the code that uses
+/// the folder reports them.
 #[allow(clippy::disallowed_methods, reason = "the server's own folders, outside the workspace")]
 pub(crate) fn create_folder(folder: &Path) {
     let _ = DirBuilder::new().recursive(true).mode(0o700).create(folder);

@@ -24,7 +24,7 @@ use crate::assembly::server_prep::ServerPrep;
 use crate::config::Config;
 use crate::upstreams;
 
-/// Most browser connections at once.
+/// Maximum number of browser connections at once.
 const BROWSER_CONNECTIONS_MAX: usize = 16;
 /// Time for a browser to send its request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -41,7 +41,7 @@ impl UpstreamSignIn {
     /// Prepares the sign-in at the upstream `name` of the workspace `root` under `config`.
     ///
     /// # Errors
-    /// When the upstream does not exist or does not use OAuth.
+    /// The upstream does not exist or does not use OAuth.
     pub fn open(root: &Path, config: &Config, name: &str) -> anyhow::Result<Self> {
         let Some(settings) = config.upstream.get(name) else {
             let known: Vec<_> = config.upstream.keys().map(String::as_str).collect();
@@ -68,7 +68,7 @@ impl UpstreamSignIn {
     /// runs on another machine.
     ///
     /// # Errors
-    /// When the redirect port is unavailable, nobody signs in within `within`, or the upstream
+    /// The redirect port is unavailable, nobody signs in within the time `within`, or the upstream
     /// refuses.
     pub async fn sign_in(
         &self,
@@ -111,15 +111,15 @@ impl UpstreamSignIn {
         signed_in
     }
 
-    /// Deletes the stored credentials. Returns false if there were none.
+    /// Deletes the stored credentials. Returns false if no credentials were stored.
     ///
     /// # Errors
-    /// When the credentials cannot be deleted.
+    /// The credentials cannot be deleted.
     pub async fn sign_out(&self) -> anyhow::Result<bool> {
         self.access.sign_out().await.map_err(|why| anyhow!(why))
     }
 
-    /// Checks each step of signing in and calling. Returns true if all succeeded.
+    /// Checks each step of signing in and calling. Returns true if all steps succeeded.
     pub async fn check_access(&self, report: &mut StepCallback<'_>) -> bool {
         if !self.access.examine(report).await {
             return false;
@@ -143,7 +143,7 @@ impl UpstreamSignIn {
     }
 }
 
-/// Serves browsers that return from the sign-in page, and forwards their queries.
+/// Serves browsers that return from the sign-in page, and forwards the queries of their URLs.
 async fn serve_redirects(listener: TcpListener, queries: mpsc::Sender<String>) {
     let mut browsers = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {

@@ -1,4 +1,4 @@
-//! Answers one frame in this process as if it had come over HTTP.
+//! Answers one frame in this process in the same way as over HTTP.
 
 use anyhow::{Context, bail};
 use toolgate_contract::{Caller, MessageFrame, Reply};
@@ -7,12 +7,13 @@ use crate::assembly::offer::PreparedServer;
 use crate::sessions::frame_actions::FrameAction;
 use crate::sessions::session::{ClientSession, OutboundChannel, ServerState};
 
-/// Returns the answer of `served` to `frame` in the dialect named `dialect`, for the local caller.
+/// Returns the answer of the server `served` to `frame` in the dialect named `dialect`, for the
+/// local caller.
 ///
 /// The frame passes the dialect, the gate and the envelope, as it would over a socket.
 ///
 /// # Errors
-/// When the dialect is unknown, or the frame needs more than one answer.
+/// The dialect is unknown, or the frame needs more than one answer.
 pub async fn answer_once(
     served: &PreparedServer,
     dialect: &str,

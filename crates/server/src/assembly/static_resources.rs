@@ -12,10 +12,11 @@ use toolgate_contract::{
 
 use pattern::UriPattern;
 
-/// Values of a template's variables in a URI, by name.
+/// Values of the variables of a template in one URI, by name.
 pub type TemplateVariables = BTreeMap<String, String>;
 
-/// Function that makes the content for a URI of a template. `None` means that it does not exist.
+/// Function that creates the content for a URI of a template. It returns `None` if no such resource
+/// exists.
 type TemplateFill = Box<dyn Fn(&TemplateVariables) -> Option<ResourceData> + Send + Sync>;
 
 /// Media type of a resource that contains others.
@@ -31,10 +32,10 @@ pub struct StaticResources {
 }
 
 impl StaticResources {
-    /// Creates an empty source. Policy and the audit log call it `name`.
+    /// Creates an empty source. `name` is its name in policy rules and the audit log.
     ///
     /// # Panics
-    /// When `name` is not a valid tool id.
+    /// Panics if `name` is not a valid tool id.
     pub fn new(name: &str) -> Self {
         let id = ToolId::new(name).unwrap_or_else(|| panic!("`{name}` is not a tool id"));
         let guard = ToolSpec::new(id, name, "Reads resources.", Effects::Reads);
@@ -60,13 +61,13 @@ impl StaticResources {
         self
     }
 
-    /// Adds all resources whose URI matches `template`. `fill` makes the content, or returns `None`
-    /// if it does not exist.
+    /// Adds all resources whose URI matches `template`. `fill` creates the content of one resource,
+    /// or returns `None` if it does not exist.
     ///
     /// Two expressions of RFC 6570 are supported: `{name}` stops at a `/`, and `{+name}` does not.
     ///
     /// # Panics
-    /// When the template uses any other expression.
+    /// Panics if the template uses any other expression.
     pub fn template(
         mut self,
         template: ResourceTemplate,

@@ -1,4 +1,4 @@
-//! Limits of the transports: those that a setting changes, and those that nobody needs to change.
+//! Limits of the transports. Some come from settings, the others are constants.
 
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ const BODY_TIME: Duration = Duration::from_secs(30);
 /// sooner.
 const WRITE_TIME: Duration = Duration::from_secs(30);
 
-/// Time until a slow call is answered with an event stream instead of a single message. Most calls
-/// are done by then, and no client or proxy has given up yet.
+/// Time until a slow call is answered with an event stream instead of a single message. After this
+/// time most calls have ended, and no client or proxy has given up yet.
 const STREAM_AFTER: Duration = Duration::from_secs(2);
 
 /// Silence after which an event stream gets a comment and a WebSocket a ping. Proxies close
@@ -38,8 +38,8 @@ const SOCKET_MESSAGES_MAX: usize = 256;
 /// none waits.
 const SOCKET_BYTES_MAX: usize = 1 << 20;
 
-/// Requests in flight from one client of a line-based stream. More than an agent has open, and few
-/// enough to keep in memory.
+/// Requests in flight from one client of a line-based stream. This is more than an agent has open,
+/// and few enough to keep in memory.
 const IN_FLIGHT_MAX: usize = 1024;
 
 /// Time for calls in flight to finish after a stdio client closes its end. Scripts pipe requests in
@@ -57,7 +57,8 @@ pub(crate) fn line_bounds(config: &Config) -> LineBounds {
     }
 }
 
-/// Returns the time for cancelled calls to end, plus 1 s for their answers to be read.
+/// Returns the time in which cancelled calls must end, plus 1 s in which the client can read their
+/// answers.
 fn wrap_up_time() -> Duration {
     GateSettings::default().cancel_grace + Duration::from_secs(1)
 }
@@ -65,7 +66,7 @@ fn wrap_up_time() -> Duration {
 /// Returns the limits of the HTTP server.
 pub(crate) fn http_bounds(config: &Config) -> HttpBounds {
     let connections_max = config.server.connections_max;
-    // Event streams leave room for calls, and those of one caller leave room for others.
+    // Event streams leave room for calls. The streams of one caller leave room for other callers.
     let streams_max = connections_max.div_ceil(2);
     HttpBounds {
         body_bytes_max: config.limits.message_bytes,

@@ -1,7 +1,6 @@
-//! Builds a host from settings. This is the only module that knows every toolset.
+//! Builds a host from settings. This is the only module that uses every toolset.
 
 use std::net::IpAddr;
-use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,9 +10,9 @@ use http::Uri;
 use toolgate_contract::{AnyTool, Caller, Effects, WatchGuard, fold_name, with_icons};
 use toolgate_dialects::{ServerCard, ServerInfo};
 use toolgate_host::{
-    AuditLog, ByteRate, CallLimits, CallRate, Catalog, Gate, GateSettings, Host, JobSettings,
-    JobsHandle, KnownTools, Library, OutputCheck, OutputCheckRules, PolicyRule, TokenScope,
-    ToolPolicy, check_pattern, job_resources, job_tools,
+    AuditLog, Catalog, ContentLibrary, Gate, GateSettings, Host, JobSettings, JobsHandle,
+    KnownTools, OutputCheck, OutputCheckRules, PolicyRule, TokenScope, ToolPolicy, check_pattern,
+    job_resources, job_tools,
 };
 use toolgate_toolsets::{
     assets, ci, commands, docs, exec, files, git, icons, prompts, search, skills,
@@ -25,6 +24,9 @@ use toolgate_world::{HttpFetcher, ProcessRunner, Root};
 use crate::assembly::audit_setup;
 use crate::assembly::config_reload::ConfigWatcher;
 use crate::assembly::envelope_setup;
+use crate::assembly::limits::{
+    QUEUED_JOBS_MAX, call_limits, caller_share, job_limits, job_settings_in,
+};
 use crate::assembly::live_settings::LiveSettings;
 use crate::assembly::offer::PreparedServer;
 use crate::assembly::rule_warnings;
@@ -41,46 +43,7 @@ use crate::upstreams::{self, UpstreamCatalog};
 /// Name of the server, as clients know it.
 const NAME: &str = "toolgate";
 
-/// Calls that may wait for a slot. They cost little, and wait no longer than `limits.wait_ms`.
-const WAITING_MAX: usize = 8192;
-
-/// Refused calls of a caller before further ones leave no audit record. Only a program in a loop
-/// gets that far, and its records would push out all others.
-const REFUSED: NonZeroU32 = NonZeroU32::new(1_000).expect("not zero");
-
-/// Rate at which `REFUSED` refills. A person does not get there.
-const REFUSED_PER_SECOND: NonZeroU32 = NonZeroU32::new(20).expect("not zero");
-
-/// Bytes that a caller may write with file tools. No work needs as much; a loop would fill the
-/// disk.
-const WRITTEN: ByteRate = ByteRate { at_once: 1 << 30, per_second: 16 << 20 };
-
-/// Bytes of requests and answers of a caller, if there are several callers. One of them cannot take
-/// all of a network from the others.
-const CARRIED: ByteRate = ByteRate { at_once: 4 << 30, per_second: 64 << 20 };
-
-/// Jobs that may wait to run. A client that starts more has lost count of them.
-const QUEUED_JOBS_MAX: usize = 10_000;
-
-/// Time for which an ended job is kept if the request sets none. A client can collect it the next
-/// day.
-const JOB_KEEP: Duration = Duration::from_secs(24 * 3600);
-
-/// Longest time for which a request may keep an ended job. Results are for collecting, not for
-/// storing.
-const JOB_KEEP_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
-
-/// Ended jobs that are kept, so that the store stays small. Beyond it, the oldest are deleted.
-const ENDED_JOBS_MAX: usize = 100_000;
-
-/// Bytes of program output that are kept for each job, like a long build log. A program that prints
-/// more can write a file.
-const JOB_OUTPUT_BYTES_MAX: usize = 8 << 20;
-
-/// Bytes of the files that are kept for each job, which leaves room for others on the disk.
-const JOB_FILES_BYTES_MAX: u64 = 1 << 30;
-
-/// Workspace being served: its host, programs and upstreams.
+/// A workspace that is being served: its host, programs and upstreams.
 pub struct ServedWorkspace {
     /// Host that answers requests.
     pub host: Arc<Host>,
@@ -99,15 +62,15 @@ impl ServedWorkspace {
     /// Opens the folder `root` under `config`.
     ///
     /// # Errors
-    /// When the configuration, a schema or the audit log is unusable.
+    /// The configuration, a schema or the audit log is unusable.
     pub fn open(root: &Path, config: &Config) -> anyhow::Result<Self> {
         Self::open_prepared(ServerPrep::prepare(root, config)?, config)
     }
 
-    /// Opens the prepared folder of `prep` under `config`.
+    /// Opens the folder that `prep` has prepared, under `config`.
     ///
     /// # Errors
-    /// When the configuration, a schema or the audit log is unusable.
+    /// The configuration, a schema or the audit log is unusable.
     pub fn open_prepared(prep: ServerPrep, config: &Config) -> anyhow::Result<Self> {
         let ServerPrep { root, workspace, files, declared, processes } = prep;
         let jobs = job_settings(&root, &processes, config)?;
@@ -156,7 +119,7 @@ impl ServedWorkspace {
     /// Opens the folder for inspection only, without audit log, envelope log and traces.
     ///
     /// # Errors
-    /// When the configuration or a schema is unusable.
+    /// The configuration or a schema is unusable.
     pub fn open_for_inspection(root: &Path, config: &Config) -> anyhow::Result<Self> {
         audit_setup::audit_destination(&config.audit)?;
         let mut config = config.clone();
@@ -205,10 +168,11 @@ impl ServedWorkspace {
         self.catalog.upstreams.states()
     }
 
-    /// Applies changes of the configuration `file`, and of the files that it names, until the result
-    /// is dropped.
+    /// Applies changes of the configuration `file`, and of the files that it names, until the
+    /// returned guard is dropped.
     ///
-    /// `load` reads the file again. `security` is that of the listeners, if the server has any.
+    /// `load` reads the file again. `security` is the security of the listeners, if the server has
+    /// any.
     pub fn watch_config(
         &self,
         file: PathBuf,
@@ -230,7 +194,8 @@ impl ServedWorkspace {
     }
 }
 
-/// Returns the card of the server that clients know as `name`, if it has a public URL at a domain.
+/// Returns the server card, with `name` as the server's name. Returns `None` unless the server has
+/// a public URL whose host is a domain.
 pub(crate) fn server_card(server: &config::ServerSection, name: &str) -> Option<ServerCard> {
     let url = server.url.clone()?;
     let host = url.parse::<Uri>().ok()?.host()?.to_ascii_lowercase();
@@ -243,10 +208,11 @@ pub(crate) fn server_card(server: &config::ServerSection, name: &str) -> Option<
         .then(|| ServerCard { name: format!("{}/{name}", labels.join(".")), url })
 }
 
-/// Builds the gate over `catalog` and `library` under `config`. `root` is the workspace.
+/// Builds the gate for the `catalog`, and for the resources, prompts and skills of `library`, under
+/// `config`. `root` is the workspace.
 pub(crate) fn build_gate(
     catalog: Catalog,
-    mut library: Library,
+    mut library: ContentLibrary,
     config: &Config,
     root: Option<&Path>,
     audit: Arc<AuditLog>,
@@ -291,14 +257,7 @@ pub(crate) fn build_gate(
     for warning in rule_warnings::warnings(&config.policy.rules) {
         tracing::warn!("{warning}");
     }
-    let slots = CallLimits::new(
-        limits.calls,
-        limits.programs,
-        WAITING_MAX,
-        Duration::from_millis(limits.wait_ms),
-    )
-    .with_rates(&rate_rules(&limits.rate))?;
-    let slots = with_caller_shares(slots, config);
+    let slots = call_limits(config)?;
     if let Some(known) = &known {
         slots.check(known)?;
     }
@@ -316,8 +275,8 @@ pub(crate) fn build_gate(
     Ok(Gate::new(catalog, policy, slots, audit, settings).with_library(library))
 }
 
-/// Returns the patterns of available tools. An upstream's tools need the one that reads long
-/// results.
+/// Returns the patterns of available tools. If an upstream's tools are available, so is the tool
+/// that reads long results.
 fn allowed_patterns(config: &Config) -> Vec<String> {
     let results = config.upstream.values().next().map(|_| "results.read".to_owned());
     config.tools.allow.iter().cloned().chain(results).collect()
@@ -333,46 +292,8 @@ fn token_scopes(scopes: &[config::oauth::ScopeEntry]) -> Vec<TokenScope> {
     scopes.collect()
 }
 
-/// Adds each caller's share to `slots`.
-fn with_caller_shares(slots: CallLimits, config: &Config) -> CallLimits {
-    let limits = &config.limits;
-    let share = caller_share(config);
-    let calls = share(limits.calls);
-    let programs = share(limits.programs);
-    let slots = match calls < limits.calls || programs < limits.programs {
-        true => slots.with_caller_limits(calls, programs),
-        false => slots,
-    };
-    let slots = slots.with_refusal_limit(REFUSED, REFUSED_PER_SECOND).with_write_budget(WRITTEN);
-    // An invalid key file stops the server elsewhere.
-    match config.requires_credential().unwrap_or(true) {
-        true => slots.with_traffic_budget(CARRIED),
-        false => slots,
-    }
-}
-
-/// Returns a function that computes one caller's share of a limit.
-fn caller_share(config: &Config) -> impl Fn(usize) -> usize {
-    // An invalid key file stops the server elsewhere.
-    let several = config.requires_credential().unwrap_or(true);
-    // A single caller gets everything; one of several gets three quarters.
-    move |all| if several { (all * 3).div_ceil(4) } else { all }
-}
-
-/// Converts the configured rate rules.
-fn rate_rules(rules: &[config::RateLimitEntry]) -> Vec<CallRate> {
-    let rules = rules.iter().filter_map(|rule| {
-        Some(CallRate {
-            tools: rule.tools.clone(),
-            calls: NonZeroU32::new(rule.calls)?,
-            per: Duration::from_millis(rule.in_ms),
-        })
-    });
-    rules.collect()
-}
-
-/// What the tools of a workspace are made of. Other settings replace only the parts that depend on
-/// them.
+/// Parts of which the tools of a workspace are made. Changed settings replace only the parts that
+/// depend on them.
 pub(crate) struct ToolParts {
     root: Root,
     programs: exec::WorkspacePrograms,
@@ -400,7 +321,7 @@ impl ToolParts {
         Ok(Self { root, programs, search, assets, jobs: jobs.cloned() })
     }
 
-    /// Returns the parts under other settings. The search index and stored output are kept.
+    /// Returns the parts for other settings. The search index and stored output are kept.
     pub(crate) fn with_settings(&self, config: &Config) -> anyhow::Result<Self> {
         // A server for Synesthetic reads its assets once, as the contract demands.
         let assets = match config.assets.owner.always_offered {
@@ -424,13 +345,13 @@ impl ToolParts {
         }
     }
 
-    /// Creates the tools of every toolset, and the library. A new toolset needs one line here.
+    /// Creates the tools of every toolset, and the library. Add one line here for a new toolset.
     pub(crate) fn tools(
         &self,
         config: &Config,
         files: &files::FileSettings,
         declared: Vec<commands::DeclaredCommand>,
-    ) -> anyhow::Result<(Vec<Arc<dyn AnyTool>>, Library)> {
+    ) -> anyhow::Result<(Vec<Arc<dyn AnyTool>>, ContentLibrary)> {
         let Self { root, programs, search, assets, jobs } = self;
         let mut tools = files::tools(root, files);
         tools.extend(programs.tools());
@@ -438,7 +359,7 @@ impl ToolParts {
         tools.extend(ci::tools(programs, env!("CARGO_PKG_VERSION")));
         tools.extend(search::tools(search));
         tools.extend(docs::tools(root, search));
-        let mut library = Library::default();
+        let mut library = ContentLibrary::default();
         if config.resources.offers(ResourceKind::Files) {
             library.resources.push(files::resources(root, files));
         }
@@ -466,8 +387,8 @@ impl ToolParts {
     }
 }
 
-/// Reads the assets of the workspace. If they are unusable, only a server for Synesthetic fails, and
-/// others serve everything else.
+/// Reads the assets of the workspace. If they are unusable, only a server for Synesthetic fails,
+/// and others serve everything else.
 fn open_assets(
     root: &Root,
     settings: &assets::AssetSettings,
@@ -481,8 +402,8 @@ fn open_assets(
     }
 }
 
-/// Combines `tools` and `declared` commands. A command replaces a built-in tool of its name only if
-/// it declares so.
+/// Combines `tools` and `declared` commands. A command replaces a built-in tool with the same name
+/// only if its declaration allows this.
 fn merge_declared(
     mut tools: Vec<Arc<dyn AnyTool>>,
     declared: Vec<commands::DeclaredCommand>,
@@ -515,8 +436,9 @@ fn job_settings(
 ) -> anyhow::Result<Option<JobSettings>> {
     let Some(folder) = jobs_folder(root, &config.jobs.to)? else { return Ok(None) };
     let share = caller_share(config);
+    let (_, running_per_caller) = job_limits(config);
     Ok(Some(JobSettings {
-        running_per_caller: share(config.jobs.running),
+        running_per_caller,
         queued_per_caller: share(QUEUED_JOBS_MAX),
         mark: processes.mark().number(),
         end_leftovers: {
@@ -529,26 +451,8 @@ fn job_settings(
                 }
             })
         },
-        ..job_settings_in(folder, &config.jobs)
+        ..job_settings_in(folder, config)
     }))
-}
-
-/// Returns job settings for `folder`, for tools that leave no programs running.
-pub(crate) fn job_settings_in(folder: PathBuf, config: &config::JobsSection) -> JobSettings {
-    JobSettings {
-        folder,
-        running_max: config.running,
-        running_per_caller: config.running,
-        queued_max: QUEUED_JOBS_MAX,
-        queued_per_caller: QUEUED_JOBS_MAX,
-        keep: JOB_KEEP,
-        keep_max: JOB_KEEP_MAX,
-        ended_max: ENDED_JOBS_MAX,
-        output_bytes_max: JOB_OUTPUT_BYTES_MAX,
-        files_bytes_max: JOB_FILES_BYTES_MAX,
-        mark: 0,
-        end_leftovers: Arc::new(|_| {}),
-    }
 }
 
 /// Returns the folder in which jobs of the workspace `root` are kept. Servers of one workspace
@@ -567,7 +471,7 @@ pub(crate) fn jobs_folder(root: &Path, to: &str) -> anyhow::Result<Option<PathBu
     Ok(folder.map(|folder| folder.join(workspace_folder_name(&resolve_links(root)))))
 }
 
-/// Returns the folders of the search index. Servers of one workspace share them.
+/// Returns the folders of the search index. Servers of the same workspace share them.
 fn search_folders(root: &Path, cache: &str) -> search::IndexFolders {
     let cache = match cache {
         "memory" => None,
@@ -587,13 +491,13 @@ fn workspace_folder_name(real: &Path) -> String {
     format!("{name}-{}", &hash[..16])
 }
 
-/// Returns the path of `file` relative to `root`, a [resolved](resolve_links) path, if it lies
-/// inside.
+/// Returns the path of `file` relative to `root`, if it is inside. Links in `root` must be
+/// [resolved](resolve_links).
 pub fn relative_to_root(root: &Path, file: &Path) -> Option<String> {
     Some(resolve_links(file).strip_prefix(root).ok()?.to_str()?.to_owned())
 }
 
-/// Resolves all links of `path`. Returns it unchanged if it does not exist.
+/// Resolves all links in `path`. Returns `path` unchanged if it does not exist.
 #[allow(clippy::disallowed_methods, reason = "the user's own paths, before anything is served")]
 pub fn resolve_links(path: &Path) -> PathBuf {
     std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
@@ -602,8 +506,7 @@ pub fn resolve_links(path: &Path) -> PathBuf {
 /// Returns the sealer of session ids, with the configured key or a random one.
 ///
 /// # Errors
-/// When the key file cannot be read, other users could have written it, or it is shorter than 32
-/// bytes.
+/// The key file cannot be read, other users could have written it, or it is shorter than 32 bytes.
 pub(crate) fn session_sealer(config: &Config) -> anyhow::Result<SessionSealer> {
     let mut key = [0; SESSION_KEY_BYTES];
     match &config.server.session_key {

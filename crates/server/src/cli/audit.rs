@@ -13,7 +13,7 @@ use toolgate_host::{AuditFile, AuditKey, IntactAuditLog, verify_audit};
 
 use super::{FolderArgs, complain, print};
 
-/// Most bytes read from the end of the log for the last records.
+/// Maximum number of bytes that are read from the end of the log to find the last records.
 const TAIL_BYTES_MAX: u64 = 4 << 20;
 
 #[derive(clap::Args)]
@@ -39,13 +39,13 @@ pub(super) struct AuditArgs {
 enum AuditCommand {
     /// Check that no record was changed or removed
     Verify {
-        /// Newest file of the log, if not the one in the settings
+        /// Newest file of the log, instead of the file that the settings name
         file: Option<PathBuf>,
-        /// Key file of the log, if not the one in the settings
+        /// Key file of the log, instead of the file that the settings name
         #[arg(long, value_name = "FILE")]
         key: Option<PathBuf>,
     },
-    /// Print the last records, of all callers
+    /// Print the last records of all callers
     Tail {
         /// Number of records
         #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 20)]

@@ -21,7 +21,7 @@ use super::{FolderArgs, complain, print, remote, run_to_end, small_runtime};
 
 /// The tool that starts jobs.
 const JOBS_START: &str = "jobs_start";
-/// End of the refusal message of a client that cannot ask its user.
+/// End of the error message if the client cannot ask its user.
 const CANNOT_ASK: &str = "this client offers no way to ask one";
 
 #[derive(clap::Args)]
@@ -43,7 +43,8 @@ pub(super) struct CallArgs {
     /// Arguments as a JSON object; @FILE reads them from a file, - from standard input
     #[arg(value_name = "JSON", default_value = "{}")]
     arguments: String,
-    /// Call a running server, whose settings apply, instead of running the tool in this process
+    /// Call the tool at this running server instead of in this process; the settings of that server
+    /// apply
     #[arg(long, conflicts_with = "read_only")]
     url: Option<String>,
     #[command(flatten)]
@@ -84,7 +85,7 @@ pub(super) fn run(args: &CallArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Calls the tool in this process. Returns its output or its refusal.
+/// Calls the tool in this process. Returns its output or the refusal.
 async fn call_in_process(
     args: &CallArgs,
     input: Value,
@@ -143,7 +144,8 @@ fn follow(args: &CallArgs) -> Option<WorkDisplay> {
     args.follow.then(|| WorkDisplay::begin(&fold_name(&args.tool), Duration::ZERO))
 }
 
-/// Returns the refusal with its cause, because a local caller may read the log as well.
+/// Returns the text of the refusal. It includes the cause, because a local caller may also read the
+/// log.
 fn describe_refusal(error: &CallError, args: &CallArgs, user: Option<&TerminalUser>) -> String {
     let cause = error.cause().map(|cause| format!(": {cause}")).unwrap_or_default();
     match error {

@@ -49,7 +49,7 @@ pub(super) fn run(args: &CheckConfigArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Checks what only shows when the workspace is built: patterns, rules, folders, schemas and
+/// Checks everything that requires the workspace to be built: patterns, rules, folders, schemas and
 /// dialects.
 pub(super) fn check_workspace(root: &Path, config: &Config) -> anyhow::Result<()> {
     let opened = ServedWorkspace::open_for_inspection(root, &without_secret_sources(config))?;
@@ -61,8 +61,8 @@ pub(super) fn check_workspace(root: &Path, config: &Config) -> anyhow::Result<()
     Ok(())
 }
 
-/// Returns `config` without the variables and files that hold secrets. A check needs none of their
-/// values, and the file that names them may not be trusted.
+/// Returns `config` without the variables and files that contain secrets. A check does not need the
+/// secrets, and the settings file may be untrusted.
 pub(super) fn without_secret_sources(config: &Config) -> Config {
     let mut config = config.clone();
     config.secrets.values_from.clear();

@@ -18,7 +18,7 @@ pub(super) use live::ProgressView;
 /// An update from running work.
 #[derive(Debug)]
 pub(super) enum WorkUpdate {
-    /// The work starts again, in this attempt.
+    /// The work starts again. `attempt` is the number of this start.
     Restarted { attempt: u32 },
     /// Progress, with a fraction from 0 to 1 if it is known.
     Progress { fraction: Option<f64>, message: Option<String> },
@@ -26,7 +26,7 @@ pub(super) enum WorkUpdate {
     Printed { stream: OutputStream, text: String },
     /// A log line.
     Log { level: LogLevel, message: String },
-    /// A file that the work left.
+    /// A file that the work produced.
     LeftFile { path: String },
 }
 
@@ -77,7 +77,7 @@ impl WorkUpdate {
     }
 }
 
-/// Display of one piece of work.
+/// Display of running work.
 pub(super) enum WorkDisplay {
     /// Progress bar for a terminal.
     Live(LiveDisplay),
@@ -118,7 +118,7 @@ impl WorkDisplay {
         sink.with_log_level(Some(LogLevel::Info))
     }
 
-    /// Shows an update, waiting for room if needed.
+    /// Shows an update. Waits if the queue is full.
     pub(super) async fn show(&self, update: WorkUpdate) {
         match self {
             Self::Live(live) => live.view().take(update),

@@ -43,7 +43,7 @@ Examples:
 The program itself gives more details than a listing in a file, so toolgate runs it. To offer the
 commands, add `packs = [\"packs/zyra\"]` to [commands] in toolgate.toml.")]
 struct PackImportArgs {
-    /// Program, or a file with its listing; by default `zyra` in PATH
+    /// Program, or a file with the program's listing; by default `zyra` in PATH
     #[arg(long, value_name = "FILE|PROGRAM")]
     from: Option<PathBuf>,
     /// Folder of the pack

@@ -22,8 +22,8 @@ const WAIT_MS: u64 = 10_000;
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Time without new vectors after which the command stops waiting.
 const VECTORS_STUCK_AFTER: Duration = Duration::from_secs(120);
-/// Time without newly indexed files after which another server counts as stuck. It reports progress
-/// every few seconds.
+/// Time without newly indexed files after which another server counts as stuck. A working server
+/// reports progress every few seconds.
 const BUILDER_STUCK_AFTER: Duration = Duration::from_secs(30);
 
 #[derive(clap::Args)]
@@ -85,7 +85,7 @@ async fn wait_indexed(
     let name = args.namespace.clone().unwrap_or_else(|| "workspace".to_owned());
     let input = json!({ "namespace": name, "wait_ms": WAIT_MS });
     let follow = WorkDisplay::begin("index", Duration::ZERO);
-    let mut other = OtherBuilder::default();
+    let mut other = OtherServerProgress::default();
     let mut vectors = VectorProgress::default();
     let outcome = loop {
         let request = HostRequest::CallTool { tool: TOOL.to_owned(), input: input.clone() };
@@ -129,13 +129,13 @@ fn is_reading_files(indexed: &Value) -> bool {
     matches!(indexed["state"].as_str(), Some("absent" | "building" | "rebuilding"))
 }
 
-/// Progress of another server that builds the index.
+/// Progress of the other server, if one builds the index.
 #[derive(Default)]
-struct OtherBuilder {
+struct OtherServerProgress {
     files: GrowingCount,
 }
 
-impl OtherBuilder {
+impl OtherServerProgress {
     /// Updates the number of files. Returns true if that server is still indexing.
     fn update(&mut self, indexed: &Value) -> bool {
         if indexed["state"] != "following" || indexed["complete"] == true {
@@ -162,7 +162,7 @@ struct VectorProgress {
 }
 
 impl VectorProgress {
-    /// Updates the number of vectors. Returns true if there is nothing left to wait for.
+    /// Updates the number of vectors. Returns true if the wait is over.
     fn update(&mut self, indexed: &Value) -> bool {
         // Without a model there are no vectors.
         let Some(vectors) = indexed["vectors"].as_u64() else { return true };
@@ -185,7 +185,7 @@ impl VectorProgress {
 #[derive(Default)]
 struct GrowingCount {
     count: u64,
-    /// Time of the first look at the current count.
+    /// Time at which the current count was first seen.
     since: Option<Instant>,
 }
 

@@ -35,9 +35,9 @@ goes to standard output, and everything else goes to standard error. The exit co
 succeeded or still runs, 1 if it failed or does not exist, and 2 if the command line or configuration
 is invalid.")]
 pub(super) struct JobsArgs {
-    /// Show only this job, by its id or at least the first four digits
+    /// Id of the job to show, or at least its first four digits
     id: Option<String>,
-    /// Most jobs to list, newest first
+    /// Maximum number of jobs to list, newest first
     #[arg(long, value_name = "N", default_value_t = 20, conflicts_with = "id")]
     limit: usize,
     /// Show the job as it is now, without waiting for its end
@@ -46,12 +46,12 @@ pub(super) struct JobsArgs {
     /// Cancel the job
     #[arg(long, requires = "id", conflicts_with_all = ["no_follow", "get"])]
     cancel: bool,
-    /// Cancel it at this server
+    /// Running server at which the job is cancelled
     #[arg(long, requires = "cancel")]
     url: Option<String>,
     #[command(flatten)]
     key: remote::RemoteKeyArgs,
-    /// Write a file that the job left, or `all` of them in a zip
+    /// Write this file of the job, or `all` its files in a zip
     #[arg(long, value_name = "NAME", requires = "id", conflicts_with_all = ["no_follow", "json"])]
     get: Option<String>,
     /// Output file for --get; `-` is standard output
@@ -162,8 +162,8 @@ async fn cancel(
     })
 }
 
-/// Sends a request to the host on behalf of the job's caller, because the machine's owner may act
-/// for all callers.
+/// Sends a request to the host on behalf of the job's caller. The owner of the machine may act for
+/// all callers.
 async fn ask_host(
     host: &Host,
     job: &JobSnapshot,

@@ -62,14 +62,14 @@ enum KeyCommand {
         #[command(flatten)]
         file: KeyFileArg,
     },
-    /// Create another key for a caller and let its old keys expire
+    /// Create a new key for a caller and let the caller's old keys expire
     Rotate {
         /// Name of the caller
         name: String,
-        /// Time that the old keys stay valid
+        /// Time for which the old keys stay valid
         #[arg(long, value_name = "TIME", default_value = "1d", value_parser = lifetime::parse_duration)]
         overlap: Duration,
-        /// Lifetime of the new key; by default, that of the newest old key
+        /// Lifetime of the new key; by default, the lifetime of the newest old key
         #[arg(long, value_name = "TIME", value_parser = lifetime::parse_duration)]
         expires: Option<Duration>,
         #[command(flatten)]
@@ -96,8 +96,9 @@ struct KeyFileArg {
     keys_file: String,
 }
 
-/// Digits of a digest that are shown, and the fewest that identify a key.
+/// Number of digits of a digest that are shown.
 const DIGEST_SHOWN: usize = 12;
+/// Fewest digits of a digest that identify a key.
 const PREFIX_MIN: usize = 4;
 
 pub(super) fn run(args: &KeyCommandArgs) -> anyhow::Result<ExitCode> {

@@ -1,4 +1,4 @@
-//! Signs a person in to and out of an upstream (`toolgate login` and `toolgate logout`).
+//! Signs a person in to an upstream, or out of it (`toolgate login` and `toolgate logout`).
 
 use std::io::{BufRead, IsTerminal};
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ open the page on another machine, then paste the address of the last page.")]
 pub(super) struct LoginArgs {
     #[command(flatten)]
     at: UpstreamArg,
-    /// Print the page without opening a browser
+    /// Print the URL of the sign-in page instead of opening a browser
     #[arg(long)]
     no_browser: bool,
     /// Longest wait for the sign-in, in seconds

@@ -1,4 +1,4 @@
-//! Approves upstreams and shows changes since (`toolgate pins`).
+//! Approves the tools of upstreams, and shows how they changed since (`toolgate pins`).
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -28,13 +28,13 @@ pub(super) struct PinsArgs {
 enum PinsCommand {
     /// Show changes of upstreams since they were approved
     Diff(PinnedUpstreamsArgs),
-    /// Approve the tools and instructions of upstreams as they are now
+    /// Approve the current tools and instructions of upstreams
     Accept(PinnedUpstreamsArgs),
 }
 
 #[derive(clap::Args)]
 struct PinnedUpstreamsArgs {
-    /// Only these upstreams
+    /// Upstreams to compare or approve; all by default
     upstreams: Vec<String>,
     /// Workspace whose settings name the upstreams
     #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]

@@ -22,8 +22,9 @@ use toolgate_world::dial::{CertificateTrust, DialAddress, TlsClient, dial};
 use super::follow::{WorkDisplay, WorkUpdate};
 use events::EventParser;
 
-/// Timeouts for the connection and for the answer. No built-in tool takes longer.
+/// Timeout of the connection.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
+/// Timeout of the answer. No built-in tool takes longer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(900);
 /// Largest answer to accept.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
@@ -36,11 +37,11 @@ const PROGRESS_TOKEN: u64 = 1;
 pub(super) struct RemoteServer<'a> {
     /// URL of the MCP endpoint.
     pub(super) url: &'a str,
-    /// Caller's key at that server.
+    /// The caller's key for this server.
     key: Option<RemoteKey>,
 }
 
-/// A key with the name of its environment variable.
+/// A key, and the name of the environment variable that contains it.
 struct RemoteKey {
     value: String,
     variable: String,
@@ -236,8 +237,8 @@ impl ServerEndpoint {
     }
 }
 
-/// Returns the message in the last event of a stream, and its text. Earlier notifications are
-/// shown.
+/// Returns the message in the last event of a stream, and its text. Shows the notifications before
+/// it.
 async fn last_event(
     body: &mut Limited<Incoming>,
     follow: Option<&WorkDisplay>,
@@ -285,7 +286,8 @@ fn broke_off(err: Box<dyn std::error::Error + Send + Sync>) -> anyhow::Error {
     anyhow::Error::from_boxed(err).context("the answer is incomplete")
 }
 
-/// Returns true if the message answers our request: it has our id, and either a result or an error.
+/// Returns true if the message is the answer to the call: it has the call's id, and either a result
+/// or an error.
 fn is_answer(message: &Value) -> bool {
     let has = |field| message.get(field).is_some();
     match message.get("id") {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// An argument or result field. Nested fields follow it.
+/// A field of a tool's arguments or result. Its nested fields follow it.
 pub(super) struct SchemaField {
     /// Path of the field, e.g. `edits[].old`.
     pub(super) name: String,
@@ -10,7 +10,7 @@ pub(super) struct SchemaField {
     pub(super) kind: String,
     /// `required`, `optional`, or the default.
     pub(super) presence: String,
-    /// Description.
+    /// Description of the field.
     pub(super) about: String,
 }
 

@@ -1,4 +1,4 @@
-//! Detects secrets in the settings of servers, by name and by form.
+//! Detects secrets in the settings of servers, by their name and by their form.
 
 use std::ops::Range;
 
@@ -33,7 +33,7 @@ const SECRET_FLAG_WORDS: [&str; 13] = [
     "auth",
     "cookie",
 ];
-/// Fewest characters and digits of a value that was probably generated.
+/// Fewest characters and fewest digits of a value that was probably generated.
 const GENERATED_MIN: (usize, usize) = (32, 4);
 
 /// Text that cannot be the beginning of a secret.
@@ -43,7 +43,7 @@ const NO_SECRET: &str = "[/";
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct FoundSecret {
     pub(super) range: Range<usize>,
-    /// Name of the secret. Empty if only its form gives it away.
+    /// Name of the secret. Empty if only its form shows that it is a secret.
     pub(super) name: String,
 }
 
@@ -109,7 +109,7 @@ pub(super) fn secrets_in_word(word: &str, before: &str) -> Vec<FoundSecret> {
     }
 }
 
-/// Removes empty parts and those that refer to a variable already.
+/// Removes secrets that are empty or already refer to a variable.
 fn only_literal(word: &str, found: Vec<FoundSecret>) -> Vec<FoundSecret> {
     let is_literal =
         |part: &FoundSecret| !part.range.is_empty() && !word[part.range.clone()].contains("${");
@@ -170,7 +170,7 @@ fn is_generated(text: &str) -> bool {
         && text.bytes().filter(u8::is_ascii_digit).count() >= digits
 }
 
-/// Replaces each `${…}` in `text` by text that is no secret.
+/// Replaces each `${…}` in `text` by text that cannot be part of a secret.
 fn without_variables(text: &str) -> String {
     let mut rest = text;
     let mut left = String::new();

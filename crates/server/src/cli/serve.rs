@@ -116,7 +116,8 @@ impl ServeArgs {
     }
 }
 
-/// Listens on `addr`. `alternative` is the option or setting for a free port, for the error.
+/// Listens on `addr`. If that fails, the error suggests `alternative`, the option or setting for a
+/// free port.
 async fn listen(addr: SocketAddr, alternative: &str) -> anyhow::Result<TcpListener> {
     match TcpListener::bind(addr).await {
         Ok(listener) => Ok(listener),
@@ -127,7 +128,7 @@ async fn listen(addr: SocketAddr, alternative: &str) -> anyhow::Result<TcpListen
     }
 }
 
-/// Opens a listener for each dialect that has its own.
+/// Opens a listener for each dialect that has its own address.
 async fn dedicated_listeners(
     served: &PreparedServer,
     config: &Config,
@@ -151,7 +152,7 @@ fn url_scheme(config: &Config) -> &'static str {
     if config.server.tls_certificate.is_some() { "https" } else { "http" }
 }
 
-/// Prints the address of each dialect that has its own listener.
+/// Prints the addresses of the dialects that have their own listeners.
 #[allow(clippy::print_stderr, reason = "a person started the server to see this")]
 fn print_dedicated(
     listeners: &[(TcpListener, Arc<dyn Dialect>)],

@@ -31,7 +31,7 @@ pub(super) struct StdioArgs {
     /// Folder to serve
     #[arg(default_value = ".", env = "TOOLGATE_ROOT")]
     path: PathBuf,
-    /// Wire contract of the messages
+    /// Dialect (protocol) of the messages
     #[arg(long, default_value = "mcp", value_name = "NAME")]
     dialect: String,
     #[command(flatten)]
@@ -46,7 +46,7 @@ struct OpenedServer {
     workspace: ServedWorkspace,
     served: PreparedServer,
     stop: CancellationToken,
-    /// Ready file, once the server is ready, if one is configured.
+    /// The ready file, if one is configured and the server is ready.
     ready: Arc<OnceLock<ReadyFile>>,
 }
 

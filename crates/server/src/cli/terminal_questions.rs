@@ -1,4 +1,4 @@
-//! Asks the person at the terminal the questions of a call.
+//! Asks the person at the terminal the questions that a call has.
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::sync::Arc;

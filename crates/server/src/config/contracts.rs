@@ -1,7 +1,7 @@
 //! Maps environment variables that the contracts define to settings.
 //!
-//! A setting's own variable (`TOOLGATE_…`) takes precedence over these, and these over the settings
-//! file. An empty variable counts as unset.
+//! A setting's own variable (`TOOLGATE_…`) takes precedence over these variables, and these take
+//! precedence over the settings file. An empty variable counts as unset.
 
 use std::ops::Deref;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use toolgate_host::OutputCheck;
 use super::setting::SettingSpec;
 use super::{ApiKey, Config};
 
-/// Target of a variable.
+/// The value that a contract's variable sets.
 enum VariableTarget {
     /// Setting `section.name`, parsed like the setting's own variable.
     Setting(&'static str),
@@ -45,12 +45,12 @@ const VARIABLES: &[(&str, VariableTarget)] = &[
     ("DATAVIZHUB_API_KEY_HEADER", Apply(key_header)),
 ];
 
-/// Values from the environment of the contracts that are not settings.
+/// Values of the contracts' environment variables that are not settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ContractEnvironment {
     /// File that exists while a stdio client is served (`MCP_READY_FILE`).
     pub ready_file: Option<PathBuf>,
-    /// Endpoint that Synesthetic's client expects (`MCP_ENDPOINT`).
+    /// Endpoint to which Synesthetic's client connects (`MCP_ENDPOINT`).
     pub endpoint: Option<String>,
     /// True if Zyra's dialect is not served over HTTP (`ZYRA_ENABLE_MCP=0`).
     pub zyra_off: bool,

@@ -23,14 +23,15 @@ const HEADING: &str = "\
 # servers read it again when it changes. While it exists, every request over HTTP needs a credential.
 ";
 
-/// Most revoked keys that are remembered. Beyond them, the oldest are forgotten.
+/// Maximum number of revoked keys that are stored. Beyond this number, the oldest are deleted.
 const REVOKED_MAX: usize = 1000;
 
 /// Content of the key file.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct KeyFileContent {
-    /// Digests of revoked keys, oldest first. A client that still sends one does not guess.
+    /// Digests of revoked keys, oldest first. A client that still sends one of these keys is not
+    /// guessing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) revoked: Vec<String>,
     #[serde(default)]
@@ -40,7 +41,7 @@ pub(crate) struct KeyFileContent {
 /// Returns the path of the key file that `server` configures, if any.
 ///
 /// # Errors
-/// When the configured path is not absolute.
+/// The configured path is not absolute.
 pub fn path(server: &ServerSection) -> anyhow::Result<Option<PathBuf>> {
     Ok(match server.keys_file.as_str() {
         "off" => None,
@@ -56,7 +57,7 @@ pub fn path(server: &ServerSection) -> anyhow::Result<Option<PathBuf>> {
 /// Reads the key file at `path`. Returns `None` if it does not exist.
 ///
 /// # Errors
-/// When it cannot be read or parsed, or other users could have written it.
+/// The file cannot be read or parsed, or other users could have written it.
 pub(crate) fn read(path: &Path) -> anyhow::Result<Option<(KeyFileContent, OwnedFileStamp)>> {
     let (text, stamp) = match owned_files::read_owned(path, LinkPolicy::Refused) {
         Ok(read) => read,
@@ -77,7 +78,7 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Option<(KeyFileContent, OwnedF
 /// Returns the keys in the file at `path`, or `None` if it does not exist.
 ///
 /// # Errors
-/// When it cannot be read or parsed, or other users could have written it.
+/// The file cannot be read or parsed, or other users could have written it.
 pub fn list_keys(path: &Path) -> anyhow::Result<Option<Vec<ApiKey>>> {
     Ok(read(path)?.map(|(content, _)| content.keys))
 }
@@ -87,13 +88,13 @@ fn is_missing(err: &anyhow::Error) -> bool {
     io.is_some_and(|err| err.kind() == std::io::ErrorKind::NotFound)
 }
 
-/// Applies `change` to the keys in the file at `path`, which is created if missing. Keys that it
-/// removes are listed as revoked.
+/// Applies `change` to the keys in the file at `path`, which is created if missing. Keys that
+/// `change` removes are listed as revoked.
 ///
 /// A lock serializes writers, and readers see either the old or the new file.
 ///
 /// # Errors
-/// When `change` fails, or the file cannot be read, checked or written.
+/// `change` fails, or the file cannot be read, checked or written.
 pub fn change_keys<T>(
     path: &Path,
     change: impl FnOnce(&mut Vec<ApiKey>) -> anyhow::Result<T>,
@@ -128,7 +129,7 @@ fn helper_path(path: &Path, what: &str) -> PathBuf {
     path.with_file_name(format!(".{name}.{what}"))
 }
 
-/// Opens a private file without following links. It must be new unless `reused` is true.
+/// Opens a private file without following links. The file must be new unless `reused` is true.
 fn open_private(path: &Path, reused: bool) -> std::io::Result<File> {
     let flags = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or_default();
     let mut options = OpenOptions::new();

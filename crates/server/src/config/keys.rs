@@ -1,4 +1,4 @@
-//! API keys as they are configured.
+//! API keys in the settings and in the key file.
 
 use std::collections::HashMap;
 
@@ -61,7 +61,7 @@ impl ApiKey {
     }
 }
 
-/// Parses the 64 hexadecimal digits of a digest. Returns `None` if `text` is not one.
+/// Parses the 64 hexadecimal digits of a digest. Returns `None` if `text` is not a digest.
 pub(crate) fn parse_digest(text: &str) -> Option<KeyDigest> {
     if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow, bail};
 use http::Uri;
 
-use toolgate_toolsets::{check_folder, commands};
+use toolgate_toolsets::{check_folder, commands, files};
 
 use crate::owned_files::{self, LinkPolicy};
 
@@ -25,7 +25,7 @@ use super::{
 /// Largest settings file, in bytes.
 pub(crate) const FILE_BYTES_MAX: u64 = 8 << 20;
 
-/// Variables with our prefix that are not settings.
+/// Variables with the prefix `TOOLGATE_` that are not settings.
 const OTHER_VARIABLES: [&str; 4] =
     ["TOOLGATE_CONFIG", "TOOLGATE_ROOT", "TOOLGATE_READ_ONLY", "TOOLGATE_KEY"];
 
@@ -45,7 +45,7 @@ pub struct LoadedConfig {
 /// The file is `explicit`, or `toolgate.toml` in `root` if it exists.
 ///
 /// # Errors
-/// When a setting is invalid, or an untrusted file in the workspace has settings that only the
+/// A setting is invalid, or an untrusted file in the workspace contains settings that only the
 /// owner may decide.
 pub fn load(
     root: &Path,
@@ -67,8 +67,8 @@ pub fn load(
     read(text, file, explicit.is_some(), &env)
 }
 
-/// Loads the settings from `text` and `env`. A file that was not `named` by the user must be
-/// trusted.
+/// Loads the settings from `text` and `env`. The file must be trusted, unless the user has `named`
+/// it.
 fn read(
     text: String,
     file: Option<PathBuf>,
@@ -148,7 +148,8 @@ pub(crate) fn cache_folder() -> Option<PathBuf> {
 /// Checks that an address which other machines can reach requires a credential and TLS.
 ///
 /// # Errors
-/// When it does not, with advice, or when the key file cannot be trusted.
+/// The address requires no credential or no TLS, or the key file cannot be trusted. The message
+/// contains advice.
 pub fn check_listen(listen: SocketAddr, config: &Config) -> anyhow::Result<()> {
     check_reach(listen, &config.server, config.requires_credential()?)
 }
@@ -158,7 +159,7 @@ pub fn check_listen(listen: SocketAddr, config: &Config) -> anyhow::Result<()> {
 /// `needs_credential` is true if callers need one.
 ///
 /// # Errors
-/// When one of them is missing, with advice.
+/// The credential or TLS is missing. The message contains advice.
 pub fn check_reach(
     listen: SocketAddr,
     server: &ServerSection,
@@ -188,7 +189,7 @@ pub fn check_reach(
 fn check(config: &Config) -> anyhow::Result<()> {
     const MANY: u64 = 1_000_000;
     const DAY_MS: u64 = 86_400_000;
-    let Config { server, limits, jobs, .. } = config;
+    let Config { server, limits, .. } = config;
     let ranges = [
         ("limits.calls", limits.calls as u64, 1, MANY),
         ("limits.programs", limits.programs as u64, 1, MANY),
@@ -197,7 +198,6 @@ fn check(config: &Config) -> anyhow::Result<()> {
         ("limits.deadline_ms", limits.deadline_ms, 1, DAY_MS),
         ("server.connections_max", server.connections_max as u64, 1, MANY),
         ("server.drain_ms", server.drain_ms, 0, DAY_MS),
-        ("jobs.running", jobs.running as u64, 1, MANY),
         ("audit.keep", config.audit.keep.into(), 1, 1000),
     ];
     for (name, value, min, max) in ranges {
@@ -205,20 +205,17 @@ fn check(config: &Config) -> anyhow::Result<()> {
             bail!("{name} is {value}; it must be {min} to {max}");
         }
     }
-    for (setting, names) in
-        [("protected", &config.files.protected), ("unprotected", &config.files.unprotected)]
-    {
-        let is_invalid = |name: &&String| {
-            name.contains(['*', '?'])
-                || name.split('/').any(|part| part == "..")
-                || name.trim_matches('/').is_empty()
-        };
-        if let Some(invalid) = names.iter().find(is_invalid) {
-            bail!(
-                "`{invalid}` in files.{setting} is invalid; write names and paths of files and \
-                 folders in the workspace, such as `infra` or `docs/keys`, and no patterns"
-            );
-        }
+    let is_invalid = |entry: &&String| {
+        let name = entry.strip_prefix(files::RELEASE).unwrap_or(entry);
+        name.contains(['*', '?'])
+            || name.split('/').any(|part| part == "..")
+            || name.trim_matches('/').is_empty()
+    };
+    if let Some(invalid) = config.files.protected.iter().find(is_invalid) {
+        bail!(
+            "`{invalid}` in files.protected is invalid; write names and paths of files and folders \
+             in the workspace, such as `infra`, `docs/keys` or `!.vscode`, and no patterns"
+        );
     }
     keys::check(config)?;
     key_file::path(server)?;
@@ -258,7 +255,7 @@ fn check(config: &Config) -> anyhow::Result<()> {
     checked.map_err(|why| anyhow!(why))
 }
 
-/// Checks that TLS has both files, and that tools cannot write them.
+/// Checks that TLS has both a certificate and a key, and that tools cannot write these files.
 fn check_tls(server: &ServerSection) -> anyhow::Result<()> {
     let files = [("tls_certificate", &server.tls_certificate), ("tls_key", &server.tls_key)];
     let sessions = [("session_key", &server.session_key)];

@@ -12,14 +12,14 @@ use super::{Config, EffectsMax};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct IssuerEntry {
-    /// URL of the issuer, exactly as its tokens have it in `iss`.
+    /// URL of the issuer, exactly as in the `iss` claim of its tokens.
     pub issuer: String,
     /// Accepted values of the tokens' `aud` claim, of which one must match exactly. The default is
     /// `server.url`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub audience: Vec<String>,
-    /// Prefix of callers' names, before a colon and the token's `sub`. The default is the issuer's
-    /// host.
+    /// Prefix of callers' names. A caller's name is this prefix, a colon and the token's `sub`. The
+    /// default is the issuer's host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alias: Option<String>,
     /// URL of the issuer's signing keys. By default, toolgate discovers it (OpenID Connect
@@ -37,8 +37,8 @@ pub struct IssuerEntry {
 pub struct ScopeEntry {
     /// Name of the scope in tokens, such as `files:read`.
     pub name: String,
-    /// Patterns of tools that the scope allows, such as `files.*` (or `files_*`). The default is
-    /// all.
+    /// Patterns of tools that the scope allows, such as `files.*` (or `files_*`). By default, all
+    /// tools.
     #[serde(default = "all_tools")]
     pub tools: Vec<String>,
     /// Highest effect of the tools that the scope allows: `reads`, `adds`, `changes` or `runs`.

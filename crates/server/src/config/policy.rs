@@ -15,8 +15,8 @@ use super::EffectsMax;
 pub struct PolicySection {
     /// Decision for calls that no rule matches: `allow`, `deny` or `confirm`.
     pub default: RuleEffect,
-    /// Rules in order, one `[[policy.rules]]` table each. The first rule that matches a call
-    /// decides.
+    /// Rules in order, with one `[[policy.rules]]` table for each. The first rule that matches a
+    /// call decides.
     pub rules: Vec<PolicyRuleEntry>,
 }
 
@@ -51,7 +51,7 @@ pub struct PolicyRuleEntry {
     /// `under(input.path, "infra")`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when: Option<String>,
-    /// Message for a caller whom this rule denies.
+    /// Message for the caller of a call that this rule denies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }

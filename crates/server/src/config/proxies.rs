@@ -1,4 +1,4 @@
-//! Reverse proxies whose word about a client's address is trusted.
+//! Reverse proxies whose statements about a client's address are trusted.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! Which settings a running server applies, and which it keeps until it is started again.
+//! Separates the settings that a running server applies from those that need a restart.
 
 use super::{Config, LimitsSection, ServerSection};
 
@@ -6,7 +6,7 @@ use super::{Config, LimitsSection, ServerSection};
 /// the names of changed settings that need a restart.
 ///
 /// Sockets, stores and limits of connections are opened once. A running server keeps their
-/// settings, and takes all others from `next`.
+/// settings. All other settings come from `next`.
 pub(crate) fn applied_settings(in_force: &Config, next: &Config) -> (Config, Vec<String>) {
     let running = in_force.clone();
     let applied = Config {
@@ -75,8 +75,8 @@ mod tests {
         toml::from_str(text).expect("settings")
     }
 
-    /// Returns the names of the changes from `before` to `after` that a server applies, and of
-    /// those that need a restart.
+    /// Returns the names of the changes from `before` to `after`: first those that a server
+    /// applies, then those that need a restart.
     fn changes(before: &str, after: &str) -> (String, String) {
         let before = config(before);
         let (applied, waiting) = applied_settings(&before, &config(after));
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn addresses_stores_and_sizes_of_messages_need_a_restart() {
         let (applied, waiting) = changes(
-            "[jobs]\nrunning = 3\n",
+            "[jobs]\nto = \"off\"\n",
             "[server]\nlisten = \"127.0.0.1:1\"\ntls_key = \"/k\"\ntls_certificate = \"/c\"\n\
              [limits]\nmessage_bytes = 4096\n[audit]\nstrict = true\n[search]\ncache = \"memory\"\n\
              [[listen]]\naddr = \"127.0.0.1:2\"\ndialect = \"mira\"\n[files]\nprotected = [\"x\"]\n",
@@ -110,16 +110,16 @@ mod tests {
         assert_eq!(applied, "files.protected");
         assert_eq!(
             waiting,
-            "audit.strict jobs.running limits.message_bytes listen search.cache server.listen \
+            "audit.strict jobs.to limits.message_bytes listen search.cache server.listen \
              server.tls_certificate server.tls_key"
         );
     }
 
     #[test]
     fn a_setting_that_is_set_back_to_the_running_value_needs_no_restart() {
-        let running = config("[jobs]\nrunning = 3\n");
-        let (applied, waiting) = applied_settings(&running, &config("[jobs]\nrunning = 4\n"));
-        assert_eq!(waiting, ["jobs.running"]);
+        let running = config("[jobs]\nto = \"off\"\n");
+        let (applied, waiting) = applied_settings(&running, &config("[jobs]\nto = \"/jobs\"\n"));
+        assert_eq!(waiting, ["jobs.to"]);
         let (_, waiting) = applied_settings(&applied, &running);
         assert!(waiting.is_empty(), "{waiting:?}");
     }

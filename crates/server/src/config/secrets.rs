@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use toolgate_contract::strip_byte_order_mark;
 use toolgate_upstream::{UpstreamSettings, UpstreamTables};
 
-/// Shortest secret value, in bytes. Shorter ones occur in ordinary text.
+/// Shortest value of a configured secret, in bytes. Shorter values could occur in ordinary text.
 const VALUE_BYTES_MIN: usize = 8;
 /// Fewest letters and digits in the name of a secret.
 const NAME_LETTERS_MIN: usize = 3;
@@ -23,21 +23,21 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SecretsSection {
-    /// Environment variables of the server that hold a secret each, such as `DATABASE_PASSWORD`.
+    /// Environment variables of the server whose values are secret, such as `DATABASE_PASSWORD`.
     pub values_from: Vec<String>,
-    /// Files with one secret per line, by absolute path, such as `/run/secrets/deploy`.
+    /// Absolute paths of files with one secret per line, such as `/run/secrets/deploy`.
     pub files: Vec<String>,
     /// Additional names of secrets, such as `pin` or `session_id`. Values under these names are
-    /// redacted from refusals, audit records, envelopes and the log, like those named token or
-    /// password. Case and separators do not matter.
+    /// redacted from refusals, audit records, envelopes and the log, like values under `token` or
+    /// `password`. Case and separators do not matter.
     pub names: Vec<String>,
 }
 
 impl SecretsSection {
-    /// Returns the secret values from variables and files, read now.
+    /// Reads the secret values from variables and files.
     ///
     /// # Errors
-    /// When one is missing, or shorter than 8 bytes.
+    /// A secret is missing, or shorter than 8 bytes.
     pub(crate) fn read_values(&self, env: &[(OsString, OsString)]) -> anyhow::Result<Vec<String>> {
         for name in &self.names {
             let letters = name.bytes().filter(u8::is_ascii_alphanumeric).count();
@@ -101,7 +101,8 @@ fn read(path: &Path) -> anyhow::Result<String> {
     Ok(strip_byte_order_mark(&std::fs::read_to_string(path)?).to_owned())
 }
 
-/// Shortest value that counts as a secret, in bytes. Shorter ones occur in ordinary text.
+/// Shortest value that counts as an upstream's secret, in bytes. Shorter values could occur in
+/// ordinary text.
 const SECRET_BYTES_MIN: usize = 8;
 
 /// Returns the values of `variables` that `tables` send to upstreams as credentials.

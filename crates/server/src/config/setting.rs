@@ -11,7 +11,7 @@ use super::{Config, SETTINGS_FILE_NAME};
 /// Prefix of the environment variable of every setting.
 pub(super) const ENV_PREFIX: &str = "TOOLGATE_";
 
-/// Setting, as derived from the types.
+/// A setting, derived from the settings types.
 pub(super) struct SettingSpec {
     /// Section and name in the file, such as `server` and `listen`.
     pub(super) path: [String; 2],
@@ -220,7 +220,7 @@ pub fn reference() -> String {
     page
 }
 
-/// Writes the reference of `[path]` tables, which are list entries or named tables.
+/// Writes the reference of the tables `[path]`, which are list entries or named tables.
 fn write_tables(page: &mut String, path: &str, body: &Value, fields: &Value) {
     let about_all = match description(body) {
         "" => description(fields),
@@ -266,7 +266,7 @@ fn map_item_schema(schema: &Value) -> Option<&Value> {
     Some(&schema["additionalProperties"]).filter(|table| table["properties"].is_object())
 }
 
-/// Returns the schema of the table that a setting may hold.
+/// Returns the schema of the table, if the setting's value may be a table.
 fn table_schema(schema: &Value) -> Option<&Value> {
     let any = schema["anyOf"].as_array().map_or(&[][..], Vec::as_slice);
     any.iter().chain([schema]).find(|choice| choice["properties"].is_object())

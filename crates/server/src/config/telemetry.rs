@@ -11,6 +11,6 @@ pub struct TelemetrySection {
     /// authenticated callers.
     pub metrics: bool,
     /// URL of a collector for traces of calls (OTLP over HTTP with JSON), such as
-    /// `http://127.0.0.1:4318`. Spans are posted to `/v1/traces` there.
+    /// `http://127.0.0.1:4318`. The server posts spans to the path `/v1/traces` of this URL.
     pub otlp: Option<String>,
 }

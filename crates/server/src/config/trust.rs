@@ -1,4 +1,4 @@
-//! Trust in a settings file that lies in the workspace.
+//! Trust in a settings file in the workspace.
 //!
 //! A workspace may come from anybody, and so may its `toolgate.toml`. Until the user trusts the
 //! exact content of the file, it may only restrict the server.
@@ -12,24 +12,25 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+use toolgate_toolsets::files;
 
 use super::load::FILE_BYTES_MAX;
 use super::state_folder;
 use crate::owned_files::{self, LinkPolicy};
 
-/// Settings that can only restrict tools, and so need no trust. All others are the owner's to
-/// decide.
-const NARROWING: [(&str, &str); 6] = [
+/// Settings that can only restrict tools, and so need no trust. Only the owner may decide all other
+/// settings. `files.protected` needs no trust if no entry releases a default name.
+const NARROWING: [(&str, &str); 5] = [
     ("tools", "allow"),
     ("tools", "deny"),
     ("tools", "confirm"),
     ("tools", "effects"),
-    ("files", "protected"),
     ("exec", "confirm"),
 ];
 
-/// Setting that only the owner may decide, with its position.
+/// A setting in the file that only the owner may decide, with its line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnerSetting {
     /// Name, such as `sandbox.profile`, or `command` for a section of tables.
@@ -41,7 +42,7 @@ pub struct OwnerSetting {
 /// Checks that an untrusted `file` with the content `text` only restricts the server.
 ///
 /// # Errors
-/// When it does more. The message lists the settings and the ways to resolve this.
+/// The file does more. The message lists the settings and the possible fixes.
 pub(super) fn check(file: &Path, text: &str) -> anyhow::Result<()> {
     let owned = owner_settings(text);
     if owned.is_empty() || is_trusted(file, text) {
@@ -81,10 +82,9 @@ pub fn owner_settings(text: &str) -> Vec<OwnerSetting> {
                 continue;
             }
         };
-        let owner_only = settings
-            .keys()
-            .filter(|setting| !NARROWING.iter().any(|(a, b)| name == a && setting.get_ref() == b));
-        owned.extend(owner_only.map(|setting| OwnerSetting {
+        let owner_only =
+            settings.iter().filter(|(setting, value)| !narrows(name, setting.get_ref(), value));
+        owned.extend(owner_only.map(|(setting, _)| OwnerSetting {
             name: format!("{name}.{}", setting.get_ref()),
             line: line(setting.span().start),
         }));
@@ -93,10 +93,23 @@ pub fn owner_settings(text: &str) -> Vec<OwnerSetting> {
     owned
 }
 
+/// Returns true if `value` of `setting` in `section` can only restrict tools.
+fn narrows(section: &str, setting: &str, value: &Spanned<DeValue<'_>>) -> bool {
+    let releases = |entry: &Spanned<DeValue<'_>>| {
+        entry.get_ref().as_str().is_some_and(|entry| entry.starts_with(files::RELEASE))
+    };
+    match (section, setting) {
+        ("files", "protected") => {
+            value.get_ref().as_array().is_some_and(|entries| !entries.iter().any(releases))
+        }
+        pair => NARROWING.contains(&pair),
+    }
+}
+
 /// Reads the settings `file` of an untrusted workspace.
 ///
 /// # Errors
-/// When it is not a regular file, is too large, or is not UTF-8.
+/// The file is not a regular file, is too large, or is not UTF-8.
 pub fn read_settings_text(file: &Path) -> anyhow::Result<String> {
     owned_files::read_text(file, LinkPolicy::Refused, FILE_BYTES_MAX)
 }
@@ -108,10 +121,10 @@ pub fn is_trusted(file: &Path, text: &str) -> bool {
 }
 
 /// Records that the user trusts `file` with the content `text`. Earlier content is no longer
-/// trusted, because it could be put back.
+/// trusted, because somebody could restore it.
 ///
 /// # Errors
-/// When the trust mark cannot be written.
+/// The trust mark cannot be written.
 pub fn trust(file: &Path, text: &str) -> anyhow::Result<()> {
     let mark = mark_path(file)?;
     let folder = mark.parent().unwrap_or(Path::new("/"));
@@ -125,7 +138,7 @@ pub fn trust(file: &Path, text: &str) -> anyhow::Result<()> {
 /// Removes the trust in `file`. Returns false if it was not trusted.
 ///
 /// # Errors
-/// When the trust mark cannot be removed.
+/// The trust mark cannot be removed.
 pub fn distrust(file: &Path) -> anyhow::Result<bool> {
     let mark = mark_path(file)?;
     match fs::remove_file(&mark) {
@@ -168,7 +181,8 @@ mod tests {
 
     #[test]
     fn a_file_that_only_restricts_needs_no_trust() {
-        let text = "[tools]\ndeny = [\"exec.*\"]\neffects = \"reads\"\n[files]\nprotected = []\n";
+        let text =
+            "[tools]\ndeny = [\"exec.*\"]\neffects = \"reads\"\n[files]\nprotected = [\"a\"]\n";
         assert!(names(text).is_empty());
         assert!(names("").is_empty());
     }
@@ -180,7 +194,10 @@ mod tests {
             ("sandbox.profile = \"off\"\n", "sandbox.profile", 1),
             ("sandbox = { profile = \"off\" }\n", "sandbox.profile", 1),
             ("# a\n[command.\"a.b\"]\nargv = []\n", "command", 2),
-            ("[files]\nunprotected = []\n", "files.unprotected", 2),
+            ("[files]\nprotected = [\"a\", \"!.git\"]\n", "files.protected", 2),
+            ("files.protected = ['!.git']\n", "files.protected", 1),
+            ("files = { protected = [\"\\u0021.git\"] }\n", "files.protected", 1),
+            ("[files]\nconfirm_folders = \"never\"\n", "files.confirm_folders", 2),
             ("\n[[keys]]\nname = \"x\"\n", "keys", 2),
             ("\n[[sandbox.for]]\ntools = \"x\"\n", "sandbox.for", 2),
         ];

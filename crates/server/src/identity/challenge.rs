@@ -7,7 +7,7 @@ use toolgate_contract::{FrameHead, Reply};
 
 use crate::config::Config;
 
-/// Path prefix of the protected resource metadata. The path of the endpoint follows it.
+/// Path prefix of the protected resource metadata. In a URL, the path of the endpoint follows it.
 const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";
 /// Path of the protected endpoint.
 const ENDPOINT_PATH: &str = "/mcp";
@@ -101,7 +101,7 @@ impl TokenChallenge {
         reply.with_header("www-authenticate", challenge)
     }
 
-    /// Returns the URL of the protected endpoint, as clients reach it.
+    /// Returns the URL under which clients reach the protected endpoint.
     fn resource_url(&self, head: &FrameHead) -> String {
         match &self.url {
             Some(url) => url.trim_end_matches('/').to_owned(),
@@ -109,7 +109,7 @@ impl TokenChallenge {
         }
     }
 
-    /// Returns the URL of the metadata, as clients reach it.
+    /// Returns the URL under which clients reach the metadata.
     fn metadata_url(&self, head: &FrameHead) -> String {
         match &self.url {
             Some(url) => {
@@ -164,7 +164,7 @@ mod tests {
         }
     }
 
-    /// Returns the `WWW-Authenticate` header that a reply with the header `before` gets.
+    /// Returns the `WWW-Authenticate` header of a reply that had the header `before`.
     fn header(challenge: &TokenChallenge, status: u16, before: Option<&str>) -> Option<String> {
         let reply = Reply::empty(status);
         let reply = match before {

@@ -29,8 +29,8 @@ impl TrustedProxies {
 
     /// Returns the address of the client that sent `head` over a connection from `peer`.
     ///
-    /// Each proxy appends the address that it was called from, so the last address that is not a
-    /// trusted proxy is that of the client. Earlier ones may be invented.
+    /// Each proxy appends the address from which it was called. So the last address that is not a
+    /// trusted proxy is the client's address. A client may invent earlier addresses.
     pub(super) fn client_address(&self, peer: IpAddr, head: &FrameHead) -> IpAddr {
         let mut address = peer;
         if !self.trusts(address) {

@@ -18,11 +18,11 @@ use crate::sync::lock_mutex;
 
 /// Timeout for one answer of the issuer.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
-/// Largest answer, in bytes. Longer ones are rejected.
+/// Largest answer of the issuer, in bytes. Longer answers are rejected.
 const ANSWER_BYTES_MAX: usize = 256 << 10;
 /// Shortest and longest cache time of keys, whatever the issuer's `Cache-Control`.
 const FRESH_RANGE: [Duration; 2] = [Duration::from_secs(5 * 60), Duration::from_secs(24 * 3600)];
-/// Further time for which old keys are used if the issuer is unavailable.
+/// Additional time for which old keys are used if the issuer is unavailable.
 const STALE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Shortest time between two fetches for unknown key ids.
 const UNKNOWN_KEY_PAUSE: Duration = Duration::from_secs(60);
@@ -43,7 +43,7 @@ struct IssuerState {
     failed_at: Option<Instant>,
     /// Time of the last fetch for an unknown key id.
     unknown_key_at: Option<Instant>,
-    /// Closes when the running fetch has ended.
+    /// Channel that closes when the running fetch has ended.
     running_fetch: Option<watch::Receiver<()>>,
 }
 
@@ -53,7 +53,7 @@ struct CachedKeySet {
     fresh_for: Duration,
 }
 
-/// Issuer metadata, as far as it is used.
+/// The used part of the issuer metadata.
 #[derive(Deserialize)]
 struct IssuerMetadata {
     issuer: String,
@@ -80,7 +80,7 @@ impl TokenIssuer {
         Some(keys)
     }
 
-    /// Fetches the keys and waits for the result. Does nothing if a fetch was made too recently.
+    /// Fetches the keys and waits for the result. Does nothing if the last fetch was too recent.
     pub(super) async fn refresh(self: &Arc<Self>) {
         let fetch = self.start_fetch(&mut lock_mutex(&self.state));
         if let Some(mut fetch) = fetch {
@@ -89,10 +89,11 @@ impl TokenIssuer {
         }
     }
 
-    /// Starts a fetch unless one is running or was made too recently. Returns a channel that closes
-    /// at its end.
+    /// Starts a fetch, unless one is running or the last one was too recent. Returns a channel that
+    /// closes when the fetch ends.
     ///
-    /// The fetch has its own task, because its first caller may leave while others wait.
+    /// The fetch runs in a separate task, because the request that started it may end while others
+    /// wait.
     fn start_fetch(self: &Arc<Self>, state: &mut IssuerState) -> Option<watch::Receiver<()>> {
         if let Some(fetch) = &state.running_fetch {
             return Some(fetch.clone());

@@ -7,7 +7,7 @@ use toolgate_contract::strip_byte_order_mark_bytes;
 
 use super::jws::{JwsAlgorithm, PublicKeyMaterial, UnverifiedToken, VerificationKey};
 
-/// Most keys of one issuer.
+/// Maximum number of keys of one issuer.
 const KEYS_MAX: usize = 100;
 
 /// Signing keys of an issuer.
@@ -34,8 +34,8 @@ struct JwkDocument {
 }
 
 impl JwkSet {
-    /// Parses the usable public keys in `json`. Keys of other kinds are ignored (RFC 7517), and
-    /// symmetric keys are never used.
+    /// Parses the usable public keys in `json`. Ignores keys of other kinds (RFC 7517), and never
+    /// uses symmetric keys.
     pub(super) fn parse(json: &[u8]) -> Result<Self, String> {
         let document: JwkSetDocument = serde_json::from_slice(strip_byte_order_mark_bytes(json))
             .map_err(|err| format!("it is not a key set: {err}"))?;
@@ -54,8 +54,8 @@ impl JwkSet {
         self.0.len()
     }
 
-    /// Returns true if one of the keys signed `token`, or `None` if no key matches its id and
-    /// algorithm.
+    /// Returns true if one of the keys signed `token`. Returns `None` if no key matches the token's
+    /// key id and algorithm.
     pub(super) fn verify(&self, token: &UnverifiedToken<'_>) -> Option<bool> {
         let fits = |key: &&VerificationKey| {
             // A token without a key id is accepted only if the issuer has a single key.
@@ -117,7 +117,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns a key pair and its public JWK.
+    /// Returns a new key pair and its public JWK.
     fn pair() -> (Ed25519KeyPair, Value) {
         let secret = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();
         let pair = Ed25519KeyPair::from_pkcs8(secret.as_ref()).unwrap();

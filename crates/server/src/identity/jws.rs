@@ -1,6 +1,7 @@
-//! Parses and verifies tokens in the compact JWS form, with ring.
+//! Parses and verifies tokens in the compact JWS form.
 //!
-//! A token's header only selects among the issuer's keys and the algorithms that each key allows.
+//! A token's header can only select one of the issuer's keys, and one of the algorithms that this
+//! key allows.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -13,7 +14,7 @@ const TOKEN_BYTES_MAX: usize = 16 << 10;
 /// Longest key id, in bytes.
 const KID_BYTES_MAX: usize = 256;
 
-/// JWS signature algorithm. Only asymmetric ones are accepted, never HMAC or `none`.
+/// JWS signature algorithm. Only asymmetric algorithms are accepted, never HMAC or `none`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[cfg_attr(any(fuzzing, test), derive(serde::Serialize))]
 pub(super) enum JwsAlgorithm {
@@ -44,7 +45,7 @@ impl JwsAlgorithm {
     ];
 }
 
-/// Parsed token, not yet verified.
+/// A token that is parsed but not yet verified.
 pub(super) struct UnverifiedToken<'t> {
     pub(super) algorithm: JwsAlgorithm,
     /// Id of the signing key, from the header.
@@ -60,16 +61,18 @@ struct JwsHeader {
     alg: String,
     kid: Option<String>,
     typ: Option<String>,
-    /// Critical extensions. None is supported here.
+    /// Critical extensions. Tokens that contain this field are refused, because no extension is
+    /// supported.
     crit: Option<IgnoredAny>,
-    /// Signs of an unencoded, compressed or encrypted payload, which are refused.
+    /// Header fields of an unencoded, compressed or encrypted payload. Tokens that contain them are
+    /// refused.
     b64: Option<IgnoredAny>,
     zip: Option<IgnoredAny>,
     enc: Option<IgnoredAny>,
 }
 
 impl<'t> UnverifiedToken<'t> {
-    /// Parses `text`. The error is a reason for the log.
+    /// Parses the token `text`. The error is a reason for the log.
     pub(super) fn parse(text: &'t [u8]) -> Result<Self, &'static str> {
         if text.len() > TOKEN_BYTES_MAX {
             return Err("it is too long");
@@ -154,7 +157,7 @@ fn is_access_token(typ: &str) -> bool {
 /// Public half of a signing key.
 pub(super) struct VerificationKey {
     pub(super) kid: Option<String>,
-    /// Only algorithm that the key allows, if it names one.
+    /// The only algorithm that the key allows, if it names one.
     pub(super) algorithm: Option<JwsAlgorithm>,
     pub(super) public: PublicKeyMaterial,
 }

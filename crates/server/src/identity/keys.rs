@@ -15,7 +15,7 @@ use crate::config::{ApiKey, Config, KeyDigest, key_file, parse_digest};
 use crate::owned_files::{self, OwnedFileStamp};
 use crate::sync::lock_mutex;
 
-/// Shortest time between two checks of the file, which occur when requests arrive.
+/// Shortest time between two checks of the key file. A check occurs when a request arrives.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// All known API keys.
@@ -23,8 +23,8 @@ pub(super) struct KeyRing {
     file: Option<PathBuf>,
     known: Mutex<Arc<KnownKeys>>,
     last_check: Mutex<KeyFileCheck>,
-    /// Set once any key or key file existed. It stays set, so that deleting the file does not open
-    /// the server.
+    /// True once any key or key file existed. It stays true, so that deleting the file does not
+    /// open the server to everyone.
     required: AtomicBool,
 }
 
@@ -67,7 +67,7 @@ struct KnownKey {
 /// Result of looking up a key.
 pub(super) enum KeyLookup {
     Owner(Caller),
-    /// Known key that was revoked or has expired.
+    /// The key is known, but was revoked or has expired.
     NotValidNow,
     Unknown,
 }
@@ -92,7 +92,8 @@ impl KeyRing {
         self.required.load(Ordering::Relaxed)
     }
 
-    /// Uses the keys `next` of the configuration from now on. Keys that are gone count as revoked.
+    /// Uses the keys `next` of the configuration from now on. Keys that were removed count as
+    /// revoked.
     pub(super) fn replace_configured(&self, next: NextKeys) {
         let mut known = lock_mutex(&self.known);
         let mut changed = KnownKeys::clone(&known);
@@ -106,12 +107,13 @@ impl KeyRing {
         }
     }
 
-    /// Lets every request need a credential from now on.
+    /// Requires a credential for every request from now on.
     pub(super) fn require(&self) {
         self.required.store(true, Ordering::Relaxed);
     }
 
-    /// Finds the caller of the key with this `digest`. Compares every key in full, in constant time.
+    /// Finds the caller of the key with this `digest`. Compares every key in full, in constant
+    /// time.
     pub(super) fn find(&self, digest: &KeyDigest) -> KeyLookup {
         let known = lock_mutex(&self.known).clone();
         let mut found = match known.revoked.contains(digest) {
@@ -169,7 +171,8 @@ impl KeyRing {
 }
 
 impl KnownKeys {
-    /// Replaces the keys of the file by those of `content`. Keys that are gone count as revoked.
+    /// Replaces the keys of the file by the keys in `content`. Keys that were removed count as
+    /// revoked.
     fn replace_file_keys(&mut self, content: &KeyFileContent) -> anyhow::Result<()> {
         let keys = parse_keys(&content.keys)?;
         self.revoked.extend(self.from_file.iter().map(|key| key.digest));

@@ -6,20 +6,21 @@ use std::time::{Duration, Instant};
 
 /// Delay of a rejection, which slows down guessing.
 pub(super) const REJECTION_DELAY: Duration = Duration::from_millis(100);
-/// Failed attempts within [`FAILURE_WINDOW`] from which on an address is throttled.
+/// Number of failed attempts within [`FAILURE_WINDOW`] after which an address is throttled.
 pub(super) const FAILURES_MAX: usize = 10;
-/// Time for which a failed attempt counts, and wait that the address is asked for.
+/// Time for which a failed attempt counts. A throttled client is asked to wait this long.
 pub(super) const FAILURE_WINDOW: Duration = Duration::from_secs(60);
-/// Most addresses that are remembered. Beyond them, the one silent for longest is forgotten.
+/// Maximum number of addresses that are remembered. Beyond it, the address that has been silent for
+/// longest is forgotten.
 const ADDRESSES_MAX: usize = 4096;
 
-/// Times of the last [`FAILURES_MAX`] failed attempts of each address. They are all unknown
-/// credentials: a valid one is accepted whatever its address did before.
+/// Times of the last [`FAILURES_MAX`] failed attempts of each address. Each attempt is an unknown
+/// credential. A valid credential is always accepted, even after failed attempts from its address.
 #[derive(Default)]
 pub(super) struct GuessThrottle(HashMap<IpAddr, VecDeque<Instant>>);
 
 impl GuessThrottle {
-    /// Records a failed attempt of `peer` and returns the number of recent ones, up to
+    /// Records a failed attempt of `peer`. Returns the number of recent attempts, up to
     /// [`FAILURES_MAX`] + 1.
     pub(super) fn record_failure(&mut self, peer: IpAddr, now: Instant) -> usize {
         let peer = counted_address(peer);
@@ -44,7 +45,8 @@ impl GuessThrottle {
     }
 }
 
-/// Returns the address under which `peer` is counted. IPv6 addresses count by their /64 network.
+/// Returns the address under which attempts of `peer` are counted. For IPv6, this is the /64
+/// network.
 fn counted_address(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => {

@@ -1,4 +1,4 @@
-//! TLS certificate and key of the server, read again when their files change.
+//! The TLS certificate and key of the server. They are read again when their files change.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -16,13 +16,13 @@ use crate::config::ServerSection;
 use crate::owned_files::{self, LinkPolicy, OwnedFileStamp};
 use crate::sync::lock_mutex;
 
-/// Shortest time between two checks of the files, which occur when clients connect.
+/// Shortest time between two checks of the files. A check occurs when a client connects.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Returns the TLS settings for the certificate and key of `server`, or `None` if it has none.
 ///
 /// # Errors
-/// When the PEM files cannot be read, or the key does not belong to the certificate.
+/// The PEM files cannot be read, or the key does not belong to the certificate.
 pub(crate) fn tls_config(server: &ServerSection) -> anyhow::Result<Option<Arc<ServerConfig>>> {
     let (Some(certificate), Some(key)) = (&server.tls_certificate, &server.tls_key) else {
         return Ok(None);
@@ -40,7 +40,7 @@ pub(crate) fn tls_config(server: &ServerSection) -> anyhow::Result<Option<Arc<Se
     Ok(Some(Arc::new(config)))
 }
 
-/// Certificate resolver with the current certificate.
+/// Resolver that returns the current certificate.
 #[derive(Debug)]
 struct CertificateResolver {
     files: CertificateFiles,
@@ -75,8 +75,8 @@ impl CertificateResolver {
         Ok(Self { files, provider, current: Mutex::new(key), last_check: Mutex::new(check) })
     }
 
-    /// Reads the files again if they have changed. Clients that connect meanwhile get the previous
-    /// certificate.
+    /// Reads the files again if they have changed. Clients that connect during this get the
+    /// previous certificate.
     fn reload_if_changed(&self) {
         let Ok(mut last) = self.last_check.try_lock() else { return };
         if last.checked_at.elapsed() < CHECK_INTERVAL {

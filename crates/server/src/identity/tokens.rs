@@ -21,12 +21,13 @@ use crate::sync::lock_mutex;
 const LEEWAY_S: f64 = 60.0;
 /// Longest time for which a validated token is cached.
 const CACHE_TIME: Duration = Duration::from_secs(60);
-/// Most tokens in the cache.
+/// Maximum number of tokens in the cache.
 const CACHED_TOKENS_MAX: usize = 1024;
 /// Longest subject, in bytes.
 const SUBJECT_BYTES_MAX: usize = 255;
-/// Most scopes, and most roles, of a token. [`WORD_BYTES_MAX`] is the longest one, in bytes.
+/// Maximum number of scopes of a token, and most roles.
 const WORDS_MAX: usize = 64;
+/// Longest scope or role, in bytes.
 const WORD_BYTES_MAX: usize = 128;
 
 /// Validator of tokens from all configured issuers.
@@ -46,7 +47,7 @@ struct CachedToken {
     caller: Caller,
     until: Instant,
     issuer: Arc<TokenIssuer>,
-    /// Keys that verified the token. If the issuer has new keys, the token is verified again.
+    /// Keys that verified the token. When the issuer has new keys, the token is verified again.
     keys: Arc<JwkSet>,
 }
 
@@ -57,17 +58,17 @@ impl CachedToken {
     }
 }
 
-/// Result of judging a token.
+/// Result of examining a token.
 pub(super) enum TokenVerdict {
-    /// Valid token of this caller.
+    /// The token is valid. It belongs to this caller.
     Valid(Caller),
-    /// Expired or not yet valid token. This is not a guess.
+    /// The token has expired or is not valid yet. This does not count as a guess.
     NotValidNow,
-    /// Token that cannot be judged, because the issuer's keys are unavailable.
+    /// The token cannot be examined, because the issuer's keys are unavailable.
     KeysUnavailable,
-    /// Rejected token, with the reason for the log.
+    /// The token is rejected, for this reason, which is only for the log.
     Rejected(&'static str),
-    /// Token to be judged again after its issuer's keys were fetched.
+    /// The token must be examined again after its issuer's keys were fetched.
     NeedsKeys(PendingToken),
 }
 
@@ -81,7 +82,7 @@ impl PendingToken {
     }
 }
 
-/// Claims of a token, not trusted before its signature is verified.
+/// Claims of a token. They are not trusted before the signature is verified.
 #[derive(Deserialize)]
 struct TokenClaims {
     iss: String,
@@ -91,7 +92,8 @@ struct TokenClaims {
     nbf: Option<f64>,
     scope: Option<StringOrList>,
     scp: Option<StringOrList>,
-    /// Proof-of-possession key, which cannot be checked here.
+    /// Proof-of-possession key. Tokens with this claim are refused, because the server cannot check
+    /// the proof.
     cnf: Option<IgnoredAny>,
 }
 
@@ -135,7 +137,8 @@ impl TokenValidator {
         text.starts_with(b"eyJ") && text.iter().filter(|byte| **byte == b'.').count() == 2
     }
 
-    /// Judges the token `text`. `fetched` is true if its issuer's keys were fetched for it already.
+    /// Examines the token `text`. `fetched` is true if the issuer's keys were already fetched for
+    /// it.
     pub(super) fn judge(&self, text: &[u8], digest: &KeyDigest, fetched: bool) -> TokenVerdict {
         if let Some(known) = lock_mutex(&self.cache).get(digest)
             && known.is_current()
@@ -202,8 +205,8 @@ impl TokenValidator {
 
 /// Returns the caller of a token with the given claims.
 ///
-/// The name is the issuer's alias, a colon and the subject. Names of keys cannot contain a colon,
-/// so they never collide.
+/// The name of the caller is the issuer's alias, a colon and the subject. Names of keys cannot
+/// contain a colon, so the two never collide.
 fn token_caller(
     issuer: &crate::config::oauth::IssuerEntry,
     claims: &TokenClaims,
@@ -236,7 +239,7 @@ fn token_caller(
     Ok(Caller { scopes: scopes.into(), roles: roles.into(), ..caller })
 }
 
-/// Returns the distinct `words`, or an error if there are too many or too long ones.
+/// Returns the distinct `words`, or an error if there are too many or one is too long.
 fn distinct_words<'w>(words: impl Iterator<Item = &'w str>) -> Result<Vec<Arc<str>>, &'static str> {
     let mut distinct: Vec<Arc<str>> = Vec::new();
     for word in words.filter(|word| !word.is_empty()) {

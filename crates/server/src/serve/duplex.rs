@@ -1,5 +1,5 @@
-//! Conversations over HTTP with separate directions: an event stream to the client, and one request
-//! for each client message.
+//! Duplex conversations over HTTP: an event stream to the client, and one request for each message
+//! of the client.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -29,9 +29,9 @@ impl DuplexConversations {
         lock_mutex(&self.0).len()
     }
 
-    /// Opens the conversation `id`, which sends `first` before any other event.
+    /// Opens the conversation `id`, whose first event is `first`.
     ///
-    /// It ends when its stream is dropped or the server stops.
+    /// The conversation ends when its stream is dropped or the server stops.
     pub(crate) fn open(
         &self,
         id: String,

@@ -1,4 +1,5 @@
-//! Serves HTTP clients: routes paths to dialects and keeps sessions for dialects that have them.
+//! Serves HTTP clients: routes paths to dialects, and keeps the sessions of dialects that have
+//! sessions.
 
 mod call_event_stream;
 mod eviction;
@@ -44,15 +45,15 @@ use crate::telemetry::MetricsPage;
 use call_event_stream::{CallEventStream, WorkState};
 pub(crate) use session_ids::{SESSION_KEY_BYTES, SessionSealer};
 
-/// Events that may wait for a slow client. Beyond them, events are dropped.
+/// Number of events that may wait for a slow client. Further events are dropped.
 const EVENTS_WAITING_MAX: usize = 64;
 
 /// Limits of sessions over HTTP.
 #[derive(Debug, Clone)]
 pub struct SessionBounds {
-    /// Most sessions at once.
+    /// Maximum number of sessions at once.
     pub sessions_max: usize,
-    /// Time until a client that accepts streams gets one instead of a single answer.
+    /// Time after which a client that accepts streams gets a stream instead of a single answer.
     pub stream_after: Duration,
     /// Limits of a conversation over a WebSocket.
     pub socket: LineBounds,
@@ -70,7 +71,7 @@ pub struct HttpEndpoints {
     metrics: Option<MetricsPage>,
 }
 
-/// Open session with its last activity.
+/// An open session, with the time of its last activity.
 struct SessionSlot {
     session: Arc<ClientSession>,
     last_used: Instant,
@@ -88,7 +89,7 @@ impl HttpEndpoints {
         Self::with_routes(server, DialectRoutes::new(dialects), (identity, sealer), bounds)
     }
 
-    /// Serves one dialect on a listener of its own.
+    /// Serves one dialect on a separate listener.
     pub(crate) fn for_dialect(
         server: Arc<ServerState>,
         dialect: Arc<dyn Dialect>,
@@ -193,7 +194,7 @@ impl HttpEndpoints {
     }
 
     /// Answers an unauthenticated request without a record or a log line. Otherwise strangers could
-    /// push out the records of others.
+    /// push other records out of the log.
     fn refuse_unrecorded(
         &self,
         dialect: &Arc<dyn Dialect>,
@@ -295,8 +296,8 @@ impl HttpEndpoints {
         })
     }
 
-    /// Runs one call. A client that accepts streams gets one once an event or a delay occurs;
-    /// otherwise the answer is one message.
+    /// Runs one call. A client that accepts streams gets a stream as soon as there is an event or a
+    /// delay. Otherwise the answer is one message.
     async fn run_call(
         &self,
         session: &Arc<ClientSession>,
@@ -468,7 +469,7 @@ impl HttpApplication for HttpEndpoints {
     }
 }
 
-/// Returns a finished answer: one message, or a stream if events came before it.
+/// Returns a finished answer: one message, or a stream if there were events before it.
 fn finished_response(
     session: &ClientSession,
     reply: Option<Reply>,
@@ -520,7 +521,7 @@ fn resumable_response(
     OutgoingResponse::AnswerStream(events_read)
 }
 
-/// Returns the notification stream, or the rest of the stream that the event `after` was on.
+/// Returns the notification stream, or the rest of the stream that contains the event `after`.
 fn notification_response(session: &Arc<ClientSession>, after: Option<&str>) -> OutgoingResponse {
     let after = match after {
         None => None,
@@ -580,7 +581,7 @@ fn stream_response(stream: CallEventStream) -> OutgoingResponse {
     OutgoingResponse::AnswerStream(Box::pin(stream))
 }
 
-/// Returns the reply, or an empty 202: HTTP requires a response even to a cancelled call.
+/// Returns the reply, or an empty 202, because HTTP requires a response even to a cancelled call.
 fn reply_or_accepted(reply: Option<Reply>) -> Reply {
     reply.unwrap_or_else(|| Reply::empty(202))
 }

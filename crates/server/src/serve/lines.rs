@@ -20,20 +20,21 @@ use crate::sessions::session::{ClientSession, ServerState};
 pub struct LineBounds {
     /// Longest line, in bytes.
     pub line_bytes_max: usize,
-    /// Most calls in flight. At this limit the client's messages are not read.
+    /// Maximum number of calls in flight. At this limit, the server stops reading the client's
+    /// messages.
     pub in_flight_max: usize,
     /// Time for calls in flight to finish after the client closes its end.
     pub eof_grace: Duration,
     /// Time for calls in flight to finish after shutdown starts.
     pub drain: Duration,
-    /// Time after that for cancelled calls to end and answers to be read.
+    /// Additional time in which cancelled calls must end and the client can read their answers.
     pub wrap_up: Duration,
 }
 
 /// Serves one client until it closes its end or `shutdown` is cancelled, then lets calls in flight
 /// finish.
 ///
-/// It ends at once if the client no longer reads.
+/// Ends at once if the client no longer reads.
 ///
 /// # Errors
 /// When reading or writing the streams fails.

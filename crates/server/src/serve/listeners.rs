@@ -1,4 +1,4 @@
-//! Listening sockets for HTTP: one for all dialects, and others for one dialect each.
+//! Listening sockets for HTTP: one for all dialects, and one for each dialect with its own address.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::identity::Authenticator;
 use crate::identity::tls;
 
-/// Listening sockets and how they are served.
+/// Listening sockets, with their authentication, TLS and threads.
 pub struct HttpListeners {
     /// Socket that serves every dialect at its paths, if there is one.
     pub shared: Option<TcpListener>,
@@ -33,7 +33,7 @@ impl ListenerSecurity {
     /// Loads the key, certificate and authorization settings of `config`.
     ///
     /// # Errors
-    /// When a key file or certificate cannot be read, or other users could have written it.
+    /// A key file or certificate cannot be read, or other users could have written it.
     pub fn from_config(config: &Config) -> anyhow::Result<Self> {
         let identity = Arc::new(Authenticator::from_config(config)?);
         Ok(Self { identity, tls: tls::tls_config(&config.server)? })

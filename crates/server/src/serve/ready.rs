@@ -1,4 +1,4 @@
-//! The ready file of a stdio server: present while it serves, removed when it ends.
+//! The ready file of a stdio server, which exists while the server serves.
 #![allow(
     clippy::disallowed_methods,
     reason = "the file that the starting process asked for, outside the workspace"
@@ -20,12 +20,12 @@ pub struct ReadyFile {
 }
 
 impl ReadyFile {
-    /// Writes the file at `path` atomically and replaces a file that another server left there.
+    /// Writes the file at `path` atomically. Replaces a file that another server left.
     ///
     /// A symbolic link at `path` is replaced, not followed.
     ///
     /// # Errors
-    /// When the folder cannot be created or written.
+    /// The folder cannot be created or written.
     pub fn create(path: &Path) -> io::Result<Self> {
         let pid = std::process::id();
         let line = format!("{pid} {}\n", Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6f+00:00"));

@@ -1,4 +1,4 @@
-//! Routes HTTP requests to dialects, by claim or by path.
+//! Routes HTTP requests to dialects: to a dialect that claims the request, or by path.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -51,7 +51,8 @@ impl DialectRoutes {
         self.dialects.get(at)
     }
 
-    /// Returns the dialect of a request: the first that claims it, or the one at its path.
+    /// Returns the dialect of a request: the first dialect that claims it, or the dialect at its
+    /// path.
     pub(crate) fn for_request(&self, head: &FrameHead) -> Option<&Arc<dyn Dialect>> {
         self.dialects
             .iter()

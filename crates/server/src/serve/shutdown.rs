@@ -1,23 +1,23 @@
-//! Shutdown signals: the first stops the server in order, the second at once.
+//! Shutdown signals: the first lets calls in flight finish, the second stops the server at once.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 /// Returns a token that is cancelled at the first SIGINT, SIGTERM or SIGHUP.
 ///
-/// SIGHUP does nothing if the process was started with it ignored, as by `nohup`. A second SIGINT
-/// or SIGTERM exits at once with code 130.
+/// SIGHUP has no effect if it was ignored when the process started, for example by `nohup`. A
+/// second SIGINT or SIGTERM exits at once with code 130.
 ///
 /// # Errors
-/// When a signal handler cannot be installed.
+/// A signal handler cannot be installed.
 pub fn on_signal() -> std::io::Result<CancellationToken> {
     on_signal_with(|| {})
 }
 
-/// Returns a token as [`on_signal`] does, and runs `last` before an immediate exit.
+/// Returns the same token as [`on_signal`]. Runs `last` before an immediate exit.
 ///
 /// # Errors
-/// When a signal handler cannot be installed.
+/// A signal handler cannot be installed.
 pub fn on_signal_with(last: impl FnOnce() + Send + 'static) -> std::io::Result<CancellationToken> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;

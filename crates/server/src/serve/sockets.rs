@@ -1,4 +1,4 @@
-//! Serves WebSocket clients: conversations, and watchers of jobs.
+//! Serves WebSocket clients: conversations, and streams of a job's events.
 
 use std::sync::Arc;
 

@@ -21,10 +21,10 @@ use crate::sessions::frame_actions::{FrameAction, FrameCalls, FrameStream};
 use crate::sessions::session::{CallAnswer, ClientSession, OutboundChannel};
 use crate::sync::lock_mutex;
 
-/// Messages that may wait to be written before calls wait to answer.
+/// Number of messages that may wait to be written. At this number, calls wait before they answer.
 const OUTBOX_MESSAGES_MAX: usize = 256;
 
-/// Answers that may wait to be written before no new call begins, in KiB.
+/// Size of answers that may wait to be written, in KiB. At this size, no new call begins.
 const UNWRITTEN_KIB_MAX: usize = 16 << 10;
 
 /// Largest answer that does not count against [`UNWRITTEN_KIB_MAX`], in bytes.
@@ -41,7 +41,7 @@ pub(crate) struct ConnectedClient {
     /// Permits for answers that wait to be written, one per KiB.
     unwritten_kib: Arc<Semaphore>,
     running_work: TaskTracker,
-    /// Set once notifications are sent to the client.
+    /// True once notifications are sent to the client.
     is_notified: AtomicBool,
 }
 
@@ -78,7 +78,7 @@ impl ConnectedClient {
         self.act(reading, caller).await;
     }
 
-    /// Answers a message that was refused unread.
+    /// Answers a message that the transport refused without reading it.
     pub(crate) async fn answer_refused(self: &Arc<Self>, refusal: &FrameRefusal) {
         let reading =
             self.session.dialect.reject_frame(&MessageFrame::from_line(Bytes::new()), refusal);
@@ -116,7 +116,7 @@ impl ConnectedClient {
         }
     }
 
-    /// Starts `calls` in place and finishes them in a task if they have to wait.
+    /// Starts `calls` at once. If they have to wait, finishes them in a task.
     async fn start_work(
         self: Arc<Self>,
         calls: FrameCalls,
@@ -165,7 +165,7 @@ impl ConnectedClient {
     /// Waits for room for the answer, and for one permit per message of a batch.
     ///
     /// # Errors
-    /// The answer to send instead, if too many requests wait already.
+    /// Too many requests wait already. The error is the answer to send.
     async fn acquire_permit(
         &self,
         calls: &FrameCalls,
@@ -252,8 +252,8 @@ impl AsRef<[u8]> for UnwrittenAnswer {
 
 /// Permit for one of a client's calls in flight.
 ///
-/// A call returns it while it waits for the client's answer. Otherwise all calls in flight could
-/// wait for answers that nobody reads, because the reader waits for a permit.
+/// A call returns its permit while it waits for the client's answer. Otherwise all calls in flight
+/// could wait for answers that nobody reads, because the reader waits for a permit.
 pub(crate) struct InFlightPermit {
     state: Mutex<PermitState>,
     call_permits: Arc<Semaphore>,
@@ -285,7 +285,7 @@ impl InFlightPermit {
     /// Returns the permit while the call waits for the client, and takes one for waiting instead.
     ///
     /// # Errors
-    /// When too many questions are open with this client.
+    /// Too many questions to this client are open.
     pub(crate) fn release_while_waiting(&self) -> Result<OwnedSemaphorePermit, ToolError> {
         let mut state = lock_mutex(&self.state);
         if let PermitState::Held(_) = &*state {
@@ -310,13 +310,13 @@ impl InFlightPermit {
         }
     }
 
-    /// Releases the permit for good, even if the tool keeps a reference to it.
+    /// Releases the permit permanently, even if the tool keeps a reference to it.
     fn release(&self) {
         *lock_mutex(&self.state) = PermitState::Released;
     }
 }
 
-/// Presence of a client. Dropping it cancels the call if the dialect demands that.
+/// Guard for the presence of a client. Dropping it cancels the call, if the dialect requires that.
 pub(crate) struct PresenceGuard(#[allow(dead_code, reason = "cancels on drop")] Option<DropGuard>);
 
 impl PresenceGuard {

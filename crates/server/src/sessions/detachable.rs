@@ -1,5 +1,5 @@
-//! Work that outlives the request it began in: a client that disconnects can cancel it, but never
-//! cuts it off midway.
+//! Work that may outlive its request. If the client disconnects, the work may be cancelled, but is
+//! never stopped without cleanup.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,8 +29,8 @@ pub(crate) async fn run_or_spawn<T: Send + 'static>(
     }
 }
 
-/// Work that runs in place while it is awaited, without a task. Dropping it moves the rest to a
-/// task of its own.
+/// Work that runs without a separate task while it is awaited. Dropping it moves the rest of the
+/// work to a new task.
 pub(crate) struct DetachableWork<T: Send + 'static>(Option<BoxFuture<'static, T>>);
 
 impl<T: Send + 'static> DetachableWork<T> {
@@ -53,7 +53,7 @@ impl<T: Send + 'static> DetachableWork<T> {
 impl<T: Send + 'static> Future for DetachableWork<T> {
     type Output = Option<T>;
 
-    /// Yields the result, or `None` if the work panicked.
+    /// Returns the result, or `None` if the work panicked.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
         let Some(work) = &mut self.0 else { return Poll::Ready(None) };
         // A panic in the work must not take down the connection that awaits it.

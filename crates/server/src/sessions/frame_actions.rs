@@ -1,4 +1,5 @@
-//! Handles what a dialect read: the one place where a frame takes effect, over every transport.
+//! Applies the frames that a dialect has read. A frame takes effect only here, whatever its
+//! transport.
 
 use std::sync::Arc;
 
@@ -8,12 +9,12 @@ use toolgate_dialects::{ChangeSubscription, FrameReading, JobWatchRequest, Pendi
 
 use crate::sessions::session::{CallAnswer, ClientSession, OutboundChannel};
 
-/// Action that a transport takes for a frame. Each transport sends in its own way.
+/// The action that a transport must take for a frame.
 #[allow(clippy::large_enum_variant, reason = "a call is the usual case and needs no allocation")]
 pub(crate) enum FrameAction {
     /// Send the reply.
     Reply(Reply),
-    /// Send the replies in this order. Only for frames that are lines.
+    /// Send the replies in this order. This is possible only for frames that are lines.
     ReplyAll(Vec<Reply>),
     /// Send the reply, which opens the session.
     OpenSession(Reply),
@@ -45,7 +46,7 @@ pub(crate) enum FrameStream {
 }
 
 impl ClientSession {
-    /// Applies a frame to the session, and returns the action that is left to the transport.
+    /// Applies a frame to the session. Returns the action that the transport must take.
     pub(crate) fn handle(&self, reading: FrameReading) -> FrameAction {
         match reading {
             FrameReading::Reply(reply) => FrameAction::Reply(reply),
@@ -78,7 +79,7 @@ impl ClientSession {
 }
 
 impl FrameCalls {
-    /// Begins the calls for `caller`. Events go to `out` meanwhile.
+    /// Begins the calls for `caller`. While they run, their events go to `out`.
     pub(crate) fn begin(
         self,
         session: &Arc<ClientSession>,
@@ -107,7 +108,7 @@ impl FrameCalls {
     }
 }
 
-/// Answer to a frame: ready, or still to be computed.
+/// The answer to a frame, which is ready or still being computed.
 pub(crate) enum PendingAnswer {
     Ready(Reply),
     Work(BoxFuture<'static, CallAnswer>),

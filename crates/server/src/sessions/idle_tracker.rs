@@ -1,4 +1,4 @@
-//! Releases memory pages of the program's code that are not needed now.
+//! Releases memory pages of program code that the server does not need now.
 
 use std::fs;
 use std::ops::Range;
@@ -9,13 +9,12 @@ use rustix::mm::{Advice, madvise};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-/// Delay after the start before startup-only code is released, even if the server is busy. By then
-/// the first answer is out.
+/// Time after the start at which startup code is released, even if the server is busy.
 const STARTUP_DELAY: Duration = Duration::from_millis(500);
-/// Idle time before the code that the last requests needed is released.
+/// Idle time after which the code for the last requests is released.
 const IDLE_DELAY: Duration = Duration::from_secs(5);
 
-/// Records if the server had recent requests.
+/// Tracker of recent requests.
 #[derive(Debug, Default)]
 pub(crate) struct IdleTracker {
     is_busy: AtomicBool,
@@ -49,8 +48,8 @@ impl IdleTracker {
 /// Releases resident pages of the program's code and read-only data. The kernel maps them again on
 /// demand.
 ///
-/// Most code runs once, to read settings and build schemas. A server that lives for days need not
-/// keep it in memory.
+/// Most code runs only once, to read settings and build schemas. A server that runs for days need
+/// not keep this code in memory.
 #[allow(unsafe_code, reason = "the kernel is told about mappings by address")]
 fn release_code_pages() {
     for Range { start, end } in unmodified_mappings() {
@@ -93,7 +92,7 @@ fn unmodified_mappings() -> Vec<Range<usize>> {
 mod tests {
     use super::*;
 
-    /// Relocated when the program is loaded, and written by nobody after that.
+    /// Static data that is relocated when the program is loaded and never written after that.
     static RELOCATED: [fn() -> Vec<Range<usize>>; 1] = [unmodified_mappings];
 
     #[test]

@@ -1,4 +1,4 @@
-//! Streams a job's events or status to a client, at its pace and in its dialect.
+//! Streams a job's events or status to a client, in the client's dialect.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use bytes::Bytes;
 use tokio::sync::mpsc::Sender;
 use tokio::time::{Instant, sleep_until, timeout};
 use toolgate_contract::{Caller, JobSnapshot, JobStreamItem};
-use toolgate_dialects::{JobWatchRequest, WatchPace};
+use toolgate_dialects::{JobWatchRequest, JobWatchSchedule};
 use toolgate_host::Host;
 
-/// Sends everything about the job to `out`, until the job ends or the receiver is gone.
+/// Sends the job's events or snapshots to `out`, until the job ends or the receiver is gone.
 ///
 /// A slow client delays only this function, never the job: events wait in the store.
 pub(crate) async fn stream_job(
@@ -19,15 +19,16 @@ pub(crate) async fn stream_job(
     out: &Sender<Bytes>,
 ) {
     // `None` means that the client left, which ends the stream as well.
-    let _ = match job.pace {
-        WatchPace::Events { quiet } => stream_events(host, caller, job, quiet, out).await,
-        WatchPace::Snapshots { every, at_most } => {
+    let _ = match job.schedule {
+        JobWatchSchedule::Events { quiet } => stream_events(host, caller, job, quiet, out).await,
+        JobWatchSchedule::Snapshots { every, at_most } => {
             stream_snapshots(host, caller, job, every, at_most, out).await
         }
     };
 }
 
-/// Sends each event, and a heartbeat after `quiet`. Returns `None` if the receiver is gone.
+/// Sends each event, and a heartbeat after the time `quiet` without events. Returns `None` if the
+/// receiver is gone.
 async fn stream_events(
     host: &Host,
     caller: &Caller,

@@ -1,4 +1,4 @@
-//! Sends change notifications: to clients that request them, and to sessions.
+//! Sends notifications of changes to clients that requested them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use toolgate_host::{Host, IncomingRequest};
 
 use crate::sync::lock_mutex;
 
-/// Most resources that one client may subscribe to.
+/// Maximum number of resources that one client may subscribe to.
 const WATCHED_MAX: usize = 1024;
 /// Job changes that may wait to be sent.
 const JOBS_WAITING_MAX: usize = 64;
@@ -65,7 +65,7 @@ pub(crate) async fn send_changes(
     }
 }
 
-/// Returns true if `change` is of a list whose sources may have been replaced.
+/// Returns true if `change` concerns a list whose sources may have been replaced.
 fn is_list_of_sources(change: &ServerChange) -> bool {
     matches!(change, ServerChange::Prompts | ServerChange::Resources)
 }
@@ -165,7 +165,7 @@ fn changes_status(event: &JobEvent) -> bool {
     }
 }
 
-/// Reports everything as changed, because some changes were missed.
+/// Reports all subscribed items as changed, because some changes were missed.
 async fn send_all_changed(
     interest: &ChangeFilter,
     encoder: &dyn ChangeEncoder,
@@ -186,14 +186,13 @@ async fn send_some(out: &mpsc::Sender<Bytes>, message: Option<Bytes>) -> Option<
     }
 }
 
-/// Notification subscriptions of a session: resources, and lists that the client has requested.
+/// Subscriptions of a session: resources, and the lists that the client has requested.
 pub(crate) struct Subscriptions {
     resources: Mutex<SubscribedResources>,
     interest: watch::Sender<ChangeFilter>,
 }
 
-/// Subscribed resources by URI. Each has a hold on its watcher while somebody receives
-/// notifications.
+/// Subscribed resources by URI. Each has a watch guard while there is a receiver of notifications.
 #[derive(Default)]
 struct SubscribedResources {
     holds: HashMap<String, Option<WatchGuard>>,
@@ -220,11 +219,11 @@ impl Subscriptions {
         });
     }
 
-    /// Subscribes to the resource `uri`. `hold` keeps its watcher, and is dropped while nobody
-    /// receives notifications.
+    /// Subscribes to the resource `uri`. `hold` is the guard that keeps its watch active. The guard
+    /// is dropped while nobody receives notifications.
     ///
     /// # Errors
-    /// When the session has too many subscriptions.
+    /// The session has too many subscriptions.
     pub(crate) fn subscribe(&self, uri: String, hold: WatchGuard) -> Result<HostAnswer, CallError> {
         let mut resources = lock_mutex(&self.resources);
         if resources.holds.len() >= WATCHED_MAX && !resources.holds.contains_key(&uri) {
@@ -260,7 +259,7 @@ impl Subscriptions {
         ChangeFilter { uris, ..self.interest.borrow().clone() }
     }
 
-    /// Sends to `out` the changes that the session subscribes to, now or later, until the receiver
+    /// Sends to `out` the changes to which the session subscribes now or later, until the receiver
     /// is gone.
     pub(crate) async fn send_changes(
         &self,

@@ -1,4 +1,4 @@
-//! Envelopes of requests, sealed when the answer is known.
+//! Envelopes of requests, which are completed when the answer is known.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use toolgate_host::Host;
 /// Longest tool or prompt name in the log, in characters.
 const NAME_CHARS_MAX: usize = 1000;
 
-/// Envelope of one request, sealed when the answer is known.
+/// The envelope of one request, which is completed when the answer is known.
 pub(crate) struct PendingEnvelope {
     origin: CallOrigin,
     trace: Option<TraceContext>,
@@ -74,12 +74,13 @@ impl PendingEnvelope {
         encoder.encode_reply(outcome)
     }
 
-    /// Seals the envelope of a cancelled call.
+    /// Completes the envelope of a cancelled call.
     pub(crate) fn seal_cancelled(self, host: &Host) {
         self.seal_error(host, CallError::Canceled);
     }
 
-    /// Seals the envelope of a call that was refused because of a duplicate id or an ended session.
+    /// Completes the envelope of a call that was refused because of a duplicate id or an ended
+    /// session.
     pub(crate) fn seal_not_started(self, host: &Host) {
         let message = "the request id is already in use, or the session has ended".to_owned();
         self.seal_error(host, CallError::Conflict { message, details: Value::Null });

@@ -1,4 +1,4 @@
-//! Questions to a connected client that wait for its answer while calls run.
+//! Questions to a connected client that wait for the client's answer while calls run.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use crate::sync::lock_mutex;
 
 /// Open questions to one client.
 pub(crate) struct SessionQuestions {
-    /// Unanswered questions by id. `None` once no answer can arrive any more.
+    /// Unanswered questions by id. `None` once no more answers can arrive.
     open: Mutex<Option<HashMap<String, OpenQuestion>>>,
     serial: AtomicU64,
 }
@@ -43,12 +43,12 @@ impl SessionQuestions {
         }
     }
 
-    /// Fails all open questions, and every later one.
+    /// Fails all open questions, and all later ones.
     pub(crate) fn close(&self) {
         lock_mutex(&self.open).take();
     }
 
-    /// Stores `question` until it is answered. Returns false if no answer can arrive any more.
+    /// Stores `question` until it is answered. Returns false if no more answers can arrive.
     fn insert(&self, id: String, question: OpenQuestion) -> bool {
         match &mut *lock_mutex(&self.open) {
             Some(open) => {
@@ -64,14 +64,14 @@ impl SessionQuestions {
     }
 }
 
-/// Asks the client of a running call.
+/// Sender of a running call's questions to its client.
 pub(crate) struct SessionAsker {
     pub(crate) questions: Arc<SessionQuestions>,
     pub(crate) encoder: Arc<dyn AnswerEncoder>,
     pub(crate) out: OutboundChannel,
-    /// Cancelled when the call is cancelled.
+    /// A token that is cancelled with the call.
     pub(crate) cancel: CancellationToken,
-    /// Cancelled when shutdown starts and no more answers are read.
+    /// A token that is cancelled when shutdown starts and no more answers are read.
     pub(crate) closing: CancellationToken,
 }
 
@@ -111,7 +111,7 @@ impl SessionAsker {
         Ok(answers)
     }
 
-    /// Sends the question that the call knows as `key`.
+    /// Sends the question that has the key `key` in the call.
     async fn send_question(
         &self,
         key: &str,
@@ -133,7 +133,7 @@ impl SessionAsker {
     }
 }
 
-/// Question that waits for its answer. Dropping it withdraws the question at the client.
+/// A question that waits for its answer. Dropping it withdraws the question from the client.
 struct PendingQuestion {
     questions: Arc<SessionQuestions>,
     id: String,

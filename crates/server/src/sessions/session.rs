@@ -15,8 +15,8 @@ use toolgate_contract::{
 };
 use toolgate_dialects::{
     AnswerEncoder, AnswerForm, ChangeSubscription, ClientResponse, Conversation, Dialect,
-    FrameReading, FrameRefusal, JobWatchRequest, PendingRequest, QuestionMode, RequestKey,
-    WatchPace,
+    FrameReading, FrameRefusal, JobWatchRequest, JobWatchSchedule, PendingRequest, QuestionMode,
+    RequestKey,
 };
 use toolgate_host::{Host, IncomingRequest};
 
@@ -34,15 +34,16 @@ use crate::sync::lock_mutex;
 pub struct ServerState {
     /// Host that answers requests.
     pub host: Arc<Host>,
-    /// Cancelled when shutdown starts. No new call or subscription begins after that.
+    /// A token that is cancelled when shutdown starts. No new call or subscription begins after
+    /// that.
     pub(crate) closing: CancellationToken,
-    /// Cancelled when the drain time ends. Calls in flight are cancelled then.
+    /// A token that is cancelled when the drain time ends, together with the calls in flight.
     stop: CancellationToken,
     /// All running work, including that of disconnected clients.
     running: TaskTracker,
-    /// Ended streams that clients may come back to read.
+    /// Ended streams that clients may still resume.
     ended_streams: Arc<EndedStreams>,
-    /// Tracks if the server is idle.
+    /// Tracker of recent requests.
     pub(crate) idle_tracker: IdleTracker,
 }
 
@@ -72,25 +73,25 @@ impl ServerState {
     }
 }
 
-/// Conversation with one client.
+/// A conversation with one client.
 pub(crate) struct ClientSession {
     server: Arc<ServerState>,
     pub(crate) dialect: Arc<dyn Dialect>,
     pub(crate) caller: Caller,
-    /// Transport of its client: `http`, `stdio` or `websocket`.
+    /// Transport of the client: `http`, `stdio` or `websocket`.
     transport: &'static str,
     /// Name of the session in audit records, once it has an id.
     record_name: OnceLock<Arc<str>>,
     conversation: Mutex<Box<dyn Conversation>>,
     in_flight: Mutex<CallsInFlight>,
     serial: AtomicU64,
-    /// Questions to the client that it has not answered.
+    /// Questions that the client has not answered.
     questions: LazyLock<Arc<SessionQuestions>>,
     /// Changes about which the client receives notifications.
     subscriptions: LazyLock<Subscriptions>,
     /// Event streams that the client can resume.
     pub(crate) streams: SessionStreams,
-    /// Cancelled when no more notifications are to be sent.
+    /// A token that is cancelled when no more notifications may be sent.
     ended: CancellationToken,
 }
 
@@ -135,7 +136,7 @@ impl OutboundChannel {
     /// Returns the in-flight permit while the call waits for the client.
     ///
     /// # Errors
-    /// When too many questions are open with this client.
+    /// Too many questions to this client are open.
     pub(crate) fn release_permit(&self) -> Result<Option<OwnedSemaphorePermit>, ToolError> {
         match self {
             Self::Discard | Self::Stream(_) => Ok(None),
@@ -162,7 +163,7 @@ impl OutboundChannel {
 #[derive(Default)]
 struct CallsInFlight {
     calls: HashMap<RequestKey, InFlightCall>,
-    /// Reason why no call begins any more, if the session has ended.
+    /// The reason why no more calls begin, if the session has ended.
     end_reason: Option<&'static str>,
 }
 
@@ -171,10 +172,10 @@ struct InFlightCall {
     cancel: CancellationToken,
 }
 
-/// Accepted call: its work and its cancel token.
+/// An accepted call: its work and its cancel token.
 pub(crate) struct AcceptedCall {
-    /// Work of the call. Run it by [`run_or_spawn`](crate::sessions::detachable::run_or_spawn) or as
-    /// [`DetachableWork`](crate::sessions::detachable::DetachableWork).
+    /// Work of the call. Run it by [`run_or_spawn`](crate::sessions::detachable::run_or_spawn) or
+    /// as [`DetachableWork`](crate::sessions::detachable::DetachableWork).
     pub(crate) work: BoxFuture<'static, CallAnswer>,
     /// Token that cancels the work.
     pub(crate) cancel: CancellationToken,
@@ -191,8 +192,8 @@ pub(crate) struct CallAnswer {
 /// Length of a session's name in records: the first characters of its id's hash.
 const RECORD_NAME_CHARS: usize = 16;
 
-/// Pace of a followed job: events only, with no heartbeat.
-const FOLLOW_PACE: WatchPace = WatchPace::Events { quiet: Duration::MAX };
+/// Schedule of messages about a followed job: events only, without heartbeats.
+const FOLLOW_SCHEDULE: JobWatchSchedule = JobWatchSchedule::Events { quiet: Duration::MAX };
 
 impl ClientSession {
     pub(crate) fn new(
@@ -246,12 +247,14 @@ impl ClientSession {
         lock_mutex(&self.conversation).join_replies(replies)
     }
 
-    /// Begins `request` for `caller`. Events go to `out` while it runs.
+    /// Begins `request` for `caller`. Its events go to `out`.
     ///
-    /// `caller` owns the session, but its permissions may have changed since the session began.
+    /// `caller` owns the session, but the caller's permissions may have changed since the session
+    /// began.
     ///
     /// # Errors
-    /// A refusal, when a call with the same key is in flight or the session has ended.
+    /// A call with the same key is in flight, or the session has ended. The error is the refusal to
+    /// send.
     pub(crate) fn begin_call(
         self: &Arc<Self>,
         mut request: PendingRequest,
@@ -319,7 +322,7 @@ impl ClientSession {
             };
             let followed_job = match &outcome {
                 Ok(HostAnswer::Job(job)) => encoder.job_encoder(job).map(|encoder| {
-                    JobWatchRequest { id: job.id.to_string(), pace: FOLLOW_PACE, encoder }
+                    JobWatchRequest { id: job.id.to_string(), schedule: FOLLOW_SCHEDULE, encoder }
                 }),
                 Ok(_) | Err(_) => None,
             };
@@ -365,7 +368,7 @@ impl ClientSession {
         self.questions.receive_answer(id, response);
     }
 
-    /// Fails all open questions, because the client's messages are not read any more.
+    /// Fails all open questions, because the client's messages are no longer read.
     pub(crate) fn close_questions(&self) {
         self.questions.close();
     }
@@ -386,10 +389,12 @@ impl ClientSession {
 
     /// Sends change notifications to `out` as `subscription` requests.
     ///
-    /// It ends when the request is cancelled, the receiver is gone or the session ends.
+    /// The subscription ends when the request is cancelled, the receiver is gone or the session
+    /// ends.
     ///
     /// # Errors
-    /// A refusal, when a request with the same key is in flight or the session has ended.
+    /// A request with the same key is in flight, or the session has ended. The error is the refusal
+    /// to send.
     pub(crate) fn listen(
         self: &Arc<Self>,
         subscription: ChangeSubscription,
@@ -459,7 +464,7 @@ impl ClientSession {
         }));
     }
 
-    /// Cancels the call `key` if it is in flight. It gets no answer.
+    /// Cancels the call `key` if it is in flight. The call gets no answer.
     pub(crate) fn cancel(&self, key: &RequestKey) {
         if let Some(call) = lock_mutex(&self.in_flight).calls.remove(key) {
             call.cancel.cancel();
@@ -568,7 +573,8 @@ fn open_event_gate(
 }
 
 impl EventGate {
-    /// Closes the gate and drops the destination, since a tool may keep its sink for longer.
+    /// Closes the gate and drops the destination, because a tool may keep its event sink for
+    /// longer.
     fn close(&self) {
         if let Some(open) = &self.0 {
             *lock_mutex(open) = None;

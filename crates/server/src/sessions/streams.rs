@@ -18,19 +18,20 @@ use toolgate_transports::http::ServerSentEvent;
 
 use crate::sync::lock_mutex;
 
-/// Most events that a stream keeps. Beyond them, the oldest are dropped.
+/// Maximum number of events that a stream keeps. Beyond them, the oldest are dropped.
 const EVENTS_MAX: usize = 256;
-/// Most bytes of events that a stream keeps. The newest event is always kept.
+/// Maximum number of bytes of events that a stream keeps. The newest event is always kept.
 const EVENTS_BYTES_MAX: usize = 1 << 20;
-/// Most ended streams that a session keeps.
+/// Maximum number of ended streams that a session keeps.
 const ENDED_STREAMS_MAX: usize = 256;
-/// Most fully read streams that a session keeps, in case their end did not arrive.
+/// Maximum number of fully read streams that a session keeps. The client may not have received
+/// their end.
 const READ_STREAMS_MAX: usize = 16;
-/// Most bytes of ended streams that a session keeps. The newest stream is always kept.
+/// Maximum number of bytes of ended streams that a session keeps. The newest stream is always kept.
 const ENDED_BYTES_MAX: usize = 1 << 20;
-/// Most bytes of ended streams that all sessions keep together.
+/// Maximum number of bytes of ended streams that all sessions keep together.
 const ALL_ENDED_BYTES_MAX: usize = 64 << 20;
-/// Reconnection delay that clients are asked for.
+/// Time after which clients should reconnect.
 const RECONNECT_DELAY: Duration = Duration::from_millis(500);
 /// Number of the notification stream.
 const NOTIFICATION_STREAM: u64 = 0;
@@ -42,7 +43,7 @@ pub(crate) struct SessionStreams {
     ended_streams: Arc<EndedStreams>,
 }
 
-/// Ended streams of all sessions, oldest first, with a common size limit.
+/// The ended streams of all sessions, oldest first, with a common size limit.
 #[derive(Default)]
 pub(crate) struct EndedStreams(Mutex<EndedStreamList>);
 
@@ -86,7 +87,7 @@ struct SessionStreamList {
 }
 
 impl SessionStreams {
-    /// Creates the streams of a new session. Ended ones are also added to `ended`.
+    /// Creates the streams of a new session. Streams that end are also added to `ended_streams`.
     pub(crate) fn new(ended_streams: Arc<EndedStreams>) -> Self {
         Self { list: Mutex::default(), ended_streams }
     }
@@ -114,8 +115,8 @@ impl SessionStreams {
         (log, true)
     }
 
-    /// Returns the stream of the event `id` and the event's number. Returns `None` for unknown or
-    /// notification streams.
+    /// Returns the stream of the event `id` and the event's number. Returns `None` for an unknown
+    /// stream and for the notification stream.
     pub(crate) fn find_event(&self, id: &str) -> Option<(Arc<StreamLog>, u64)> {
         let (stream, event) = parse_event_id(id)?;
         let list = lock_mutex(&self.list);
@@ -177,7 +178,7 @@ impl SessionStreamList {
     }
 }
 
-/// Log of one stream's events.
+/// The stored events of one stream.
 pub(crate) struct StreamLog {
     number: u64,
     events: Mutex<LoggedEvents>,
@@ -194,7 +195,7 @@ struct LoggedEvents {
     is_cleared: bool,
 }
 
-/// State of a stream, as its readers watch it.
+/// The state of a stream, which its readers watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct StreamState {
     /// Number of the newest event.
@@ -203,9 +204,9 @@ struct StreamState {
     has_ended: bool,
     /// True if a reader reached the end.
     was_read_fully: bool,
-    /// Number of readers so far. Only the newest one gets events.
+    /// Number of readers so far. Only the newest reader gets events.
     readers_total: u64,
-    /// Newest reader whose connection is to close. It may reconnect.
+    /// Newest reader whose connection must close. The client may reconnect.
     disconnected_reader: u64,
     /// Number of connected readers.
     readers: usize,
@@ -279,7 +280,7 @@ impl StreamLog {
         lock_mutex(&self.events).bytes
     }
 
-    /// Waits until the stream had no reader for `time`.
+    /// Waits until the stream has had no reader for `time`.
     pub(crate) async fn wait_unread_for(&self, time: Duration) {
         let mut state = self.state.subscribe();
         // `self` owns the sender, so waiting cannot fail.
@@ -291,8 +292,8 @@ impl StreamLog {
         }
     }
 
-    /// Returns the events after the number `after`. The first one is empty and carries an id and
-    /// the reconnection delay.
+    /// Returns the events after the number `after`. The first event is empty, and contains an id
+    /// and the reconnection delay.
     pub(crate) fn read_after(
         self: &Arc<Self>,
         after: u64,
@@ -324,7 +325,7 @@ struct StreamReader {
     state: watch::Receiver<StreamState>,
     /// Number of this reader.
     reader_number: u64,
-    /// Number of the last event it received.
+    /// Number of the last event that the reader received.
     after: u64,
     has_started: bool,
 }

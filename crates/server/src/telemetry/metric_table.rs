@@ -7,7 +7,7 @@ use toolgate_upstream::UpstreamState;
 use super::metrics::ConnectionCounts;
 use super::traces::SpanCounts;
 
-/// A metric. Its full name starts with `toolgate_`; a counter's name ends with `_total`.
+/// A metric. Its full name starts with `toolgate_`. The name of a counter ends with `_total`.
 pub(super) struct MetricRow {
     pub(super) name: &'static str,
     /// Unit, which also ends the name.
@@ -36,7 +36,7 @@ pub(super) struct MetricSample {
     pub(super) value: u64,
 }
 
-/// Load of the server at the time when metrics are requested.
+/// Load of the server at the time of a request for metrics.
 pub(super) struct CurrentLoad {
     /// Start of this process, in seconds since the epoch.
     pub(super) started_at_s: u64,

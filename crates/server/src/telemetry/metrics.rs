@@ -41,7 +41,7 @@ pub(crate) struct CallMetrics {
     load: LastLoad,
 }
 
-/// Load that the collector encodes. It is set just before.
+/// The load that the collector encodes. It is set right before.
 type LastLoad = Arc<Mutex<Option<CurrentLoad>>>;
 
 /// Collector of a metric that is read from the current load.
@@ -105,7 +105,7 @@ pub(crate) struct ConnectionCounts {
     pub(crate) sessions_max: usize,
 }
 
-/// Running call that is counted when it ends.
+/// Measurement of a running call, which is counted when it ends.
 pub(super) struct CallMeasurement {
     tool: ToolLabel,
     dialect: DialectLabel,

@@ -15,7 +15,7 @@ use crate::config;
 /// Longest wait for the trace collector at shutdown.
 const CLOSE_MAX: Duration = Duration::from_secs(2);
 
-/// Metrics and traces, as far as they are enabled.
+/// The metrics and traces of calls, if they are enabled.
 #[derive(Clone, Default)]
 pub(crate) struct TelemetrySinks {
     pub(crate) metrics: Option<Arc<CallMetrics>>,
@@ -27,7 +27,7 @@ impl TelemetrySinks {
     /// contacted yet.
     ///
     /// # Errors
-    /// When the collector's URL is invalid.
+    /// The collector's URL is invalid.
     pub(crate) fn from_config(
         config: &config::TelemetrySection,
         upstreams: Option<&Upstreams>,
@@ -56,7 +56,7 @@ impl TelemetrySinks {
     }
 }
 
-/// Running call that is observed.
+/// An observed call that is running.
 struct ObservedCall {
     sinks: TelemetrySinks,
     measurement: Option<CallMeasurement>,

@@ -119,7 +119,7 @@ impl OpenSpan {
 }
 
 impl SpanTarget {
-    /// Returns the MCP method of such a call.
+    /// Returns the MCP method of calls of this kind.
     fn mcp_method(&self) -> &'static str {
         match self {
             Self::Tool(_) => "tools/call",
@@ -184,7 +184,7 @@ impl FinishedSpan {
     }
 }
 
-/// Returns the `error.type` of an outcome, or `None` if it is no error.
+/// Returns the `error.type` of an outcome, or `None` if the outcome is not an error.
 fn error_type(outcome: &'static str) -> Option<&'static str> {
     match outcome {
         // The client answers a question and calls again, so this is no error.

@@ -20,7 +20,7 @@ use super::span::{FinishedSpan, OpenSpan, otlp_attribute};
 
 /// Spans that may wait.
 const QUEUE_SPANS_MAX: usize = 4096;
-/// Most spans in one request.
+/// Maximum number of spans in one request.
 const BATCH_SPANS_MAX: usize = 512;
 /// Time for which a batch is collected.
 const BATCH_DELAY: Duration = Duration::from_secs(1);
@@ -38,7 +38,7 @@ const PATH: &str = "/v1/traces";
 pub(super) struct TraceExporter {
     queue: mpsc::Sender<ExportItem>,
     counts: Arc<SpanCounters>,
-    /// Set once [`TraceExporter::close`] was called.
+    /// True once [`TraceExporter::close`] was called.
     is_closed: AtomicBool,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct SpanCounts {
 struct SpanCounters {
     sent: AtomicU64,
     dropped: AtomicU64,
-    /// Set when the server stops and only waits for the rest.
+    /// True when the server stops and only waits for the remaining spans.
     is_closing: AtomicBool,
 }
 
@@ -67,7 +67,7 @@ impl TraceExporter {
     /// Starts the thread that sends spans to the collector at `url`, without contacting it yet.
     ///
     /// # Errors
-    /// When `url` is invalid or no thread can be started.
+    /// `url` is invalid, or no thread can be started.
     pub(super) fn to_collector(url: &str) -> anyhow::Result<Self> {
         let target = HttpTarget::new(url, PATH)
             .map_err(|why| anyhow::anyhow!("telemetry.otlp is `{url}`, which {why}"))?;
@@ -105,7 +105,7 @@ impl TraceExporter {
         SpanCounts { sent: count(&self.counts.sent), dropped: count(&self.counts.dropped) }
     }
 
-    /// Waits up to `at_most` until all queued spans are sent. Later calls return at once.
+    /// Waits up to `at_most` until all queued spans are sent. If called again, returns at once.
     pub(super) async fn close(&self, at_most: Duration) {
         if self.is_closed.swap(true, Ordering::Relaxed) {
             return;
@@ -142,13 +142,13 @@ struct ExportResponse {
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct PartialSuccess {
-    /// Number of rejected spans. JSON of protocol buffers writes it as a string.
+    /// Number of rejected spans. The JSON form of protocol buffers writes this number as a string.
     rejected_spans: Value,
 }
 
 /// Failure of an export request.
 enum ExportFailure {
-    /// Temporary failure, with the pause that the collector asks for.
+    /// A temporary failure, with the pause that the collector requested.
     Retryable(Option<Duration>, String),
     Permanent(String),
 }

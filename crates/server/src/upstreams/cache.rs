@@ -1,4 +1,5 @@
-//! Remembers the tools of upstreams and the approved ones, and offers tools in the catalog.
+//! Stores the listings of upstreams, reads the approved definitions, and offers upstreams' tools in
+//! the catalog.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use toolgate_contract::AnyTool;
 use toolgate_host::Host;
-use toolgate_upstream::pins::{PinLock, PinPolicy, PinReaction};
+use toolgate_upstream::pins::{PinLock, PinMismatchReaction, PinPolicy};
 use toolgate_upstream::{UpstreamHost, UpstreamListing, UpstreamSettings, UpstreamTables};
 
 use super::log_refused_tools;
@@ -25,10 +26,10 @@ pub(crate) struct UpstreamCache {
     lock_file: PathBuf,
     /// Result of the last read of the lock file, with the file's stamp.
     last_read: Mutex<Option<(OwnedFileStamp, LockFileResult)>>,
-    /// Set once the lock file existed. `knows_pins` is set while it can be read.
+    /// True once the lock file existed. `knows_pins` is true while the file can be read.
     had_lock_file: AtomicBool,
     lock_file_is_readable: AtomicBool,
-    on_change: Mutex<PinReaction>,
+    on_change: Mutex<PinMismatchReaction>,
     /// Upstreams that have not sent their tools yet, with the prefix of their tools' names.
     unlisted: Mutex<BTreeMap<String, String>>,
     host: OnceLock<Weak<Host>>,
@@ -104,7 +105,7 @@ impl UpstreamHost for UpstreamCache {
     }
 }
 
-/// Result of reading the lock file: its content, `None` if absent, or an error.
+/// Result of reading the lock file: its content, `None` if the file is missing, or an error.
 type LockFileResult = Result<Option<Arc<PinLock>>, String>;
 
 impl UpstreamCache {
@@ -126,7 +127,7 @@ impl UpstreamCache {
     /// Creates the cache for `tables` in `folder`. `pins` is the path of the lock file.
     pub(super) fn new(
         folder: Option<PathBuf>,
-        (lock_file, on_change): (PathBuf, PinReaction),
+        (lock_file, on_change): (PathBuf, PinMismatchReaction),
         tables: &UpstreamTables,
     ) -> Self {
         Self {
@@ -142,12 +143,12 @@ impl UpstreamCache {
     }
 
     /// Sets the reaction to changed tools from now on.
-    pub(super) fn set_pin_reaction(&self, on_change: PinReaction) {
+    pub(super) fn set_pin_reaction(&self, on_change: PinMismatchReaction) {
         *lock_mutex(&self.on_change) = on_change;
     }
 
-    /// Checks the rules again once the upstreams of `tables` that are not `served` yet have sent their
-    /// tools.
+    /// Checks the rules again once the upstreams of `tables` that are not `served` yet have sent
+    /// their tools.
     pub(super) fn expect_listings(&self, tables: &UpstreamTables, served: &[String]) {
         let mut expected = prefixes(tables);
         expected.retain(|name, _| !served.contains(name));

@@ -1,4 +1,5 @@
-//! Stores OAuth credentials for upstreams in the user's state folder, readable by the user only.
+//! Stores OAuth credentials for upstreams in the user's state folder, where only the user can read
+//! them.
 #![allow(
     clippy::disallowed_methods,
     reason = "the owner's own state folder, outside the workspace"

@@ -17,7 +17,7 @@ const LOCK_FILE_BYTES_MAX: u64 = 64 << 20;
 /// Reads the lock `file`. Returns `None` if it does not exist.
 ///
 /// # Errors
-/// A description, when the file cannot be read, is not a regular file, or is invalid.
+/// The file cannot be read, is not a regular file, or is invalid. The error describes the problem.
 pub(crate) fn read_lock_file(file: &Path) -> Result<Option<PinLock>, String> {
     if fs::symlink_metadata(file).is_err_and(|why| why.kind() == ErrorKind::NotFound) {
         return Ok(None);

@@ -20,20 +20,20 @@ use crate::support::{binary, path, trust_config};
 
 /// Result of a command.
 #[derive(Debug)]
-struct Done {
+struct CliResult {
     code: i32,
     out: String,
     err: String,
 }
 
 /// A command line to be run in `folder`.
-struct Line {
+struct CommandLine {
     command: Command,
     input: Vec<u8>,
     _home: TempDir,
 }
 
-impl Line {
+impl CommandLine {
     fn new(folder: &Path, args: &[&str]) -> Self {
         let home = TempDir::with_prefix("toolgate-home-").unwrap();
         let mut command = Command::new(binary());
@@ -53,13 +53,13 @@ impl Line {
         self
     }
 
-    fn run(mut self) -> Done {
+    fn run(mut self) -> CliResult {
         self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.command.spawn().unwrap();
         // The command may end without reading its input.
         let _ = child.stdin.take().unwrap().write_all(&self.input);
         let done = child.wait_with_output().unwrap();
-        Done {
+        CliResult {
             code: done.status.code().expect("no signal ended it"),
             out: String::from_utf8(done.stdout).unwrap(),
             err: String::from_utf8(done.stderr).unwrap(),
@@ -68,6 +68,6 @@ impl Line {
 }
 
 /// Runs `toolgate WORDS` in `folder`.
-fn run(folder: &Path, args: &[&str]) -> Done {
-    Line::new(folder, args).run()
+fn run(folder: &Path, args: &[&str]) -> CliResult {
+    CommandLine::new(folder, args).run()
 }

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 use crate::support::{Launch, MODERN, REVISIONS, Workspace, at_once, binary, path};
-use rig::Rig;
+use rig::ClientTestServers;
 
 /// This repository.
 fn checkout() -> PathBuf {
@@ -18,7 +18,7 @@ fn checkout() -> PathBuf {
 
 /// Each driver with the interpreter it needs.
 #[derive(Clone, Copy)]
-pub(crate) enum Driver {
+pub(crate) enum ClientDriver {
     Python,
     PythonTasks,
     PythonLibrary,
@@ -29,7 +29,7 @@ pub(crate) enum Driver {
     TypeScriptWorkstation,
 }
 
-impl Driver {
+impl ClientDriver {
     pub(crate) fn command(self) -> Command {
         let (program, script) = match self {
             Self::Python => ("python/bin/python", "python_client.py"),
@@ -51,7 +51,7 @@ impl Driver {
 /// Runs `driver` in `mode` over both transports against a server of `folder`; all its checks must
 /// pass.
 #[track_caller]
-fn check(driver: Driver, folder: &Path, mode: [&str; 2]) {
+fn check(driver: ClientDriver, folder: &Path, mode: [&str; 2]) {
     let root = folder.to_str().unwrap();
     let begin = || {
         let mut command = driver.command();
@@ -69,12 +69,12 @@ fn check(driver: Driver, folder: &Path, mode: [&str; 2]) {
 
 /// Runs `driver` once, with `args`, against both servers of a rig over both transports.
 #[track_caller]
-fn check_all(driver: Driver, args: [&str; 2]) {
-    let rig = Rig::new();
+fn check_all(driver: ClientDriver, args: [&str; 2]) {
+    let rig = ClientTestServers::new();
     let mut command = driver.command();
     command.args(args).arg("--workspace").arg(rig.workspace.root());
     command.arg("--toolgate").arg(binary()).args(["--toolgate-url", &rig.toolgate.url()]);
-    command.arg("--everything").arg(Rig::example());
+    command.arg("--everything").arg(ClientTestServers::example());
     command.args(["--everything-url", &rig.everything.url()]);
     check_passes(command);
 }
@@ -102,11 +102,11 @@ pub(crate) fn check_passes(mut driver: Command) {
 }
 
 fn python(mode: [&str; 2]) {
-    check(Driver::Python, Workspace::new().root(), mode);
+    check(ClientDriver::Python, Workspace::new().root(), mode);
 }
 
 fn inspector(era: &str) {
-    check(Driver::Inspector, Workspace::new().root(), ["--era", era]);
+    check(ClientDriver::Inspector, Workspace::new().root(), ["--era", era]);
 }
 
 #[test]
@@ -132,37 +132,37 @@ fn the_python_sdk_works_in_each_revision_with_a_handshake() {
 
 #[test]
 fn the_python_sdk_works_on_this_repository() {
-    check(Driver::Python, &checkout(), ["--mode", "auto"]);
+    check(ClientDriver::Python, &checkout(), ["--mode", "auto"]);
 }
 
 #[test]
 fn the_python_sdk_finishes_tasks_in_the_stateless_revision() {
-    check(Driver::PythonTasks, Workspace::new().root(), ["--mode", "auto"]);
+    check(ClientDriver::PythonTasks, Workspace::new().root(), ["--mode", "auto"]);
 }
 
 #[test]
 fn the_python_sdk_manages_tasks_in_2025_11_25() {
-    check(Driver::PythonTasks, Workspace::new().root(), ["--revision", "2025-11-25"]);
+    check(ClientDriver::PythonTasks, Workspace::new().root(), ["--revision", "2025-11-25"]);
 }
 
 #[test]
 fn the_python_sdk_can_use_everything_in_every_revision() {
-    check_all(Driver::PythonLibrary, ["--client", "mcp"]);
+    check_all(ClientDriver::PythonLibrary, ["--client", "mcp"]);
 }
 
 #[test]
 fn fastmcp_can_use_everything_in_every_revision() {
-    check_all(Driver::PythonLibrary, ["--client", "fastmcp"]);
+    check_all(ClientDriver::PythonLibrary, ["--client", "fastmcp"]);
 }
 
 #[test]
 fn the_typescript_sdk_can_use_everything_in_every_revision() {
-    check_all(Driver::TypeScript, ["--sdk", "client"]);
+    check_all(ClientDriver::TypeScript, ["--sdk", "client"]);
 }
 
 #[test]
 fn the_typescript_sdk_v1_can_use_everything_in_every_revision() {
-    check_all(Driver::TypeScript, ["--sdk", "v1"]);
+    check_all(ClientDriver::TypeScript, ["--sdk", "v1"]);
 }
 
 #[test]

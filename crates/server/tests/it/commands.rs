@@ -29,12 +29,12 @@ fn pack_path() -> PathBuf {
 }
 
 /// A workspace in which the pack's commands run.
-struct Bench {
+struct PackTestBench {
     tools: Vec<Arc<dyn AnyTool>>,
     workspace: TempDir,
 }
 
-impl Bench {
+impl PackTestBench {
     /// Creates the tools, with `program` as Zyra.
     fn with(program: &Path) -> Self {
         let settings = commands::CommandSettings {

@@ -27,8 +27,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Client, Launch, MODERN, Wire, Workspace, converse, is_alive, notification, peak_memory_kib,
-    wait_for, wait_until,
+    Client, ClientTransport, Launch, MODERN, Workspace, converse, is_alive, notification,
+    peak_memory_kib, wait_for, wait_until,
 };
 
 fn checkout() -> PathBuf {
@@ -134,8 +134,11 @@ fn an_upstream_that_asks_for_roots_gets_the_configured_ones_or_the_clients() {
         [(&workspace, 0, &folders), (&with_odd(""), 1, &own_roots)]
     {
         let capabilities = json!({ "roots": {} });
-        let mut client =
-            Client::open(Wire::Http(launch(workspace).served()), "2025-06-18", capabilities);
+        let mut client = Client::open(
+            ClientTransport::Http(launch(workspace).served()),
+            "2025-06-18",
+            capabilities,
+        );
         let params = json!({ "name": "odd_where", "arguments": {} });
         let answers = |_: &Value| own_roots.clone();
         let (answer, requests) = converse(&mut client, "tools/call", params, answers);
@@ -150,7 +153,7 @@ fn log_lines_of_an_upstream_reach_the_client_unchanged() {
     let mut client = Client::stdio(launch(&workspace), "2025-06-18");
     client.ask("logging/setLevel", json!({ "level": "info" }));
     let request = client.request("tools/call", json!({ "name": "odd_tell", "arguments": {} }));
-    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     stdio.send(&request);
     // The first call may cause a notification of changed tools.
     let mut messages = std::iter::from_fn(|| Some(stdio.receive()));
@@ -193,7 +196,7 @@ fn an_answer_of_a_gibibyte_takes_no_memory_and_fails_its_own_call_only() {
 fn tools_with_remote_schemas_or_ambiguous_names_are_left_out_and_logged() {
     let workspace = with_odd("");
     let served = launch(&workspace).served();
-    let mut client = Client::open(Wire::Http(served), MODERN, json!({}));
+    let mut client = Client::open(ClientTransport::Http(served), MODERN, json!({}));
     let names = names(&mut client);
     assert!(!names.contains(&"odd_a-b".to_owned()), "{names:?}");
     assert!(!names.contains(&"odd_a_b".to_owned()), "{names:?}");
@@ -293,7 +296,7 @@ fn a_result_without_the_promised_structured_content_is_refused() {
 fn a_schema_that_is_too_expensive_is_left_out_and_a_recursive_one_is_not() {
     let workspace = with_odd("");
     let served = launch(&workspace).served();
-    let mut client = Client::open(Wire::Http(served), MODERN, json!({}));
+    let mut client = Client::open(ClientTransport::Http(served), MODERN, json!({}));
     let names = names(&mut client);
     assert!(!names.contains(&"odd_doubling".to_owned()), "{names:?}");
     let log = client.server().log();
@@ -350,7 +353,7 @@ fn a_cancellation_by_the_client_reaches_the_upstream() {
     let mut client = stdio(&workspace);
     client.call("odd_echo", json!({ "message": "begin" }));
     let request = client.request("tools/call", json!({ "name": "odd_never", "arguments": {} }));
-    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     stdio.send(&request);
     wait_until("it is called", || workspace.read("odd.log").contains("call never"));
     stdio.send(&notification("notifications/cancelled", json!({ "requestId": request["id"] })));
@@ -434,7 +437,7 @@ fn an_unavailable_upstream_affects_only_its_own_tools() {
                     [upstream.deaf]\nurl = \"http://127.0.0.1:1/mcp\"\n";
     let workspace = Workspace::new().file("toolgate.toml", settings);
     let served = launch(&workspace).served();
-    let mut client = Client::open(Wire::Http(served), MODERN, json!({}));
+    let mut client = Client::open(ClientTransport::Http(served), MODERN, json!({}));
     assert!(names(&mut client).contains(&"files_read".to_owned()));
     let log = client.server().log();
     assert!(log.contains("`gone`") && log.contains("no-such-program"), "{log}");
@@ -446,7 +449,7 @@ fn a_private_address_is_refused_unless_it_is_allowed() {
     let settings = "[upstream.inner]\nurl = \"http://169.254.169.254/latest\"\n";
     let workspace = Workspace::new().file("toolgate.toml", settings);
     let served = launch(&workspace).served();
-    let mut client = Client::open(Wire::Http(served), MODERN, json!({}));
+    let mut client = Client::open(ClientTransport::Http(served), MODERN, json!({}));
     names(&mut client);
     assert!(client.server().log().contains("private_network"), "{}", client.server().log());
 }
@@ -472,7 +475,7 @@ fn questions_of_an_upstream_reach_a_client_that_repeats_the_call() {
             "[upstream.every]\ncommand = [{example:?}, \"stdio\"]\nrevision = {revision:?}\n"
         );
         let workspace = Workspace::new().file("toolgate.toml", settings);
-        let wire = Wire::Stdio(launch(&workspace).stdio());
+        let wire = ClientTransport::Stdio(launch(&workspace).stdio());
         let capabilities = json!({ "elicitation": { "form": {} } });
         let mut client = Client::open(wire, MODERN, capabilities);
         let (tool, arguments) = match revision {

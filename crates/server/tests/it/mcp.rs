@@ -34,7 +34,7 @@ mod everything;
 
 use serde_json::{Value, json};
 
-use crate::support::{Client, Launch, MODERN, REVISIONS, Served, Workspace};
+use crate::support::{Client, HttpServer, Launch, MODERN, REVISIONS, Workspace};
 
 /// The revisions with sessions.
 fn sessions() -> impl Iterator<Item = &'static str> {
@@ -55,7 +55,7 @@ fn in_each(
     }
 }
 
-fn served() -> Served {
+fn served() -> HttpServer {
     Launch::over(&Workspace::new()).served()
 }
 

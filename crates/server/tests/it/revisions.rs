@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    Client, Launch, MODERN, NOTHING, REVISIONS, Stdio, Wire, Workspace, at_once, initialize,
-    legacy, modern, refusal, text,
+    Client, ClientTransport, Launch, MODERN, NOTHING, REVISIONS, Stdio, Workspace, at_once,
+    initialize, legacy, modern, refusal, text,
 };
 
 /// Number of tools in a page of a list.
@@ -235,7 +235,7 @@ fn a_batch_is_accepted_only_in_the_revision_that_has_batches() {
 #[test]
 fn a_batch_of_notifications_is_not_answered() {
     let mut client = Client::stdio(Launch::over(&Workspace::new()), "2025-03-26");
-    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     let note = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
     stdio.send(&json!([note, note]));
     assert_eq!(stdio.ask(&legacy(1, "ping", json!({})))["result"], json!({}));
@@ -293,7 +293,7 @@ fn progress_over_stdio_increases_and_ends_before_the_answer() {
             "_meta": { "progressToken": "p" },
         });
         let message = client.request("tools/call", params);
-        let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+        let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
         stdio.send(&message);
         let mut notifications = Vec::new();
         let answer = loop {

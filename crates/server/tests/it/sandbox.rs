@@ -21,23 +21,23 @@ fn confined_client(workspace: &Workspace, profile: &str) -> Client {
 }
 
 /// The result of a program.
-struct Ran {
+struct ProgramResult {
     code: i64,
     stdout: String,
     stderr: String,
     value: Value,
 }
 
-fn run(client: &mut Client, input: Value) -> Ran {
+fn run(client: &mut Client, input: Value) -> ProgramResult {
     let answer = client.call("exec_run", input);
     let value = answer["result"]["structuredContent"].clone();
     assert!(value.is_object(), "{answer}");
     let text = |name: &str| value[name].as_str().unwrap().to_owned();
     let code = value["exit_code"].as_i64().unwrap();
-    Ran { code, stdout: text("stdout"), stderr: text("stderr"), value }
+    ProgramResult { code, stdout: text("stdout"), stderr: text("stderr"), value }
 }
 
-fn sh(client: &mut Client, script: &str) -> Ran {
+fn sh(client: &mut Client, script: &str) -> ProgramResult {
     run(client, json!({ "command": "sh", "args": ["-c", script] }))
 }
 

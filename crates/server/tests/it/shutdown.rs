@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::support::{
-    Launch, Marker, NOTHING, Post, Workspace, call, descendants, is_alive, legacy, modern,
+    HttpRequest, Launch, Marker, NOTHING, Workspace, call, descendants, is_alive, legacy, modern,
     notification, refusal, sleeps, structured, wait_until, wait_until_closed, waits_for_go,
 };
 
@@ -21,7 +21,7 @@ fn a_signal_lets_the_call_in_flight_finish_over_http() {
         let served = Launch::over(&workspace).served();
         let marker = Marker::new();
         let mut connection = served.connect();
-        connection.post(&Post::mcp(&call(1, "exec_run", waits_for_go(&marker))));
+        connection.post(&HttpRequest::mcp(&call(1, "exec_run", waits_for_go(&marker))));
         marker.wait_until_running();
         served.signal(signal);
         wait_until_closed(served.addr);
@@ -41,7 +41,8 @@ fn a_signal_lets_a_stream_in_flight_finish() {
     let session = served.session("2025-11-25");
     let params = json!({ "name": "exec_run", "arguments": waits_for_go(&Marker::new()) });
     let mut connection = served.connect();
-    connection.post(&Post::mcp(&legacy(1, "tools/call", params)).with("mcp-session-id", &session));
+    connection
+        .post(&HttpRequest::mcp(&legacy(1, "tools/call", params)).with("mcp-session-id", &session));
     assert!(connection.head().is_stream());
     wait_until("the program runs", || workspace.path("began").exists());
     served.signal(Signal::TERM);
@@ -60,7 +61,8 @@ fn a_signal_lets_a_call_finish_whose_client_has_disconnected() {
     let marker = Marker::new();
     let params = json!({ "name": "exec_run", "arguments": waits_for_go(&marker) });
     let mut connection = served.connect();
-    connection.post(&Post::mcp(&legacy(1, "tools/call", params)).with("mcp-session-id", &session));
+    connection
+        .post(&HttpRequest::mcp(&legacy(1, "tools/call", params)).with("mcp-session-id", &session));
     marker.wait_until_running();
     connection.close();
     served.signal(Signal::TERM);
@@ -107,7 +109,7 @@ fn a_call_that_does_not_finish_in_time_is_stopped_and_answered_over_http() {
     let served = Launch::over(&Workspace::new()).set("server_drain_ms", 200).served();
     let marker = Marker::new();
     let mut connection = served.connect();
-    connection.post(&Post::mcp(&call(1, "exec_run", sleeps(&marker))));
+    connection.post(&HttpRequest::mcp(&call(1, "exec_run", sleeps(&marker))));
     marker.wait_until_running();
     served.signal(Signal::TERM);
     let message = refusal(&connection.response().message());
@@ -134,7 +136,7 @@ fn a_second_signal_ends_the_server_at_once() {
 
     let served = Launch::over(&Workspace::new()).served();
     let mut connection = served.connect();
-    connection.post(&Post::mcp(&call(1, "exec_run", sleeps(&marker))));
+    connection.post(&HttpRequest::mcp(&call(1, "exec_run", sleeps(&marker))));
     marker.wait_until_running();
     served.signal(Signal::TERM);
     wait_until_closed(served.addr);
@@ -147,7 +149,7 @@ fn a_second_signal_ends_the_server_at_once() {
 fn idle_connections_do_not_delay_the_end() {
     let served = Launch::over(&Workspace::new()).served();
     let mut used = served.connect();
-    used.post(&Post::mcp(&modern(1, "tools/list", json!({}))));
+    used.post(&HttpRequest::mcp(&modern(1, "tools/list", json!({}))));
     assert_eq!(used.response().status, 200);
     let _used_and_fresh = (used, served.connect());
     let started = Instant::now();
@@ -206,7 +208,7 @@ fn a_killed_server_leaves_no_program_running() {
         } else {
             let served = Launch::over(&workspace).served();
             let mut connection = served.connect();
-            connection.post(&Post::mcp(&ask));
+            connection.post(&HttpRequest::mcp(&ask));
             let program = marker.wait_until_running();
             assert!(is_alive(program));
             served.signal(Signal::KILL);
@@ -279,7 +281,7 @@ fn a_client_that_does_not_read_does_not_keep_the_server_from_ending() {
 fn nohup_is_honoured() {
     let served = Launch::over(&Workspace::new()).through(&["nohup"]).served();
     served.signal(Signal::HUP);
-    let list = Post::mcp(&modern(1, "tools/list", json!({})));
+    let list = HttpRequest::mcp(&modern(1, "tools/list", json!({})));
     assert_eq!(served.send(&list).status, 200);
     served.signal(Signal::TERM);
     assert_eq!(served.wait_for_exit().code(), Some(0));

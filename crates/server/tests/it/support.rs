@@ -17,7 +17,7 @@ mod processes;
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
-pub(crate) use client::{Client, Wire, over_both, over_both_tuned, over_both_with};
+pub(crate) use client::{Client, ClientTransport, over_both, over_both_tuned, over_both_with};
 pub(crate) use commands::{COMMANDS, let_continue, started_commands, wait_until_began};
 pub(crate) use converse::converse;
 pub(crate) use keys::keys_of;
@@ -27,9 +27,11 @@ pub(crate) use message::{
     sleeps, structured, text, waits_for_go,
 };
 pub(crate) use processes::{Marker, descendants, held_memory_kib, is_alive, peak_memory_kib};
-pub(crate) use socket::{Ended, Socket};
+pub(crate) use socket::{Socket, SocketEnd};
 pub(crate) use stdio::Stdio;
-pub(crate) use wire::{Connection, Head, Post, Response, Served, wait_until_closed};
+pub(crate) use wire::{
+    Connection, HttpRequest, HttpServer, Response, ResponseHead, wait_until_closed,
+};
 pub(crate) use workspace::Workspace;
 pub(crate) use zyra::{check_command, job_params, zyra};
 

@@ -12,7 +12,7 @@ const UNREACHABLE_RESPONSE: (u16, &str) = (503, "network_unreachable");
 
 /// A backend that stores assets.
 pub struct AssetBackend {
-    /// The URL as it was configured.
+    /// The URL from the settings.
     url: String,
     /// The endpoint for assets, or the reason why the URL is unusable.
     target: Result<HttpTarget, String>,
@@ -35,7 +35,7 @@ impl AssetBackend {
         Some(Self { url, target, fetch: fetch.clone() })
     }
 
-    /// Returns the backend's URL as it was configured.
+    /// Returns the backend's URL from the settings.
     pub fn url(&self) -> &str {
         &self.url
     }

@@ -14,9 +14,9 @@ use super::outcome::AssetError;
 use super::python::{PythonRepr, PythonString};
 use super::validators::SchemaDocuments;
 
-/// The most errors reported for one asset.
+/// The maximum number of errors reported for one asset.
 const ERRORS_MAX: usize = 10_000;
-/// The most bytes of all reported paths and messages together.
+/// The maximum number of bytes of all reported paths and messages together.
 const BYTES_MAX: usize = 4 << 20;
 
 /// Returns all errors that `validator` finds in `asset`, unsorted. Beyond a limit, one last error
@@ -54,19 +54,19 @@ pub(super) fn collect_errors<E>(
 struct AssetErrorCollector<'a> {
     asset: &'a Value,
     documents: &'a Arc<SchemaDocuments>,
-    /// Errors already reported whole, by keyword location and value path. The validator reports
-    /// them in parts.
+    /// Errors that are already reported as a whole, by keyword location and value path. The
+    /// validator reports each of them in several parts.
     reported: HashSet<(String, String)>,
     /// Validators for the items of each `contains`, by the URI of the schema around it.
     contains_validators: HashMap<String, Option<Validator>>,
     errors: Vec<AssetError>,
     /// The total bytes of the paths and messages in `errors`.
     bytes: usize,
-    /// Set if an error was dropped because a limit was reached.
+    /// `true` if an error was dropped because a limit was reached.
     is_full: bool,
 }
 
-/// The location in the schemas of the keyword that an error is about.
+/// The keyword that an error concerns, and its location in the schemas.
 struct KeywordPlace<'a> {
     /// The keyword's value and the schema around it, if they are found.
     value: Option<&'a Value>,
@@ -136,8 +136,8 @@ impl<'a> AssetErrorCollector<'a> {
         }
     }
 
-    /// Records `error` by its keyword and the value at `path`. Returns `true` if it is the first of
-    /// these.
+    /// Records `error` by its keyword and the value at `path`. Returns `true` if no such error was
+    /// recorded before.
     fn mark_reported(&mut self, error: &ValidationError<'_>, path: &str) -> bool {
         self.reported.insert((error.evaluation_path().as_str().to_owned(), path.to_owned()))
     }
@@ -270,7 +270,8 @@ impl<'a> AssetErrorCollector<'a> {
         )
     }
 
-    /// Reports everything that `dependentRequired` misses, once, at its first error.
+    /// Reports all properties that `dependentRequired` requires and that are missing, at the first
+    /// such error.
     fn add_dependent_required(&mut self, error: &ValidationError<'_>, path: &str) {
         if !self.mark_reported(error, path) {
             return;
@@ -406,8 +407,8 @@ impl<'a> AssetErrorCollector<'a> {
     }
 }
 
-/// Returns the keyword that `error` is about. `None` if its schema is listed under a name or index,
-/// as in `properties`.
+/// Returns the keyword that `error` concerns. Returns `None` if the keyword's schema is listed
+/// under a name or index, as in `properties`.
 ///
 /// An evaluation path goes only through schemas, so each keyword in it can be recognized.
 fn keyword<'e>(error: &'e ValidationError<'_>) -> Option<&'e str> {

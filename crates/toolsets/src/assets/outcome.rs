@@ -9,7 +9,7 @@ use serde::Serialize;
 pub(super) enum RejectionReason {
     /// The asset is invalid.
     ValidationFailed,
-    /// The backend refused it, or was unreachable.
+    /// The backend refused the asset, or was unreachable.
     BackendError,
     /// There is no backend.
     Unsupported,

@@ -1,7 +1,7 @@
 //! Computes a JSON Patch (RFC 6902) between two JSON documents.
 //!
-//! Objects are compared key by key. All other values, arrays included, are replaced whole. No path
-//! of a patch lies below another of its paths, so its operations can be applied in any order.
+//! Objects are compared key by key. Any other value, such as an array, is replaced as a whole. No
+//! path of a patch lies below another of its paths, so its operations can be applied in any order.
 //! Numbers are compared as written: `1` differs from `1.0` and from `true`.
 
 use std::io::{self, Write};
@@ -14,8 +14,8 @@ use toolgate_contract::{ToolError, ToolFault};
 use super::pointer::push_step;
 use toolgate_world::root::WorkMonitor;
 
-/// The most bytes of a patch. Each operation holds its whole path, so long keys with many children
-/// can make a patch far larger than both documents.
+/// The maximum size of a patch, in bytes. Each operation contains its whole path, so long keys with
+/// many children can make a patch far larger than both documents.
 const PATCH_BYTES_MAX: usize = 4 << 20;
 /// The number of compared fields between two checks for cancellation.
 const CHECK_INTERVAL: usize = 1_000;

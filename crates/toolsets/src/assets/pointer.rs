@@ -3,7 +3,7 @@
 use serde_json::Value;
 use toolgate_contract::{ToolError, ToolFault};
 
-/// The most bytes of the pointers to all parts of an asset together.
+/// The maximum number of bytes of the pointers to all parts of an asset together.
 const POINTERS_BYTES_MAX: usize = 64 << 20;
 
 /// Appends the field `key` to `pointer`, escaped.

@@ -59,7 +59,7 @@ impl fmt::Display for PythonString<'_> {
     }
 }
 
-/// Checks whether Python's `repr` shows `c` unescaped.
+/// Returns `true` if Python's `repr` shows `c` unescaped.
 ///
 /// Rust's `escape_debug` uses the same Unicode categories. It differs only for combining characters
 /// at the start of a text, so `c` is tested after a letter.

@@ -9,9 +9,9 @@ use toolgate_contract::{ToolError, strip_byte_order_mark};
 use toolgate_world::Root;
 use toolgate_world::root::{EntryKind, TreeWalk, WalkFilter, WalkStart, WorkMonitor};
 
-/// The most bytes of all assets together.
+/// The maximum number of bytes of all assets together.
 const BYTES_MAX: u64 = 32 << 20;
-/// The most entries in the folders of assets together, subfolders included.
+/// The maximum number of entries in the folders of assets together, subfolders included.
 const ENTRIES_MAX: usize = 10_000;
 /// Selects everything except hidden files.
 const ASSET_FILTER: WalkFilter = WalkFilter { include_ignored: true, include_hidden: false };
@@ -28,10 +28,11 @@ impl Default for ReadBudget {
     }
 }
 
-/// Returns the text of every `*.json` below `root`, by its path there. Files that are unreadable or
-/// not UTF-8 are skipped with a warning in the log. Files that are not JSON also cause a warning.
+/// Returns the text of every `*.json` file below `root`, by its path below `root`. Files that are
+/// unreadable or not UTF-8 are skipped with a warning in the log. Files that are not JSON also
+/// cause a warning.
 ///
-/// The error is a phrase about the folder, to follow its name.
+/// The error is a phrase that continues a sentence after the folder's name.
 pub(super) fn read_files(
     root: &Root,
     room: &mut ReadBudget,
@@ -72,7 +73,8 @@ pub(super) fn read_files(
     Ok(found)
 }
 
-/// Returns the text of the file `inner` without a byte order mark. `None` if it exceeds the remaining bytes.
+/// Returns the text of the file `inner` without a byte order mark. `None` if it exceeds the
+/// remaining bytes.
 pub(super) fn read_text(
     root: &Root,
     inner: &str,
@@ -87,7 +89,7 @@ pub(super) fn read_text(
     Ok(Some(strip_byte_order_mark(&text).into()))
 }
 
-/// Checks whether the file name of `inner` is that of an asset: `*.json`.
+/// Returns `true` if `inner` is the file of an asset: `*.json`.
 fn is_asset(inner: &str) -> bool {
     let name = inner.rsplit('/').next().unwrap_or_default();
     name.strip_suffix(".json").is_some_and(|stem| !stem.is_empty())

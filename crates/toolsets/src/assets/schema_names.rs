@@ -1,4 +1,4 @@
-//! Finds the schema that an example is meant for.
+//! Finds the schema for an example.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ pub fn schema_of_example(example: &Value, file: &str) -> String {
     file.strip_suffix(".json").unwrap_or(file).to_owned()
 }
 
-/// Returns the schema name in a reference to its file.
+/// Returns the schema name in a reference to the schema's file.
 fn schema_in_reference(reference: &str) -> Option<&str> {
     let file = Path::new(reference).file_name()?.to_str()?;
     file.strip_suffix(".schema.json").or_else(|| file.strip_suffix(".json"))

@@ -1,4 +1,4 @@
-//! Assets as they were when they were read. Later changes of the files are not seen.
+//! Assets as they were when they were read. Later changes of the files have no effect.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;

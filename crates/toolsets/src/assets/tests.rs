@@ -16,11 +16,11 @@ use toolgate_contract::{
 use super::{AssetSettings, AssetSnapshot, AssetSource, OwnerAssetSettings, tools};
 use toolgate_world::{HttpFetcher, Root};
 
-struct Bench {
+struct AssetTestBench {
     dir: TempDir,
 }
 
-impl Bench {
+impl AssetTestBench {
     fn new() -> Self {
         let bench = Self { dir: TempDir::new().unwrap() };
         bench.put("schemas/shader.schema.json", "{\"version\": \"0.7.0\"}");
@@ -62,7 +62,7 @@ fn ctx() -> ToolContext {
 
 /// Calls the tool `verb` with `input`.
 async fn call(
-    bench: &Bench,
+    bench: &AssetTestBench,
     settings: &AssetSettings,
     verb: &str,
     input: Value,
@@ -75,7 +75,7 @@ async fn call(
 
 #[tokio::test]
 async fn a_byte_order_mark_at_the_start_of_an_asset_is_ignored() {
-    let bench = Bench::new();
+    let bench = AssetTestBench::new();
     bench.put("schemas/marked.json", "\u{feff}{\"version\": \"2\"}");
     bench.put("examples/marked.json", "\u{feff}{\"a\": 1}");
     let listed = call(&bench, &both(), "list_schemas", json!({})).await.unwrap();
@@ -87,7 +87,7 @@ async fn a_byte_order_mark_at_the_start_of_an_asset_is_ignored() {
 
 #[tokio::test]
 async fn without_settings_and_default_folders_there_are_no_assets() {
-    let bench = Bench::new();
+    let bench = AssetTestBench::new();
     assert!(bench.open(&AssetSettings::default()).is_none());
     let nowhere = AssetSettings { schemas: Some("nowhere".to_owned()), ..AssetSettings::default() };
     assert!(bench.source(&nowhere).unwrap().list(&ctx(), None, 10).await.unwrap().is_empty());
@@ -145,7 +145,7 @@ fn an_unusable_url_of_the_backend_is_a_problem_but_no_error() {
 
 #[tokio::test]
 async fn schemas_and_examples_are_listed_and_read_by_name() {
-    let bench = Bench::new();
+    let bench = AssetTestBench::new();
     let assets = bench.source(&both()).unwrap();
     assert_eq!(assets.guard().effects, Effects::Reads);
     assert_eq!(assets.guard().id.as_str(), "assets.get_schema");
@@ -171,7 +171,7 @@ async fn schemas_and_examples_are_listed_and_read_by_name() {
 
 #[tokio::test]
 async fn a_name_completes_to_assets_of_its_kind() {
-    let assets = Bench::new().source(&both()).unwrap();
+    let assets = AssetTestBench::new().source(&both()).unwrap();
     let completions = async |template: &str| {
         let request = CompletionRequest {
             target: CompletionTarget::Template(template.to_owned()),
@@ -190,7 +190,7 @@ async fn a_name_completes_to_assets_of_its_kind() {
 
 #[tokio::test]
 async fn a_folder_of_the_owner_takes_precedence_and_may_be_anywhere() {
-    let bench = Bench::new();
+    let bench = AssetTestBench::new();
     let outside = TempDir::new().unwrap();
     fs::write(outside.path().join("x.schema.json"), "{}").unwrap();
     symlink("x.schema.json", outside.path().join("y.schema.json")).unwrap();
@@ -215,7 +215,7 @@ async fn a_folder_of_the_owner_takes_precedence_and_may_be_anywhere() {
 
 #[tokio::test]
 async fn changes_after_the_start_are_not_seen() {
-    let bench = Bench::new();
+    let bench = AssetTestBench::new();
     let assets = bench.open(&both()).unwrap();
     bench.put("schemas/shader.schema.json", "{\"version\": \"2\"}");
     bench.put("schemas/late.json", "{}");
@@ -232,7 +232,7 @@ async fn changes_after_the_start_are_not_seen() {
 
 #[tokio::test]
 async fn a_folder_with_too_many_bytes_is_refused() {
-    let bench = Bench::new();
+    let bench = AssetTestBench::new();
     let file = fs::File::create(bench.dir.path().join("examples/large.json")).unwrap();
     file.set_len(33 << 20).unwrap();
     let root = Root::open(bench.dir.path()).unwrap();
@@ -243,7 +243,7 @@ async fn a_folder_with_too_many_bytes_is_refused() {
 
 #[tokio::test]
 async fn an_example_is_found_by_each_of_its_paths_and_no_other() {
-    let bench = Bench::new();
+    let bench = AssetTestBench::new();
     bench.put("examples/Tone.json", "{\"$schemaRef\": \"x/tone.json\", \"a\": 1}");
     bench.put("examples/broken.json", "{");
     let absolute = bench.dir.path().canonicalize().unwrap().join("examples/Tone.json");
@@ -265,7 +265,7 @@ async fn an_example_is_found_by_each_of_its_paths_and_no_other() {
 
 #[tokio::test]
 async fn a_schema_can_refer_to_others_by_id_by_file_and_by_published_url() {
-    let bench = Bench::new();
+    let bench = AssetTestBench::new();
     bench.put("version.json", "{\"schemaVersion\": \"0.7.3\"}");
     let refers = |to: &str| json!({ "properties": { "a": { "$ref": to } } }).to_string();
     bench.put("schemas/file.json", &refers("tone.json"));
@@ -294,7 +294,7 @@ async fn a_schema_can_refer_to_others_by_id_by_file_and_by_published_url() {
 
 #[tokio::test]
 async fn a_schema_is_always_read_as_draft_2020_12() {
-    let bench = Bench::new();
+    let bench = AssetTestBench::new();
     for draft in ["http://json-schema.org/draft-07/schema#", "https://nobody/knows"] {
         let schema = json!({ "$schema": draft, "prefixItems": [{ "type": "null" }] });
         bench.put("schemas/old.json", &schema.to_string());
@@ -307,7 +307,7 @@ async fn a_schema_is_always_read_as_draft_2020_12() {
 
 #[tokio::test]
 async fn numbers_keep_their_notation() {
-    let bench = Bench::new();
+    let bench = AssetTestBench::new();
     let input = json!({ "base": { "a": 1, "b": 2.0 }, "new": { "a": 1.0, "b": 2.0 } });
     let given = call(&bench, &both(), "diff_assets", input).await.unwrap();
     let op = json!({ "op": "replace", "path": "/a", "value": 1.0 });
@@ -316,7 +316,7 @@ async fn numbers_keep_their_notation() {
 
 #[tokio::test]
 async fn every_output_matches_its_schema() {
-    let bench = Bench::new();
+    let bench = AssetTestBench::new();
     bench.put("schemas/none.json", "false");
     let sent = AssetSettings { backend_url: Some("http://127.0.0.1:1".to_owned()), ..both() };
     let asset = json!({ "schema": "tone" });
@@ -347,7 +347,7 @@ async fn every_output_matches_its_schema() {
 }
 
 /// Returns the tool `verb` for the workspace of `bench`.
-fn tool(bench: &Bench, verb: &str) -> Arc<dyn AnyTool> {
+fn tool(bench: &AssetTestBench, verb: &str) -> Arc<dyn AnyTool> {
     let tools = tools(&bench.open(&both()).unwrap(), &both(), &HttpFetcher::default());
     let is_it = |tool: &Arc<dyn AnyTool>| tool.spec().id.as_str() == format!("assets.{verb}");
     tools.into_iter().find(is_it).unwrap()
@@ -365,7 +365,7 @@ fn slow_inputs() -> [(&'static str, Value); 3] {
 
 #[test]
 fn long_work_runs_on_a_blocking_thread_and_ends_when_cancelled() {
-    let bench = Bench::new();
+    let bench = AssetTestBench::new();
     bench
         .put("examples/large.json", &json!({ "schema": "tone", "a": vec![0; 20_000] }).to_string());
     let mut runtime = tokio::runtime::Builder::new_current_thread();
@@ -392,7 +392,7 @@ fn long_work_runs_on_a_blocking_thread_and_ends_when_cancelled() {
 
 #[tokio::test]
 async fn a_patch_that_is_too_long_is_refused() {
-    let bench = Bench::new();
+    let bench = AssetTestBench::new();
     let new: BTreeMap<String, u8> = (0..1_000).map(|at| (at.to_string(), 0)).collect();
     let long = "k".repeat(200_000);
     let input = json!({ "base": { &long: {} }, "new": { &long: new } });
@@ -402,7 +402,7 @@ async fn a_patch_that_is_too_long_is_refused() {
 
 #[tokio::test]
 async fn the_number_of_listed_errors_is_limited() {
-    let bench = Bench::new();
+    let bench = AssetTestBench::new();
     bench.put("schemas/nulls.json", &json!({ "items": { "type": "null" } }).to_string());
     let lengthy = json!({ "items": { "allOf": vec![json!({ "type": "null" }); 20] } });
     bench.put("schemas/lengthy.json", &lengthy.to_string());
@@ -440,7 +440,7 @@ async fn the_number_of_listed_errors_is_limited() {
 
 #[tokio::test]
 async fn an_asset_with_too_long_pointers_is_refused() {
-    let bench = Bench::new();
+    let bench = AssetTestBench::new();
     let asset = |parts: usize| json!({ "k".repeat(100_000): vec![0; parts] });
     let input = json!({ "asset": asset(1_000), "schema": "tone" });
     let given = call(&bench, &both(), "validate_asset", input).await;

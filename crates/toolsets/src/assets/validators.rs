@@ -1,7 +1,7 @@
 //! Compiles schemas when first needed, and validates assets against them.
 //!
-//! A schema may refer to any other of its folder: by `$id`, by file, or by the URL at which the
-//! project publishes it. References are never resolved elsewhere.
+//! A schema may refer to any other schema in its folder: by `$id`, by file, or by the URL at which
+//! the project publishes it. References are never resolved elsewhere.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -33,9 +33,9 @@ pub(super) struct SchemaValidators {
 /// A schema file to compile.
 pub(super) struct SchemaSource {
     pub(super) name: String,
-    /// The absolute path of its file.
+    /// The absolute path of the schema's file.
     pub(super) file: PathBuf,
-    /// The path of its file in the folder of schemas.
+    /// The path of the schema's file in the folder of schemas.
     pub(super) relative_path: String,
     pub(super) document: Arc<Value>,
 }
@@ -48,18 +48,18 @@ struct CompiledSchema {
 
 /// Schemas, and their parts that have an `$id`, by URI.
 #[derive(Clone, Default)]
-pub(super) struct SchemaDocuments(HashMap<String, DocumentPart>);
+pub(super) struct SchemaDocuments(HashMap<String, SchemaDocumentPart>);
 
 #[derive(Clone)]
-struct DocumentPart {
+struct SchemaDocumentPart {
     whole: Arc<Value>,
     /// The JSON Pointer of the part in the whole document.
     pointer: String,
 }
 
 impl SchemaValidators {
-    /// Prepares validation against `sources`, which are published as `version`. If two have the
-    /// same name, the one in a `.schema.json` wins.
+    /// Prepares validation against `sources`, which are published as `version`. If two schemas have
+    /// the same name, the one in a `.schema.json` file is used.
     pub(super) fn new(sources: Vec<SchemaSource>, version: Option<&str>) -> Self {
         let documents = Arc::new(SchemaDocuments::new(&sources, version));
         let mut by_name = BTreeMap::new();
@@ -134,13 +134,15 @@ impl SchemaDocuments {
     fn new(sources: &[SchemaSource], version: Option<&str>) -> Self {
         let mut documents = Self::default();
         for source in sources {
-            let whole = DocumentPart { whole: source.document.clone(), pointer: String::new() };
+            let whole =
+                SchemaDocumentPart { whole: source.document.clone(), pointer: String::new() };
             if let Some(id) = resolve_id(&source.document, &source.base_uri()) {
                 documents.0.entry(id).or_insert(whole);
             }
         }
         for source in sources {
-            let whole = DocumentPart { whole: source.document.clone(), pointer: String::new() };
+            let whole =
+                SchemaDocumentPart { whole: source.document.clone(), pointer: String::new() };
             let published = version.map(|version| {
                 format!(
                     "{PUBLISHED_BASE_URL}{version}/{}",
@@ -166,7 +168,7 @@ impl SchemaDocuments {
         let base = resolve_id(value, &base).unwrap_or(base);
         let above = at.len();
         if above > 0 && value.get("$id").is_some() {
-            let part = DocumentPart { whole: whole.clone(), pointer: at.clone() };
+            let part = SchemaDocumentPart { whole: whole.clone(), pointer: at.clone() };
             self.0.entry(base.clone()).or_insert(part);
         }
         match value {
@@ -205,7 +207,7 @@ impl SchemaDocuments {
 
     /// Returns the part at `pointer` of the document with the URI `uri`.
     pub(super) fn part(&self, uri: &str, pointer: &str) -> Option<&Value> {
-        let DocumentPart { whole, pointer: at } = self.0.get(uri)?;
+        let SchemaDocumentPart { whole, pointer: at } = self.0.get(uri)?;
         whole.pointer(at)?.pointer(pointer)
     }
 }

@@ -10,19 +10,19 @@ use super::build_tool::{BuildTool, ProjectAction};
 use super::output_parsers::OutputReader;
 use super::project_input::ProjectInput;
 use super::projects::{Project, find_nearest, join};
-use super::report::{CiFailure, CiReport, FailureSeverity, RunCounts};
+use super::report::{CiCounts, CiFailure, CiReport, FailureSeverity};
 use crate::exec::{self, InputFields, StartFailureCause, TIMEOUT_MS_MAX};
 use toolgate_world::Root;
 use toolgate_world::root::quoted_path;
 
 /// The bytes at the end of the output that a result shows, if the call does not set a number. The
-/// findings above it are complete, so the end suffices.
+/// end suffices, because the result lists all findings.
 const OUTPUT_BYTES: usize = 8 << 10;
 
-/// The most failures in a result. The first ones explain the rest.
+/// The maximum number of failures in a result. The first failures usually explain the others.
 const FAILURES_MAX: usize = 50;
 
-/// The most suffixes of a path that are tried.
+/// The maximum number of suffixes of a path that are tried.
 const SUFFIXES_MAX: usize = 20;
 
 /// Environment variables of the server that build tools receive: the locations of toolchains and
@@ -125,6 +125,9 @@ impl CiContext {
             failures.push(CiFailure::new(FailureSeverity::Failure, message));
         }
         let ok = ended_well && unmatched.is_none();
+        // The log of a test run without failures tells a caller nothing that the counts do not.
+        let is_shown = !ok || verb != ProjectAction::Test || max_output_bytes.is_some();
+        let output = if is_shown { output } else { String::new() };
         if !ok && verb == ProjectAction::Restore && outcome.sandbox.is_offline() {
             failures.push(CiFailure::new(FailureSeverity::Failure, OFFLINE_ADVICE));
         }
@@ -172,20 +175,23 @@ const OFFLINE_ADVICE: &str = "the program ran without a network; the server's op
     allow it with these lines in the configuration:\n\
     [[sandbox.for]]\ntools = \"ci.restore\"\nprofile = \"network\"";
 
-/// Checks whether a test runner reports that no test matched the filter.
+/// Returns `true` if a test runner reports that no test matched the filter.
 ///
 /// Most test runners treat that as a success.
-fn is_filter_unmatched(kind: BuildTool, exit_code: i32, summary: &RunCounts, output: &str) -> bool {
-    let RunCounts { passed, failed, skipped, .. } = *summary;
+fn is_filter_unmatched(kind: BuildTool, exit_code: i32, summary: &CiCounts, output: &str) -> bool {
+    let CiCounts { passed, failed, skipped, .. } = *summary;
     let none_ran = passed.unwrap_or(0) + failed.unwrap_or(0) == 0;
     let none_skipped = skipped.unwrap_or(0) == 0;
     match kind {
         // Without counts, the test harness is not Rust's own.
         BuildTool::Cargo => exit_code == 0 && passed.is_some() && none_ran && none_skipped,
         BuildTool::Go => exit_code == 0 && none_ran && none_skipped,
-        // Exit code 5 means that no test was collected. Tests excluded by the filter count as
-        // skipped.
-        BuildTool::Pytest => exit_code == 5 && none_ran,
+        // Exit code 5 means that no test was collected, 4 that an id is unknown. Tests excluded by
+        // the filter count as skipped.
+        BuildTool::Pytest => {
+            let is_unknown_id = exit_code == 4 && output.contains("not found: ");
+            exit_code == 5 && none_ran || is_unknown_id
+        }
         // Tests that do not match count as skipped.
         BuildTool::Npm | BuildTool::Pnpm | BuildTool::Yarn => {
             exit_code == 0 && (passed.is_some() || skipped.is_some()) && none_ran
@@ -243,7 +249,7 @@ fn choose_project(
     })
 }
 
-/// Rephrases a refusal of the program, because the project and not the caller chose it.
+/// Rephrases the refusal of a program that the project chose, not the caller.
 fn unavailable_program(program: &str, err: ToolError) -> ToolError {
     match err.fault {
         ToolFault::Invalid { .. } => {
@@ -290,7 +296,7 @@ mod tests {
     #[test]
     fn a_run_in_which_no_test_matched_is_recognized() {
         let counts =
-            |passed, failed, skipped| RunCounts { passed, failed, skipped, ..RunCounts::default() };
+            |passed, failed, skipped| CiCounts { passed, failed, skipped, ..CiCounts::default() };
         let unmatched =
             |kind, exit_code, summary| is_filter_unmatched(kind, exit_code, &summary, "");
         assert!(unmatched(BuildTool::Cargo, 0, counts(Some(0), Some(0), Some(0))));
@@ -299,10 +305,13 @@ mod tests {
         assert!(unmatched(BuildTool::Go, 0, counts(None, None, None)));
         assert!(!unmatched(BuildTool::Go, 0, counts(Some(1), None, None)));
         assert!(unmatched(BuildTool::Pytest, 5, counts(None, None, Some(3))));
+        let printed = "ERROR: not found: /w/test_a.py::test_b";
+        assert!(is_filter_unmatched(BuildTool::Pytest, 4, &CiCounts::default(), printed));
+        assert!(!is_filter_unmatched(BuildTool::Pytest, 4, &CiCounts::default(), "usage"));
         assert!(unmatched(BuildTool::Npm, 0, counts(Some(0), Some(0), Some(2))));
         assert!(!unmatched(BuildTool::Npm, 0, counts(None, None, None)));
         assert!(!unmatched(BuildTool::Npm, 1, counts(Some(0), Some(1), None)));
         let printed = "No test matches the given testcase filter `x` in t.dll";
-        assert!(is_filter_unmatched(BuildTool::Dotnet, 0, &RunCounts::default(), printed));
+        assert!(is_filter_unmatched(BuildTool::Dotnet, 0, &CiCounts::default(), printed));
     }
 }

@@ -1,4 +1,4 @@
-//! Splits a command line into words, if that needs no shell.
+//! Splits a command line into words, if no shell is needed for it.
 
 /// A command line, as words or as a script.
 #[derive(Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ pub(super) struct DetectProjects(pub(super) CiContext);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct DetectInput {
+pub(super) struct DetectProjectsInput {
     /// Folder to search with its subfolders, in the workspace; also lists the nearest project
     /// around it if it has none. The workspace root by default.
     #[serde(default)]
@@ -21,7 +21,7 @@ pub(super) struct DetectInput {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct DetectOutput {
+pub(super) struct DetectProjectsOutput {
     /// Projects; the first is used if a call names no kind.
     projects: Vec<DetectedProject>,
 }
@@ -51,10 +51,14 @@ impl Tool for DetectProjects {
         command lines that ci_build, ci_test, ci_lint and ci_restore run.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
-    type Input = DetectInput;
-    type Output = DetectOutput;
+    type Input = DetectProjectsInput;
+    type Output = DetectProjectsOutput;
 
-    async fn run(&self, ctx: &ToolContext, input: DetectInput) -> Result<DetectOutput, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: DetectProjectsInput,
+    ) -> Result<DetectProjectsOutput, ToolError> {
         let folder = input.project.unwrap_or_else(|| ".".to_owned());
         let root = &self.0.programs.root;
         let found =
@@ -73,10 +77,10 @@ impl Tool for DetectProjects {
                 file: project.file,
             }
         });
-        Ok(DetectOutput { projects: projects.collect() })
+        Ok(DetectProjectsOutput { projects: projects.collect() })
     }
 
-    fn decode_utf8(output: &DetectOutput) -> ResultText {
+    fn result_text(output: &DetectProjectsOutput) -> ResultText {
         let line = |project: &DetectedProject| {
             let DetectedProject { kind, folder, file, build, test, lint, restore } = project;
             let verbs = [("build", build), ("test", test), ("lint", lint), ("restore", restore)];

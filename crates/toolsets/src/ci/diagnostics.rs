@@ -36,7 +36,7 @@ pub(super) struct MachineDiagnostics {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct DiagnosticsOutput {
+pub(super) struct MachineDiagnosticsOutput {
     /// The whole report as lines of text.
     lines: Vec<String>,
     /// Operating system and version.
@@ -70,9 +70,13 @@ impl Tool for MachineDiagnostics {
     const IDEMPOTENT: bool = true;
     const DEADLINE: Option<Duration> = super::DEADLINE;
     type Input = NoInput;
-    type Output = DiagnosticsOutput;
+    type Output = MachineDiagnosticsOutput;
 
-    async fn run(&self, ctx: &ToolContext, _: NoInput) -> Result<DiagnosticsOutput, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        _: NoInput,
+    ) -> Result<MachineDiagnosticsOutput, ToolError> {
         let os = self.ci.programs.processes.kernel_version();
         let is_64_bit = cfg!(target_pointer_width = "64");
         let processor_count = std::thread::available_parallelism().map_or(1, usize::from);
@@ -90,7 +94,7 @@ impl Tool for MachineDiagnostics {
             programs.push(ProgramVersion { name: name.to_owned(), version: version.into_option() });
         }
         lines.push(format!("toolgate Version: {}", self.version));
-        Ok(DiagnosticsOutput {
+        Ok(MachineDiagnosticsOutput {
             lines,
             os,
             is_64_bit,
@@ -101,7 +105,7 @@ impl Tool for MachineDiagnostics {
         })
     }
 
-    fn decode_utf8(output: &DiagnosticsOutput) -> ResultText {
+    fn result_text(output: &MachineDiagnosticsOutput) -> ResultText {
         ResultText::from_body(output.lines.join("\n"))
     }
 }

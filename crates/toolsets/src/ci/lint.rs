@@ -30,7 +30,7 @@ impl Tool for LintProject {
         self.0.run_action(ctx, ProjectAction::Lint, input, None).await
     }
 
-    fn decode_utf8(output: &CiReport) -> ResultText {
+    fn result_text(output: &CiReport) -> ResultText {
         output.text()
     }
 

@@ -2,6 +2,7 @@
 
 mod findings;
 mod located;
+mod compared_values;
 mod cargo;
 mod libtest;
 mod scripts;
@@ -16,10 +17,13 @@ use std::collections::VecDeque;
 use toolgate_contract::OutputStream;
 
 use super::build_tool::{BuildTool, ProjectAction};
-use super::report::{CiFailure, RunCounts};
+use super::report::{CiCounts, CiFailure};
 use crate::exec::strip_escapes;
 
 use findings::Findings;
+
+/// Characters with a meaning in the patterns of Go and JavaScript.
+const PATTERN_CHARACTERS: &str = r"\.+*?()|[]{}^$";
 
 /// The most bytes of one line. A longer line is read in pieces.
 const LINE_BYTES_MAX: usize = 4 << 20;
@@ -34,7 +38,7 @@ trait LineParser: Send {
         found: &mut Findings,
     ) -> Option<Cow<'l, str>>;
 
-    /// Ends the output.
+    /// Processes the end of the output.
     fn finish(&mut self, found: &mut Findings);
 }
 
@@ -96,9 +100,9 @@ impl OutputReader {
         self.read_lines(stream, &lines)
     }
 
-    /// Ends the output. Returns the counts, the failures, the number of dropped failures, the end
-    /// of the shown text, and `true` if that text is complete.
-    pub(super) fn finish(mut self) -> (RunCounts, Vec<CiFailure>, usize, String, bool) {
+    /// Processes the end of the output. Returns the counts, the failures, the number of dropped
+    /// failures, the end of the shown text, and `true` if that text is complete.
+    pub(super) fn finish(mut self) -> (CiCounts, Vec<CiFailure>, usize, String, bool) {
         for stream in [OutputStream::Stdout, OutputStream::Stderr] {
             let rest = match stream {
                 OutputStream::Stdout => std::mem::take(&mut self.stdout),
@@ -146,6 +150,18 @@ impl OutputReader {
     }
 }
 
+/// Returns the pattern that matches exactly `text`.
+fn escape_pattern(text: &str) -> String {
+    let mut pattern = String::new();
+    for character in text.chars() {
+        if PATTERN_CHARACTERS.contains(character) {
+            pattern.push('\\');
+        }
+        pattern.push(character);
+    }
+    pattern
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -156,7 +172,7 @@ mod tests {
         kind: BuildTool,
         verb: ProjectAction,
         printed: &str,
-    ) -> (RunCounts, Vec<CiFailure>, String) {
+    ) -> (CiCounts, Vec<CiFailure>, String) {
         let whole = in_pieces(kind, verb, printed, usize::MAX);
         for size in [1, 7, 64] {
             let pieces = in_pieces(kind, verb, printed, size);
@@ -170,7 +186,7 @@ mod tests {
         verb: ProjectAction,
         printed: &str,
         size: usize,
-    ) -> (RunCounts, Vec<CiFailure>, String) {
+    ) -> (CiCounts, Vec<CiFailure>, String) {
         let mut reader = OutputReader::new(kind, verb, 50, 1 << 20);
         for piece in printed.as_bytes().chunks(size.min(printed.len().max(1))) {
             reader.read(OutputStream::Stdout, piece);

@@ -9,13 +9,14 @@ use super::build_tool::{BuildTool, ProjectFacts};
 use toolgate_world::Root;
 use toolgate_world::root::{EntryKind as Entry, WorkMonitor, quoted_path};
 
-/// The most names of a folder that are read.
+/// The maximum number of names of a folder that are read.
 const NAMES_MAX: usize = 10_000;
-/// The most bytes of a project file that are read.
+/// The maximum number of bytes of a project file that are read.
 const FILE_BYTES: u64 = 1 << 20;
 /// The deepest level at which projects are searched below a folder without one.
 const DEPTH_MAX: usize = 3;
-/// The most folders that are searched, and the most projects that are returned.
+/// The maximum number of folders that are searched, and the maximum number of projects that are
+/// returned.
 const FOLDERS_MAX: usize = 2000;
 const PROJECTS_MAX: usize = 50;
 /// Folders that build tools generate. They are not searched.
@@ -33,8 +34,8 @@ pub(super) struct Project {
     pub(super) facts: ProjectFacts,
 }
 
-/// Finds the projects in `folder`, else in the nearest folder around it that has any, else below
-/// it.
+/// Finds the projects in `folder`. If there are none, searches the folders around `folder`, then
+/// the folders below it.
 pub(super) fn find_nearest(
     root: &Root,
     folder: &str,
@@ -62,7 +63,8 @@ pub(super) fn find_nearest(
     find_below(root, folder, NestedProjects::Skipped, watch)
 }
 
-/// Finds projects like [`find_nearest`], and also all projects below `folder`, with nested ones.
+/// Finds projects like [`find_nearest`], and also all projects below `folder`, including nested
+/// projects.
 pub(super) fn find_all(
     root: &Root,
     folder: &str,
@@ -82,7 +84,7 @@ pub(super) fn find_all(
     Ok(found)
 }
 
-/// Checks that `folder` is a folder of the workspace, and returns its relative path without `.` and
+/// Checks that `folder` is a folder of the workspace. Returns its relative path without `.` and
 /// empty names.
 fn relative_folder(root: &Root, folder: &str) -> Result<String, ToolError> {
     match root.kind_at(folder).map_err(|err| err.with_pointer("/project"))? {
@@ -105,7 +107,7 @@ fn relative_folder(root: &Root, folder: &str) -> Result<String, ToolError> {
     Ok(if names.is_empty() { ".".to_owned() } else { names.join("/") })
 }
 
-/// The treatment of projects inside other projects.
+/// The handling of projects inside other projects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NestedProjects {
     Included,
@@ -224,7 +226,8 @@ fn projects_in(root: &Root, folder: &str, watch: &WorkMonitor) -> Result<Vec<Pro
     let is_test = |name: &&String| name.starts_with("test_") && has_extension(name, "py");
     let python_file = first(&python).or_else(|| names.iter().find(is_test).cloned());
     if let Some(file) = python_file {
-        let parts = ["pyproject.toml", "setup.cfg", "tox.ini"].into_iter().filter(|name| has(name));
+        let files = ["pyproject.toml", "setup.cfg", "tox.ini", "pytest.ini"];
+        let parts = files.into_iter().filter(|name| has(name));
         let python = parts.map(&text).collect::<Vec<_>>().join("\n");
         // The interpreter is a symlink out of the workspace, so check the link itself without
         // following it.

@@ -31,7 +31,7 @@ impl Tool for RestoreProject {
         self.0.run_action(ctx, ProjectAction::Restore, input, None).await
     }
 
-    fn decode_utf8(output: &CiReport) -> ResultText {
+    fn result_text(output: &CiReport) -> ResultText {
         output.text()
     }
 

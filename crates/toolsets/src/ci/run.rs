@@ -15,7 +15,7 @@ pub(super) struct RunCommandLine(pub(super) CiContext);
 
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct CommandLineInput {
+pub(super) struct RunCommandLineInput {
     /// Command line, e.g. `cargo run -- --help`; with `args`, the program alone. Pipes,
     /// redirections, globs and variables are run by `sh`, if that is allowed.
     command: String,
@@ -45,10 +45,14 @@ impl Tool for RunCommandLine {
     const RULED_AS: Option<&'static str> = super::RULED_AS;
     const DEADLINE: Option<Duration> = super::DEADLINE;
     const HAS_PREPARE: bool = true;
-    type Input = CommandLineInput;
+    type Input = RunCommandLineInput;
     type Output = RunResult;
 
-    async fn prepare(&self, ctx: &ToolContext, input: &CommandLineInput) -> Result<(), ToolError> {
+    async fn prepare(
+        &self,
+        ctx: &ToolContext,
+        input: &RunCommandLineInput,
+    ) -> Result<(), ToolError> {
         if self.0.programs.settings.confirm.is_empty() {
             return Ok(());
         }
@@ -64,7 +68,7 @@ impl Tool for RunCommandLine {
     async fn run(
         &self,
         ctx: &ToolContext,
-        input: CommandLineInput,
+        input: RunCommandLineInput,
     ) -> Result<RunResult, ToolError> {
         let start = self
             .0
@@ -79,7 +83,7 @@ impl Tool for RunCommandLine {
         self.0.programs.run(ctx, start, None, to_error).await
     }
 
-    fn decode_utf8(output: &RunResult) -> ResultText {
+    fn result_text(output: &RunResult) -> ResultText {
         output.text(&format!("set `timeout_ms` for more time, up to {TIMEOUT_MS_MAX}"))
     }
 
@@ -89,9 +93,9 @@ impl Tool for RunCommandLine {
 }
 
 impl RunCommandLine {
-    /// Converts the input to that of `exec.run`.
-    fn program_input(&self, input: CommandLineInput) -> exec::RunProgramInput {
-        let CommandLineInput { command, args, folder, timeout_ms, max_output_bytes } = input;
+    /// Converts the input to the input of `exec.run`.
+    fn program_input(&self, input: RunCommandLineInput) -> exec::RunProgramInput {
+        let RunCommandLineInput { command, args, folder, timeout_ms, max_output_bytes } = input;
         let (command, args, shell) = match args {
             Some(args) => (command, args, false),
             None => match split_words(&command) {
@@ -116,7 +120,7 @@ impl RunCommandLine {
     }
 }
 
-/// Converts an error of `exec` to name the fields of this tool's input.
+/// Converts an error of `exec`, so that it names the fields of this tool's input.
 fn with_folder_pointer(err: ToolError) -> ToolError {
     let is_cwd = matches!(
         &err.fault,

@@ -30,8 +30,8 @@ const VALUE_OPTIONS: [&str; 12] = [
 const ARGS_ADVICE: &str = "pass its own options in `args`";
 
 impl ScriptRunner {
-    /// Recognizes the runner that receives arguments appended to `script`. The error gives advice
-    /// if it cannot select tests by name.
+    /// Recognizes the runner that receives arguments appended to `script`. If the runner cannot
+    /// select tests by name, the error gives advice.
     pub(super) fn from_script(script: &str) -> Result<Self, String> {
         let last = script.rsplit(['&', ';', '|']).next().unwrap_or_default();
         let words: Vec<&str> = last.split_whitespace().collect();

@@ -21,7 +21,7 @@ pub(super) struct TestProject(pub(super) CiContext);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct TestInput {
+pub(super) struct TestProjectInput {
     /// Folder of the project, in the workspace, or a folder inside it: the nearest project is used.
     /// The workspace root by default.
     #[serde(default)]
@@ -57,17 +57,17 @@ impl Tool for TestProject {
     const RULED_AS: Option<&'static str> = super::RULED_AS;
     const DEADLINE: Option<Duration> = super::DEADLINE;
     const JOB: JobSupport = JobSupport::Preferred;
-    type Input = TestInput;
+    type Input = TestProjectInput;
     type Output = CiReport;
 
-    async fn run(&self, ctx: &ToolContext, input: TestInput) -> Result<CiReport, ToolError> {
-        let TestInput { project, kind, filter, args, timeout_ms, max_output_bytes } = input;
+    async fn run(&self, ctx: &ToolContext, input: TestProjectInput) -> Result<CiReport, ToolError> {
+        let TestProjectInput { project, kind, filter, args, timeout_ms, max_output_bytes } = input;
         let input =
             project_input::ProjectInput { project, kind, args, timeout_ms, max_output_bytes };
         self.0.run_action(ctx, ProjectAction::Test, input, filter).await
     }
 
-    fn decode_utf8(output: &CiReport) -> ResultText {
+    fn result_text(output: &CiReport) -> ResultText {
         output.text()
     }
 

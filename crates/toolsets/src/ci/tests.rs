@@ -16,12 +16,12 @@ use toolgate_world::{ProcessRunner, Root};
 const MANIFEST: &str =
     "[package]\nname = \"tiny\"\nversion = \"0.1.0\"\nedition = \"2021\"\n\n[workspace]\n";
 
-struct Bench {
+struct CiTestBench {
     tools: Vec<Arc<dyn AnyTool>>,
     folder: TempDir,
 }
 
-impl Bench {
+impl CiTestBench {
     fn new(exec: &exec::ExecSettings) -> Self {
         Self::with_path(exec, std::env::var_os("PATH").expect("PATH is set"))
     }
@@ -64,7 +64,7 @@ impl Bench {
 
 #[tokio::test]
 async fn a_refused_command_line_gets_advice_on_its_own_fields() {
-    let bench = Bench::new(&exec::ExecSettings::default());
+    let bench = CiTestBench::new(&exec::ExecSettings::default());
     for (line, advice) in [
         ("cd src", "set the directory in `folder`; to run a command after it, add `&& COMMAND`"),
         ("./missing", "paths are relative to `folder`"),
@@ -78,7 +78,7 @@ async fn a_refused_command_line_gets_advice_on_its_own_fields() {
     let message = bench.refused("ci.run", input).await.message;
     assert!(message.contains("; with `args`, `command` is only the program"), "{message}");
     let allow = vec!["ls".to_owned(), "wc".to_owned()];
-    let bench = Bench::new(&exec::ExecSettings { allow, ..exec::ExecSettings::default() });
+    let bench = CiTestBench::new(&exec::ExecSettings { allow, ..exec::ExecSettings::default() });
     let message = bench.refused("ci.run", json!({ "command": "ls | wc" })).await.message;
     assert!(message.starts_with("this line needs a shell, "), "{message}");
     assert!(!message.contains("`shell`"), "{message}");
@@ -87,17 +87,17 @@ async fn a_refused_command_line_gets_advice_on_its_own_fields() {
 #[tokio::test]
 async fn a_program_that_is_not_allowed_is_not_reported_as_missing() {
     let allow = vec!["make".to_owned()];
-    let bench = Bench::new(&exec::ExecSettings { allow, ..exec::ExecSettings::default() });
+    let bench = CiTestBench::new(&exec::ExecSettings { allow, ..exec::ExecSettings::default() });
     let output = bench.call("ci.diagnostics", json!({})).await.unwrap();
     assert!(output.text.body.contains("\nGit Version: may not be run\n"), "{}", output.text.body);
-    let bench = Bench::with_path(&exec::ExecSettings::default(), "/nowhere".into());
+    let bench = CiTestBench::with_path(&exec::ExecSettings::default(), "/nowhere".into());
     let output = bench.call("ci.diagnostics", json!({})).await.unwrap();
     assert!(output.text.body.contains("\nGit Version: not found\n"), "{}", output.text.body);
 }
 
 #[tokio::test]
 async fn a_filter_without_a_match_and_a_crash_are_failures() {
-    let bench = Bench::new(&exec::ExecSettings::default());
+    let bench = CiTestBench::new(&exec::ExecSettings::default());
     bench.put("Cargo.toml", MANIFEST);
     let lib = "#[test]\nfn fine() {}\n#[test]\nfn crashes() { std::process::abort(); }\n";
     bench.put("src/lib.rs", lib);
@@ -117,7 +117,7 @@ async fn a_filter_without_a_match_and_a_crash_are_failures() {
 
 #[tokio::test]
 async fn packages_are_not_installed_without_a_virtual_environment() {
-    let bench = Bench::new(&exec::ExecSettings::default());
+    let bench = CiTestBench::new(&exec::ExecSettings::default());
     bench.put("requirements.txt", "");
     let refused = bench.refused("ci.restore", json!({})).await;
     assert_eq!(refused.fault, ToolFault::NotFound);
@@ -128,7 +128,7 @@ async fn packages_are_not_installed_without_a_virtual_environment() {
 
 #[tokio::test]
 async fn a_package_json_with_a_byte_order_mark_is_read_and_a_broken_one_is_reported() {
-    let bench = Bench::new(&exec::ExecSettings::default());
+    let bench = CiTestBench::new(&exec::ExecSettings::default());
     bench.put("package.json", "\u{feff}{ \"scripts\": { \"lint\": \"eslint .\" } }");
     let refused = bench.refused("ci.test", json!({})).await;
     assert!(refused.message.contains("it has `lint`"), "{refused:?}");
@@ -139,7 +139,7 @@ async fn a_package_json_with_a_byte_order_mark_is_read_and_a_broken_one_is_repor
 
 #[tokio::test]
 async fn a_filter_for_an_unknown_test_runner_is_refused() {
-    let bench = Bench::new(&exec::ExecSettings::default());
+    let bench = CiTestBench::new(&exec::ExecSettings::default());
     bench.put("package.json", r#"{ "scripts": { "test": "node a.js" } }"#);
     let refused = bench.refused("ci.test", json!({ "filter": "adds" })).await;
     assert_eq!(refused.fault, ToolFault::Invalid { pointer: "/filter".to_owned() });

@@ -78,7 +78,7 @@ impl<'c> ArgumentValues<'c> {
         }
     }
 
-    /// Checks whether the argument has no effect: it is absent, or a flag that is false.
+    /// Returns `true` if the argument has no effect: it is absent, or a flag that is false.
     pub(super) fn is_absent(&self, index: usize) -> bool {
         matches!(self.value(index), None | Some(Value::Bool(false)))
     }

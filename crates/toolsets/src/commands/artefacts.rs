@@ -14,9 +14,9 @@ use toolgate_world::root::{
     EntryKind, FileTime, WalkFilter, WalkFolder, WalkStart, WorkMonitor, WorkspaceFile, quoted_path,
 };
 
-/// The most artefacts of one call. Each file stays open until it is collected.
+/// The maximum number of artefacts of one call. Each file stays open until it is collected.
 const FILES_MAX: usize = 1000;
-/// Paths through which programs print. They are no files.
+/// Paths of devices through which programs print. They are not files.
 const OUTPUT_DEVICES: [&str; 3] = ["/dev/stdout", "/dev/stderr", "/dev/null"];
 
 /// A glob for artefacts of a command, with placeholders for arguments. Argument values are inserted
@@ -40,7 +40,7 @@ pub(super) struct ArtefactFolders<'f> {
     pub(super) outside: Vec<PathBuf>,
 }
 
-/// A pattern with its arguments filled in.
+/// A pattern whose placeholders are replaced by argument values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ArtefactQuery {
     /// Files in the workspace, or in another folder if there is a `base`.

@@ -33,7 +33,7 @@ pub struct DeclaredCommand {
     pub(super) success: Vec<i32>,
     pub(super) artefacts: Vec<ArtefactPattern>,
     pub(super) idempotent: bool,
-    /// Set if the command replaces a built-in tool.
+    /// `true` if the command replaces a built-in tool.
     pub(super) replaces: bool,
     pub(super) effects: Effects,
     pub(super) at_once: Option<usize>,
@@ -70,7 +70,7 @@ impl DeclaredCommand {
         &self.written_id
     }
 
-    /// Checks whether the command may replace the built-in tool with its id.
+    /// Returns `true` if the command may replace the built-in tool with its id.
     pub fn replaces(&self) -> bool {
         self.replaces
     }
@@ -134,7 +134,7 @@ impl DeclaredCommand {
         argument.map(|argument| argument.name.as_str())
     }
 
-    /// Checks whether `name` is exactly the name of an argument.
+    /// Returns `true` if `name` is exactly the name of an argument.
     pub(super) fn has_argument(&self, name: &str) -> bool {
         self.arguments.iter().any(|argument| argument.name == name)
     }

@@ -17,7 +17,7 @@ use super::declared_command::{DeclarationPlace, DeclaredCommand};
 use super::resolve;
 use super::table::{CommandTable, ConfiguredCommands, OrderedEntries, PackFile};
 
-/// The most bytes of one pack file.
+/// The maximum size of one pack file, in bytes.
 const PACK_BYTES_MAX: u64 = 8 << 20;
 
 /// A text that declares commands, with its file.
@@ -102,7 +102,7 @@ pub fn pack_paths(
     settings.packs.iter().map(move |pack| base.join(pack))
 }
 
-/// Returns the folder that relative paths in the configuration start from.
+/// Returns the folder from which relative paths in the configuration start.
 fn base_folder(configuration: Option<&DeclarationSource>) -> &Path {
     configuration.and_then(|source| source.file.parent()).unwrap_or(Path::new(""))
 }

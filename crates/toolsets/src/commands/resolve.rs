@@ -434,7 +434,7 @@ fn compile_progress(pattern: &Spanned<String>) -> Result<RegexMatcher, Declarati
 }
 
 impl CommandArgument {
-    /// Checks whether the argument has a value in every call.
+    /// Returns `true` if the argument has a value in every call.
     fn has_value(&self) -> bool {
         self.note.required || self.note.default.is_some()
     }

@@ -28,7 +28,7 @@ pub struct CommandSettings {
 pub struct CommandTables(toml::Table);
 
 impl CommandTables {
-    /// Checks whether there are no tables.
+    /// Returns `true` if there are no tables.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -41,13 +41,13 @@ pub(super) struct CommandTable {
     /// Environment variable of the server that overrides the program's path.
     pub(super) program_env: Option<String>,
     /// Arguments of the program, a string each: text, `{name}`, `{name?}`, `{name...}`, `{--name}`,
-    /// `{options}`. A nested array is left out whole if an argument in it is absent.
+    /// `{options}`. A nested array is left out completely if an argument in it is absent.
     #[schemars(with = "Option<Vec<Value>>")]
     pub(super) argv: Option<Spanned<Vec<Spanned<ArgvElement>>>>,
     /// Arguments of the tool: each a type note such as `"string!"`, or a table.
     #[schemars(with = "BTreeMap<String, Value>")]
     pub(super) args: OrderedEntries<Spanned<ArgumentDeclaration>>,
-    /// Directory to start in, inside the workspace. Default: its root.
+    /// Directory to start in, inside the workspace. Default: the workspace root.
     pub(super) cwd: Option<String>,
     /// Environment variables to set.
     #[schemars(with = "BTreeMap<String, String>")]
@@ -62,7 +62,8 @@ pub(super) struct CommandTable {
     pub(super) deadline_ms: Option<Spanned<u64>>,
     /// Exit codes that mean success. Default: 0.
     pub(super) success: Option<Vec<i32>>,
-    /// Files it creates in the workspace: globs in which `{name}` inserts an argument.
+    /// Files that the command creates in the workspace: globs in which `{name}` inserts an
+    /// argument.
     #[schemars(with = "Option<Vec<String>>")]
     pub(super) artefacts: Option<Vec<Spanned<String>>>,
     /// Permission to replace the built-in tool with its id. If false (the default), such an id is
@@ -70,13 +71,13 @@ pub(super) struct CommandTable {
     pub(super) replaces: Option<bool>,
     /// Marks a command that may safely run again. Default: false.
     pub(super) idempotent: Option<bool>,
-    /// Effects of running it. Default: `runs`.
+    /// Effects of running the command. Default: `runs`.
     pub(super) effects: Option<DeclaredEffects>,
     /// Limit of concurrent calls.
     #[schemars(with = "Option<usize>")]
     pub(super) at_once: Option<Spanned<usize>>,
-    /// Progress pattern for its output: a regular expression with one group (a percentage), or two
-    /// (done and total).
+    /// Progress pattern for the program's output: a regular expression with one group (a
+    /// percentage), or two (done and total).
     #[schemars(with = "Option<String>")]
     pub(super) progress: Option<Spanned<String>>,
 }

@@ -18,7 +18,7 @@ pub(super) enum ArgvItem {
     Spread(usize),
     /// `{options}`: the options of all arguments that the template does not name.
     Rest,
-    /// A group of elements that is left out whole if an argument in it is absent.
+    /// A group of elements that is left out completely if an argument in it is absent.
     Group(Vec<ArgvItem>),
 }
 
@@ -173,7 +173,7 @@ pub(super) fn split_pieces(template: &str) -> Result<Vec<RawPiece<'_>>, String> 
     Ok(pieces)
 }
 
-/// Refuses to insert a list or a flag, and a value that would choose the option's name.
+/// Refuses to insert a list or a flag. Also refuses a value that would determine the option's name.
 fn check_insert(argument: &CommandArgument, before: Option<&TemplatePiece>) -> Result<(), String> {
     let name = &argument.name;
     if argument.note.count != ValueCount::One {
@@ -299,7 +299,7 @@ fn push_pair(
     Ok(())
 }
 
-/// Returns a value as the word after its option. Refuses one that looks like an option.
+/// Returns a value as the word after its option. Refuses a value that looks like an option.
 fn option_value(
     argument: &CommandArgument,
     value: &Value,

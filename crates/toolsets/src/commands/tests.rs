@@ -25,7 +25,7 @@ use toolgate_world::sandbox::{SandboxPaths, SandboxProfile, SandboxSettings};
 use toolgate_world::{ProcessRunner, Root, Sandbox};
 
 /// The commands that a configuration declares, over a workspace with a small program.
-struct Bench {
+struct CommandTestBench {
     tools: Vec<Arc<dyn AnyTool>>,
     workspace: TempDir,
     events: Arc<Mutex<Vec<CallEvent>>>,
@@ -42,7 +42,7 @@ fn declaration(program: &str, rest: &str) -> String {
     format!("[command.\"x.y\"]\nabout = \"A test.\"\nprogram = \"{program}\"\n{rest}")
 }
 
-impl Bench {
+impl CommandTestBench {
     /// Creates the command `x.y`, whose program is the shell script `script`.
     fn script(script: &str, rest: &str) -> Self {
         let workspace = TempDir::new().expect("a temporary directory");

@@ -129,7 +129,7 @@ impl TypeNote {
         }
     }
 
-    /// Checks whether `value` has this type and count.
+    /// Returns `true` if `value` has this type and count.
     pub(super) fn accepts(&self, value: &Value) -> bool {
         match self.count {
             ValueCount::One => self.kind.accepts(value),
@@ -143,7 +143,7 @@ impl TypeNote {
         }
     }
 
-    /// Checks whether the values are file paths.
+    /// Returns `true` if the values are file paths.
     pub(super) fn is_path(&self) -> bool {
         self.kind == ValueKind::Path
     }

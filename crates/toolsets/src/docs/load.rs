@@ -68,7 +68,7 @@ struct DocumentStats {
 
 /// A text encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum TextEncoding {
+enum DocumentEncoding {
     Utf8,
     Ascii,
     Latin1,
@@ -102,7 +102,7 @@ impl Tool for LoadDocument {
         self.root.run_blocking(ctx, move |root, watch| load(root, input, watch)).await
     }
 
-    fn decode_utf8(output: &LoadDocumentOutput) -> ResultText {
+    fn result_text(output: &LoadDocumentOutput) -> ResultText {
         let LoadDocumentOutput { document, metadata, stats } = output;
         let metadata = match metadata.len() {
             0 => String::new(),
@@ -120,7 +120,7 @@ fn load(
     watch: &WorkMonitor,
 ) -> Result<LoadDocumentOutput, ToolError> {
     let LoadDocumentInput { path, metadata_path, encoding } = input;
-    let encoding = TextEncoding::parse(&encoding)?;
+    let encoding = DocumentEncoding::parse(&encoding)?;
     let bytes = read(root, &path, watch)?;
     let content = encoding.decode(&bytes).ok_or_else(|| {
         let message = format!("{} is not {encoding}; pass its encoding", quoted_path(&path));
@@ -165,7 +165,7 @@ fn read_metadata(
         |why: String| ToolError::invalid("/metadataPath", format!("{} {why}", quoted_path(path)));
     let bytes = read(root, path, watch)?;
     let text =
-        TextEncoding::Utf8.decode(&bytes).ok_or_else(|| invalid("is not utf-8".to_owned()))?;
+        DocumentEncoding::Utf8.decode(&bytes).ok_or_else(|| invalid("is not utf-8".to_owned()))?;
     let text = strip_byte_order_mark(&text);
     let is_json = path.to_lowercase().ends_with(".json");
     let value = if is_json {
@@ -202,7 +202,7 @@ fn parse_front_matter(content: &str) -> Result<Map<String, Value>, String> {
     })
 }
 
-impl TextEncoding {
+impl DocumentEncoding {
     fn parse(name: &str) -> Result<Self, ToolError> {
         match name.trim().to_lowercase().replace('_', "-").as_str() {
             "utf-8" | "utf8" => Ok(Self::Utf8),
@@ -229,7 +229,7 @@ impl TextEncoding {
     }
 }
 
-impl std::fmt::Display for TextEncoding {
+impl std::fmt::Display for DocumentEncoding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Utf8 => "utf-8",

@@ -87,7 +87,7 @@ impl Tool for RenderMarkdown {
         self.root.run_blocking(ctx, move |_, _| render(input)).await
     }
 
-    fn decode_utf8(output: &RenderMarkdownOutput) -> ResultText {
+    fn result_text(output: &RenderMarkdownOutput) -> ResultText {
         let note = format!("sha256 {}", output.content_hash);
         ResultText::from_body(output.markdown.clone()).with_note(note)
     }

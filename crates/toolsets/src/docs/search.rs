@@ -119,7 +119,7 @@ impl Tool for SearchDocuments {
         Ok(SearchDocumentsOutput { query, total, hits })
     }
 
-    fn decode_utf8(output: &SearchDocumentsOutput) -> ResultText {
+    fn result_text(output: &SearchDocumentsOutput) -> ResultText {
         let SearchDocumentsOutput { total, hits, .. } = output;
         let mut body = String::new();
         for DocumentHit { id, document, .. } in hits {

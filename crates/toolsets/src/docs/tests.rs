@@ -11,12 +11,12 @@ use super::*;
 use crate::{files, search};
 
 /// The tools, in a workspace with given files.
-struct Desk {
+struct DocsTestBench {
     _folder: TempDir,
     tools: Vec<Arc<dyn AnyTool>>,
 }
 
-impl Desk {
+impl DocsTestBench {
     #[allow(clippy::disallowed_methods, reason = "a test sets up the world itself")]
     fn new(files: &[(&str, &[u8])]) -> Self {
         let folder = TempDir::new().unwrap();
@@ -26,7 +26,7 @@ impl Desk {
             fs::write(path, content).unwrap();
         }
         let root = Root::open(folder.path()).unwrap();
-        let searched = search::Settings::default();
+        let searched = search::SearchSettings::default();
         let files = files::FileSettings::default();
         let folders = search::IndexFolders::default();
         let fetch = toolgate_world::HttpFetcher::default();
@@ -52,7 +52,7 @@ fn invalid(pointer: &str) -> ToolFault {
 #[tokio::test]
 async fn a_document_is_loaded_with_its_metadata() {
     let text = b"---\ntitle: A walk\nby: {name: Ada}\n---\n# Walk\n";
-    let desk = Desk::new(&[
+    let desk = DocsTestBench::new(&[
         ("a.md", text),
         ("plain.md", b"---\n\nA rule stands above.\n"),
         ("a.json", br#"{"title":"beside"}"#),
@@ -95,7 +95,7 @@ async fn a_document_is_loaded_with_its_metadata() {
 
 #[tokio::test]
 async fn a_document_that_cannot_be_loaded_gives_the_right_fault() {
-    let desk = Desk::new(&[("big.txt", &vec![b'x'; (1 << 20) + 1]), ("dir/a.txt", b"a")]);
+    let desk = DocsTestBench::new(&[("big.txt", &vec![b'x'; (1 << 20) + 1]), ("dir/a.txt", b"a")]);
     for (path, fault) in [
         ("none.md", ToolFault::NotFound),
         ("big.txt", ToolFault::TooLarge),
@@ -111,7 +111,7 @@ async fn a_document_that_cannot_be_loaded_gives_the_right_fault() {
 
 #[tokio::test]
 async fn a_document_is_decoded_in_the_given_encoding() {
-    let desk = Desk::new(&[
+    let desk = DocsTestBench::new(&[
         ("latin.txt", b"caf\xe9"),
         ("wide.txt", b"\xff\xfeh\0\xe9\0"),
         ("big-endian.txt", b"\xfe\xff\0h\0\xe9"),
@@ -138,7 +138,7 @@ async fn a_document_is_decoded_in_the_given_encoding() {
 
 #[tokio::test]
 async fn a_rendered_document_does_not_depend_on_the_order_of_keys() {
-    let desk = Desk::new(&[]);
+    let desk = DocsTestBench::new(&[]);
     let render = |front: Value| {
         json!({ "title": "T", "template": "# {{ title }}\n\n{{ body }}\n", "body": "{{ title }}",
             "frontMatter": front, "metadata": null })
@@ -168,7 +168,7 @@ async fn a_search_finds_passages_of_documents_with_titles_and_no_code() {
     let guide =
         b"# Guide\n\nWelcome.\n\nAll of it.\n\n## Bees\n\nHow to keep bees in winter.\n\nThey rest.\n";
     let note = b"---\ntitle: \"A note: bees\"\n---\n\nBees fly.\n";
-    let desk = Desk::new(&[
+    let desk = DocsTestBench::new(&[
         ("docs/guide.md", guide),
         ("note.md", note),
         ("bees.txt", b"bees and bees"),
@@ -197,7 +197,7 @@ async fn a_search_finds_passages_of_documents_with_titles_and_no_code() {
 
 #[tokio::test]
 async fn a_too_large_rendering_is_refused_on_a_blocking_thread() {
-    let desk = Desk::new(&[]);
+    let desk = DocsTestBench::new(&[]);
     let input = |template: &str, front: Value| {
         json!({ "title": "T", "template": template, "body": "x".repeat(100_000),
             "frontMatter": { "a": front } })
@@ -224,7 +224,7 @@ async fn a_too_large_rendering_is_refused_on_a_blocking_thread() {
 
 #[tokio::test]
 async fn a_search_by_more_than_32_tags_is_refused() {
-    let desk = Desk::new(&[("a.md", b"# Bees\n")]);
+    let desk = DocsTestBench::new(&[("a.md", b"# Bees\n")]);
     let tags = |many: usize| (0..many).map(|at| format!("t{at}")).collect::<Vec<_>>();
     let input = |tags: Vec<String>| json!({ "query": "bees", "filters": { "tags": tags } });
     assert_eq!(desk.call("docs.search", input(tags(32))).await.unwrap()["total"], 0);

@@ -71,7 +71,8 @@ fn question_key(question: &str) -> String {
     format!("{QUESTION_KEY}.{}", digest.collect::<String>())
 }
 
-/// Checks whether `start` matches `pattern`: a program, optionally followed by its first arguments.
+/// Returns `true` if `start` matches `pattern`: a program, optionally followed by its first
+/// arguments.
 fn matches_pattern(pattern: &str, start: &ProgramStart) -> bool {
     let mut words = pattern.split_whitespace();
     let Some(program) = words.next() else { return false };
@@ -80,8 +81,8 @@ fn matches_pattern(pattern: &str, start: &ProgramStart) -> bool {
         && is_program(program, start)
 }
 
-/// Checks whether `start` runs `program`, by the name in the call, by its path, or by the file that
-/// these lead to.
+/// Returns `true` if `start` runs `program`, by the name in the call, by its path, or by the file
+/// to which the name or path leads.
 fn is_program(program: &str, start: &ProgramStart) -> bool {
     let is_one = |path: &Path| match program.contains('/') {
         true => path == Path::new(program),

@@ -39,9 +39,9 @@ pub(crate) struct RunResult {
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub(crate) enum SandboxStatus {
-    /// The profile, enforced whole.
+    /// The profile, with all layers.
     Whole(SandboxProfile),
-    /// The profile, with layers missing.
+    /// The profile, without some layers.
     Partly(SandboxCoverage),
 }
 
@@ -53,7 +53,7 @@ impl SandboxStatus {
         }
     }
 
-    /// Checks whether the sandbox profile blocked the network.
+    /// Returns `true` if the sandbox profile blocked the network.
     pub(crate) fn is_offline(&self) -> bool {
         let profile = match self {
             Self::Whole(profile) => *profile,

@@ -12,13 +12,13 @@ use super::output_store::OutputStore;
 const BYTES_MAX: u32 = 1 << 20;
 
 /// The `exec.output` tool.
-pub(super) struct ReadOutput {
+pub(super) struct ReadProgramOutput {
     store: Arc<OutputStore>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ReadOutputInput {
+pub(super) struct ReadProgramOutputInput {
     /// The `output_id` of a result that was cut.
     output_id: String,
     /// Output stream.
@@ -46,7 +46,7 @@ enum StreamChoice {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct ReadOutputResult {
+pub(super) struct ReadProgramOutputResult {
     /// The requested part of the output.
     text: String,
     /// Encoding of `text`.
@@ -61,13 +61,13 @@ pub(super) struct ReadOutputResult {
     total_bytes: u64,
 }
 
-impl ReadOutput {
+impl ReadProgramOutput {
     pub(super) fn new(store: &Arc<OutputStore>) -> Self {
         Self { store: store.clone() }
     }
 }
 
-impl Tool for ReadOutput {
+impl Tool for ReadProgramOutput {
     const NAME: &'static str = "exec.output";
     const TITLE: &'static str = "Read program output";
     const DESCRIPTION: &'static str = "Read the rest of a program's output after its result was cut. Pass \
@@ -75,15 +75,15 @@ impl Tool for ReadOutput {
         outputs are kept.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
-    type Input = ReadOutputInput;
-    type Output = ReadOutputResult;
+    type Input = ReadProgramOutputInput;
+    type Output = ReadProgramOutputResult;
 
     async fn run(
         &self,
         ctx: &ToolContext,
-        input: ReadOutputInput,
-    ) -> Result<ReadOutputResult, ToolError> {
-        let ReadOutputInput { output_id, stream, offset, max_bytes } = input;
+        input: ReadProgramOutputInput,
+    ) -> Result<ReadProgramOutputResult, ToolError> {
+        let ReadProgramOutputInput { output_id, stream, offset, max_bytes } = input;
         let streams = self.store.find(&ctx.caller, &output_id)?;
         let captured = match stream {
             StreamChoice::Stdout => &streams.stdout,
@@ -109,7 +109,7 @@ impl Tool for ReadOutput {
         }
         let bytes = piece.bytes.len() as u64;
         let (text, encoding) = encode(piece.bytes);
-        Ok(ReadOutputResult {
+        Ok(ReadProgramOutputResult {
             text,
             encoding,
             offset: piece.offset,
@@ -119,8 +119,8 @@ impl Tool for ReadOutput {
         })
     }
 
-    fn decode_utf8(output: &ReadOutputResult) -> ResultText {
-        let ReadOutputResult { text, encoding, offset, bytes, next, total_bytes } = output;
+    fn result_text(output: &ReadProgramOutputResult) -> ResultText {
+        let ReadProgramOutputResult { text, encoding, offset, bytes, next, total_bytes } = output;
         let end = offset + bytes;
         let mut note = format!("bytes {offset} to {end} of {total_bytes}");
         match encoding {

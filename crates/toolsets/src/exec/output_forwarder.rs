@@ -8,13 +8,13 @@ use toolgate_contract::{OutputStream, ToolContext};
 use super::encoding::whole_chars_len;
 use super::meter::ProgressMeter;
 
-/// The most bytes of output in one event.
+/// The maximum number of bytes of output in one event.
 const EVENT_BYTES_MAX: usize = 16 << 10;
 
 /// The bytes at the end of a stream that are searched for its last line.
 const TAIL_BYTES: usize = 1 << 10;
 
-/// The most characters of the last line in a progress event.
+/// The maximum number of characters of the last line in a progress event.
 const LINE_CHARS_MAX: usize = 200;
 
 /// The shortest pause between two progress events.

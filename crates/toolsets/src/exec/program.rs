@@ -110,7 +110,7 @@ pub(super) struct ProgramChooser<'c> {
     pub(super) path: &'c str,
     pub(super) scripts: ScriptPermission,
     pub(super) fields: InputFields,
-    /// Checks whether programs can see the file at a path, inside the sandbox.
+    /// Returns `true` if programs can see the file at a path, inside the sandbox.
     pub(super) is_visible: &'c dyn Fn(&Path) -> bool,
 }
 

@@ -21,7 +21,7 @@ use toolgate_world::{ProcessRunner, Root};
 /// The pause in which output is collected before it is sent.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Runs programs in a workspace, and stores output that is too long for a result. Cheap to clone.
+/// Runs programs in a workspace, and stores output that is too long for a result. Clones are cheap.
 #[derive(Clone)]
 pub struct WorkspacePrograms {
     pub(crate) root: Root,
@@ -30,7 +30,7 @@ pub struct WorkspacePrograms {
     pub(super) outputs: Arc<OutputStore>,
     /// The id of the tool that runs the programs. It selects the sandbox profile.
     tool: Arc<str>,
-    /// Set if the tool only reads.
+    /// `true` if the tool only reads.
     only_reads: bool,
 }
 

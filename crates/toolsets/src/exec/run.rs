@@ -16,7 +16,7 @@ use super::start::prepare_start;
 use toolgate_world::processes::ProgramStart;
 
 /// The timeout of a program in milliseconds, if the call sets none. Most programs end sooner, and
-/// an agent that waits for longer asks for it.
+/// an agent that expects a longer run can set a timeout.
 pub(crate) const TIMEOUT_MS: u64 = 60_000;
 
 /// The longest timeout that a call may set, in milliseconds.
@@ -71,7 +71,8 @@ impl Tool for RunProgram {
         exec_output. Programs can read `.git` but not write it: use the git tools. They have no \
         network unless the server is configured otherwise.";
     const EFFECTS: Effects = Effects::Runs;
-    /// The deadline exceeds the longest timeout, so that a program ends by its own timeout.
+    /// The deadline of calls. It exceeds the longest timeout of a program, so that the program's
+    /// timeout ends the call.
     const DEADLINE: Option<Duration> = Some(Duration::from_secs(610));
     const HAS_PREPARE: bool = true;
     type Input = RunProgramInput;
@@ -93,7 +94,7 @@ impl Tool for RunProgram {
         self.programs.run(ctx, start, None, to_error).await
     }
 
-    fn decode_utf8(output: &RunResult) -> ResultText {
+    fn result_text(output: &RunResult) -> ResultText {
         output.text(&format!("set `timeout_ms` for more time, up to {TIMEOUT_MS_MAX}"))
     }
 

@@ -29,14 +29,15 @@ pub struct ExecSettings {
 
 /// Limits of the output that is stored on disk for `exec_output`.
 ///
-/// They are no settings: an agent reads on soon or never, and more could fill a small disk.
+/// They are constants, not settings. An agent reads the rest soon or never, and more could fill a
+/// small disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredOutputLimits {
-    /// Most bytes of each output stream. Default: 64 MiB.
+    /// Maximum number of bytes of each output stream. Default: 64 MiB.
     pub stream_bytes_max: u64,
     /// Number of cut outputs that are stored. Default: 16.
     pub runs_max: usize,
-    /// Most bytes of all stored outputs together. Default: 512 MiB.
+    /// Maximum number of bytes of all stored outputs together. Default: 512 MiB.
     pub bytes_max: u64,
 }
 

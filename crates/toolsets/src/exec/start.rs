@@ -19,11 +19,12 @@ use toolgate_world::processes::{ProgramStart, RunLimits, refused_variable};
 /// caller who cancels waits for it.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// The bytes of each output stream in a result, if the call sets no number. An agent reads so much
-/// in one go, and gets the rest with `exec_output`.
+/// The bytes of each output stream in a result, if the call sets no number. An agent can read this
+/// much at once, and gets the rest with `exec_output`.
 const OUTPUT_BYTES: usize = 32 << 10;
 
-/// The most bytes of each output stream in a result, because a result is held in memory.
+/// The maximum number of bytes of each output stream in a result, because a result is held in
+/// memory.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
 /// Prepares the program that `input` requests, as a part of `trace`.
@@ -146,6 +147,6 @@ pub(crate) fn variable_refusal(name: &str, value: &str) -> Option<String> {
     if let Some(reason) = refused_variable(name) {
         return Some(format!("may not be set: {reason}"));
     }
-    // Otherwise a call could choose which file an allowed program's name means.
+    // Otherwise a call could choose which file runs under the name of an allowed program.
     (name == "PATH").then(|| "may not be set; name the program by its path instead".to_owned())
 }

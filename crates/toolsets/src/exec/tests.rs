@@ -25,7 +25,7 @@ use super::{ExecSettings, tools};
 use toolgate_world::{ProcessRunner, Root};
 
 /// The tools over a workspace, with a directory outside of it.
-struct Bench {
+struct ExecTestBench {
     tools: Vec<Arc<dyn AnyTool>>,
     processes: ProcessRunner,
     workspace: TempDir,
@@ -34,13 +34,13 @@ struct Bench {
 
 /// The result of a call.
 #[derive(Debug)]
-struct Ran {
+struct ToolCallResult {
     value: Value,
     text: ResultText,
     ending: CallEnding,
 }
 
-impl Bench {
+impl ExecTestBench {
     fn new() -> Self {
         Self::with(&ExecSettings::default())
     }
@@ -61,19 +61,24 @@ impl Bench {
         Self { tools: tools(&root, &processes, settings), processes, workspace, outside }
     }
 
-    async fn run(&self, input: Value) -> Result<Ran, ToolError> {
+    async fn run(&self, input: Value) -> Result<ToolCallResult, ToolError> {
         self.call("exec.run", &ctx(), input).await
     }
 
     /// Runs a script that must start, and returns its result.
-    async fn sh(&self, script: &str) -> Ran {
+    async fn sh(&self, script: &str) -> ToolCallResult {
         self.run(json!({"command": "sh", "args": ["-c", script]})).await.expect("the script runs")
     }
 
-    async fn call(&self, tool: &str, ctx: &ToolContext, input: Value) -> Result<Ran, ToolError> {
+    async fn call(
+        &self,
+        tool: &str,
+        ctx: &ToolContext,
+        input: Value,
+    ) -> Result<ToolCallResult, ToolError> {
         let tool = self.tools.iter().find(|it| it.spec().id.as_str() == tool);
         let output = tool.expect("the tool exists").run(ctx, input).await?;
-        Ok(Ran { value: output.value, text: output.text, ending: output.ending })
+        Ok(ToolCallResult { value: output.value, text: output.text, ending: output.ending })
     }
 
     /// Writes an executable file in the workspace.
@@ -89,7 +94,7 @@ impl Bench {
     }
 }
 
-impl Ran {
+impl ToolCallResult {
     fn stdout(&self) -> &str {
         self.value["stdout"].as_str().expect("stdout is a string")
     }
@@ -126,7 +131,7 @@ fn unique_sleep() -> String {
     format!("3600.{}", getrandom::u64().expect("random numbers") >> 1)
 }
 
-/// Checks whether a process with `word` on its command line is alive.
+/// Returns `true` if a process with `word` on its command line is alive.
 fn is_alive(word: &str) -> bool {
     let processes = fs::read_dir("/proc").expect("/proc can be read").flatten();
     processes.filter(|entry| entry.path().join("exe").exists()).any(|entry| {

@@ -98,7 +98,7 @@ impl Tool for CopyEntry {
             .await
     }
 
-    fn decode_utf8(output: &CopyEntryOutput) -> ResultText {
+    fn result_text(output: &CopyEntryOutput) -> ResultText {
         let CopyEntryOutput { source, destination, entries, bytes, skipped } = output;
         let text = ResultText::from_body(format!(
             "copied {} to {}",

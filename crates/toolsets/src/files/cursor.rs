@@ -1,9 +1,9 @@
 //! Cursors that a caller passes back unchanged to continue a listing.
 //!
 //! A cursor names the last entry returned, not a position, so changes in between do not shift the
-//! next page. It is bound to one query by a checksum, and is refused for another query or after an
-//! edit. The checksum has no secret key: it catches mistakes, grants no access, and every replica
-//! computes it alike.
+//! next page. Its checksum covers the query, so the cursor is refused for another query or after an
+//! edit. The checksum has no secret key. It catches mistakes and grants no access, and all replicas
+//! compute the same one.
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;

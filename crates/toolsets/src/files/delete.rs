@@ -17,7 +17,7 @@ use toolgate_world::root::{
 
 /// Key of the confirmation in the call's answers.
 const CONFIRMATION_KEY: &str = "files.delete";
-/// Most entries counted for the text of the confirmation.
+/// Maximum number of entries counted for the text of the confirmation.
 const COUNTED_MAX: u64 = 100_000;
 
 /// The `files.delete` tool.
@@ -147,7 +147,7 @@ impl Tool for DeleteEntry {
             .await
     }
 
-    fn decode_utf8(output: &DeleteEntryOutput) -> ResultText {
+    fn result_text(output: &DeleteEntryOutput) -> ResultText {
         let path = quoted_path(&output.path);
         ResultText::from_body(match output.entries {
             0 => format!("{path} did not exist"),

@@ -27,7 +27,7 @@ use toolgate_world::root::{
 
 /// Attempts at an edit by text if the file keeps changing meanwhile.
 const TRIES_MAX: usize = 16;
-/// Most changes in one call.
+/// Maximum number of changes in one call.
 const EDITS_MAX: usize = 1000;
 
 /// The `files.edit` tool.
@@ -125,7 +125,7 @@ impl Tool for EditFile {
             .await
     }
 
-    fn decode_utf8(output: &EditFileOutput) -> ResultText {
+    fn result_text(output: &EditFileOutput) -> ResultText {
         let EditFileOutput { diff, diff_truncated, replacements, etag, size, dry_run, .. } = output;
         let body = match (diff.is_empty(), diff_truncated) {
             (true, false) => "no change\n".to_owned(),

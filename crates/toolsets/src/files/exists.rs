@@ -10,7 +10,7 @@ use toolgate_world::root::{EntryKind, quoted_path};
 /// The `files.exists` tool.
 pub struct CheckPath {
     root: Root,
-    /// Set if the check may run on the async thread, because the disk is local.
+    /// `true` if the check may run on the async thread, because the disk is local.
     is_local: bool,
 }
 
@@ -62,7 +62,7 @@ impl Tool for CheckPath {
         self.root.run_blocking(ctx, move |root, _| exists(root, path)).await
     }
 
-    fn decode_utf8(output: &CheckPathOutput) -> ResultText {
+    fn result_text(output: &CheckPathOutput) -> ResultText {
         let path = quoted_path(&output.path);
         ResultText::from_body(match output.kind {
             Some(EntryKind::File) => format!("{path} is a file"),

@@ -79,7 +79,7 @@ impl Tool for GetFileInfo {
         self.root.run_blocking(ctx, move |root, watch| info(root, input, watch)).await
     }
 
-    fn decode_utf8(output: &GetFileInfoOutput) -> ResultText {
+    fn result_text(output: &GetFileInfoOutput) -> ResultText {
         let GetFileInfoOutput { path, kind, size, mode, mtime, .. } = output;
         let kind = match kind {
             EntryKind::File => "file",

@@ -101,7 +101,7 @@ impl Tool for ListDirectory {
             .await
     }
 
-    fn decode_utf8(output: &ListDirectoryOutput) -> ResultText {
+    fn result_text(output: &ListDirectoryOutput) -> ResultText {
         let mut body = String::new();
         for DirectoryEntry { name, kind, size, .. } in &output.entries {
             match kind {

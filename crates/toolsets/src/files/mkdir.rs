@@ -63,7 +63,7 @@ impl Tool for MakeDirectory {
             .await
     }
 
-    fn decode_utf8(output: &MakeDirectoryOutput) -> ResultText {
+    fn result_text(output: &MakeDirectoryOutput) -> ResultText {
         let path = quoted_path(&output.path);
         ResultText::from_body(if output.created {
             format!("created {path}")

@@ -75,7 +75,7 @@ impl Tool for MoveEntry {
             .await
     }
 
-    fn decode_utf8(output: &MoveEntryOutput) -> ResultText {
+    fn result_text(output: &MoveEntryOutput) -> ResultText {
         let MoveEntryOutput { source, destination, .. } = output;
         ResultText::from_body(format!(
             "moved {} to {}",

@@ -24,7 +24,7 @@ const INLINE_BYTES_MAX: u64 = 64 << 10;
 pub struct ReadFile {
     root: Root,
     settings: Arc<FileSettings>,
-    /// Set if small files may be read on the async thread, because the disk is local.
+    /// `true` if small files may be read on the async thread, because the disk is local.
     is_local: bool,
 }
 
@@ -176,7 +176,7 @@ impl Tool for ReadFile {
             .await
     }
 
-    fn decode_utf8(output: &ReadFileOutput) -> ResultText {
+    fn result_text(output: &ReadFileOutput) -> ResultText {
         let ReadFileOutput { content, size, etag, bytes, lines, next, file_encoding, .. } = output;
         let size_text = counted(*size, "byte", "bytes");
         let Some(content) = content else {
@@ -359,7 +359,7 @@ fn truncate_at_line(bytes: &mut Vec<u8>, utf16: Option<ByteOrder>) {
 /// The place of the bytes that were read, for errors about their encoding.
 struct ContentPart<'p> {
     offset: u64,
-    /// Set if the bytes end with the file.
+    /// `true` if the bytes end with the file.
     at_end: bool,
     path: &'p str,
 }

@@ -31,9 +31,9 @@ pub(crate) use uri::check_uri as fuzz_uris;
 const FOLDER_MEDIA_TYPE: &str = "inode/directory";
 /// Largest file that is read on the async thread, in bytes. Larger files go to a blocking thread.
 const INLINE_BYTES_MAX: u64 = 64 << 10;
-/// Most entries examined to complete a path.
+/// Maximum number of entries examined to complete a path.
 const EXAMINED_ENTRIES_MAX: usize = 50_000;
-/// Visibility of listed files: hidden ones are listed, ignored ones are not.
+/// Filter of listed files. Hidden files are listed, ignored files are not.
 const LISTED_SIGHT: WalkFilter = WalkFilter { include_ignored: false, include_hidden: true };
 
 /// Resource source for the files beneath one root.
@@ -43,7 +43,7 @@ pub struct FileResources {
     uris: Arc<FileUris>,
     read_bytes_max: u64,
     watcher: FileWatcher,
-    /// Set if small files may be read on the async thread, because the disk is local.
+    /// `true` if small files may be read on the async thread, because the disk is local.
     is_local: bool,
 }
 

@@ -155,7 +155,7 @@ impl Tool for SearchFiles {
             .await
     }
 
-    fn decode_utf8(output: &SearchFilesOutput) -> ResultText {
+    fn result_text(output: &SearchFilesOutput) -> ResultText {
         let SearchFilesOutput { matches, files, searched, cursor, skipped, .. } = output;
         let mut body = String::new();
         for NameMatch { path, kind } in files {

@@ -99,7 +99,7 @@ impl Tool for ShowTree {
         self.root.run_blocking(ctx, move |root, watch| tree(root, &input, watch)).await
     }
 
-    fn decode_utf8(output: &ShowTreeOutput) -> ResultText {
+    fn result_text(output: &ShowTreeOutput) -> ResultText {
         let ShowTreeOutput { path, entries, left_out, left_out_total, .. } = output;
         let mut body = format!("{path}/\n");
         // Open directories, each with the number of omitted entries to print when it closes.

@@ -115,7 +115,7 @@ impl Tool for WriteFile {
             .await
     }
 
-    fn decode_utf8(output: &WriteFileOutput) -> ResultText {
+    fn result_text(output: &WriteFileOutput) -> ResultText {
         let WriteFileOutput { path, size, etag, created, .. } = output;
         let action = if *created { "created" } else { "replaced" };
         let size = counted(*size, "byte", "bytes");

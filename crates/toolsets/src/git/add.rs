@@ -52,7 +52,7 @@ impl Tool for GitAdd {
         repository.list_staged(ctx).await
     }
 
-    fn decode_utf8(output: &StagedFiles) -> ResultText {
+    fn result_text(output: &StagedFiles) -> ResultText {
         output.text()
     }
 }

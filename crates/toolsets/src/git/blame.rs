@@ -10,7 +10,7 @@ use super::discovery::RepoFolder;
 use toolgate_contract::printable;
 use toolgate_world::root::quoted_path;
 
-/// Most lines in one answer.
+/// Maximum number of lines in one answer.
 const LINES_MAX: u32 = 500;
 /// Largest file of the work tree, in bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -138,7 +138,7 @@ impl Tool for GitBlame {
         Ok(GitBlameOutput { path, lines, next_line })
     }
 
-    fn decode_utf8(output: &GitBlameOutput) -> ResultText {
+    fn result_text(output: &GitBlameOutput) -> ResultText {
         let line = |BlameLine { line, commit, author, date, text }: &BlameLine| {
             let commit = commit.as_deref().map_or("--------", |commit| &commit[..8]);
             let day = date.get(..10).unwrap_or_default();

@@ -109,7 +109,7 @@ impl Tool for GitBranches {
         })
     }
 
-    fn decode_utf8(output: &GitBranchesOutput) -> ResultText {
+    fn result_text(output: &GitBranchesOutput) -> ResultText {
         let text = ResultText::from_body(output.listing.clone());
         match (output.truncated, output.branches.is_empty()) {
             (true, _) => text.with_note("there are more branches"),

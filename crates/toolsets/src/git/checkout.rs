@@ -94,7 +94,7 @@ impl Tool for GitCheckout {
         Ok(GitCheckoutOutput { detached: branch.is_none(), branch, commit, message })
     }
 
-    fn decode_utf8(output: &GitCheckoutOutput) -> ResultText {
+    fn result_text(output: &GitCheckoutOutput) -> ResultText {
         ResultText::from_body(printable::escape_lines(&output.message))
     }
 }

@@ -55,7 +55,7 @@ impl Tool for GitCurrentBranch {
         Ok(GitCurrentBranchOutput { branch, detached, commit })
     }
 
-    fn decode_utf8(output: &GitCurrentBranchOutput) -> ResultText {
+    fn result_text(output: &GitCurrentBranchOutput) -> ResultText {
         let text = ResultText::from_body(printable::escape_line(&output.branch));
         if output.commit.is_none() { text.with_note("it has no commits yet") } else { text }
     }

@@ -116,7 +116,7 @@ impl Tool for GitLog {
         Ok(GitLogOutput { oneline: commits.iter().map(line).collect(), commits, more })
     }
 
-    fn decode_utf8(output: &GitLogOutput) -> ResultText {
+    fn result_text(output: &GitLogOutput) -> ResultText {
         let text = ResultText::from_body(output.oneline.clone());
         match (output.commits.len(), output.more) {
             (0, _) => text.with_note("no commits"),

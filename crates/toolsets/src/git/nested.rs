@@ -1,13 +1,11 @@
-//! Refuses nested repositories. Once one is staged, git looks into it and obeys its configuration,
-//! for everyone who runs git there.
+//! Refuses to stage a repository inside another one. Once it is staged, git reads it and obeys its
+//! configuration, for everyone who runs git there.
 
 use toolgate_contract::{ToolContext, ToolError};
 
 use super::repository::GitRepository;
+use super::submodules::SUBMODULE_MODE;
 use toolgate_world::root::quoted_path;
-
-/// Index mode of an entry that is a whole repository (a submodule).
-const SUBMODULE_MODE: &str = "160000";
 
 impl GitRepository<'_> {
     /// Refuses `paths` if they contain a repository that is not tracked yet.

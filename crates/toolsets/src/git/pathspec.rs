@@ -8,7 +8,7 @@ use super::repository::GitRepository;
 use toolgate_world::root::quoted_path;
 
 const PATHS_MAX: usize = 10_000;
-/// Most paths that are checked for existence if git prints nothing.
+/// Maximum number of paths that are checked for existence if git prints nothing.
 const CHECKED_PATHS_MAX: usize = 20;
 
 impl GitRepository<'_> {

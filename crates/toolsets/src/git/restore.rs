@@ -67,7 +67,7 @@ impl Tool for GitRestore {
         Ok(GitRestoreOutput { restored: paths })
     }
 
-    fn decode_utf8(output: &GitRestoreOutput) -> ResultText {
+    fn result_text(output: &GitRestoreOutput) -> ResultText {
         ResultText::from_body(format!(
             "restored: {}\n",
             printable::escape_line(&output.restored.join(", "))

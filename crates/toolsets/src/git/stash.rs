@@ -161,7 +161,7 @@ impl Tool for GitStash {
         Ok(GitStashOutput { action, message, stashes })
     }
 
-    fn decode_utf8(output: &GitStashOutput) -> ResultText {
+    fn result_text(output: &GitStashOutput) -> ResultText {
         let text = ResultText::from_body(printable::escape_lines(&output.message));
         match output.stashes.len() {
             0 => text.with_note("no stashes"),

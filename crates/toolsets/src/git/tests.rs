@@ -3,6 +3,7 @@
 mod reading;
 mod changing;
 mod hostile;
+mod submodules;
 
 use std::ffi::OsString;
 use std::fs;
@@ -20,12 +21,12 @@ use crate::exec::{self, WorkspacePrograms};
 use toolgate_world::{ProcessRunner, Root};
 
 /// The tools over a workspace that is a repository on the branch `main`, and a folder around it.
-struct Bench {
+struct GitTestBench {
     tools: Vec<Arc<dyn AnyTool>>,
     folder: TempDir,
 }
 
-impl Bench {
+impl GitTestBench {
     /// Creates a repository with one commit.
     fn new() -> Self {
         let bench = Self::with(&GitSettings::default());

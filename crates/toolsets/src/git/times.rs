@@ -1,4 +1,4 @@
-//! Checks times for git, which takes any time it cannot parse for the current time.
+//! Checks times before git sees them. Git treats a time that it cannot parse as the current time.
 
 use toolgate_world::root::quoted_path;
 

@@ -45,7 +45,7 @@ impl Tool for GitUnstage {
         repository.list_staged(ctx).await
     }
 
-    fn decode_utf8(output: &StagedFiles) -> ResultText {
+    fn result_text(output: &StagedFiles) -> ResultText {
         output.text()
     }
 }

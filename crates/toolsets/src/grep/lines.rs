@@ -36,7 +36,7 @@ pub(crate) struct MatchedLine {
     pub(crate) after: Vec<String>,
 }
 
-/// The space that is left in an answer.
+/// The remaining space in an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AnswerRoom {
     pub(crate) lines: usize,

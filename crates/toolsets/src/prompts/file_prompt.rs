@@ -14,10 +14,10 @@ use super::{included_file, path_completion};
 use crate::files;
 use toolgate_world::Root;
 
-/// The most bytes of a prompt, including its files.
+/// The maximum number of bytes of a prompt, including its files.
 const BYTES_MAX: usize = 8 << 20;
 
-/// The tool whose permission guards prompts that include files or complete their paths.
+/// The tool whose permission is required for prompts that include files or complete their paths.
 static READ_GUARD: LazyLock<ToolSpec> = LazyLock::new(files::read_file_spec);
 
 /// A prompt of a workspace.
@@ -94,8 +94,8 @@ impl FileBackedPrompt {
     }
 }
 
-/// Refuses a prompt of more than the most bytes. A short template can repeat an argument many
-/// times, or include many files.
+/// Refuses a prompt that is too long. A short template can repeat an argument many times, or
+/// include many files.
 fn check_size(bytes: usize) -> Result<(), ToolError> {
     if bytes <= BYTES_MAX {
         return Ok(());

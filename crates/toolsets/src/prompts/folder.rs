@@ -14,9 +14,9 @@ use crate::workspace_scan::{FileCache, ScanMemory, WorkspaceScan};
 use toolgate_world::Root;
 use toolgate_world::root::{EntryKind, WorkMonitor};
 
-/// The most entries of the folder that are read.
+/// The maximum number of entries of the folder that are read.
 const ENTRIES_MAX: usize = 500;
-/// The most bytes of one prompt file.
+/// The maximum size of one prompt file, in bytes.
 const FILE_BYTES_MAX: u64 = 256 << 10;
 
 /// Source of the prompts in a folder. Each request rereads the files that changed.

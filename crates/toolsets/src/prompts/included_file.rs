@@ -8,7 +8,7 @@ use crate::{media, uri_paths};
 use toolgate_world::Root;
 use toolgate_world::root::{WalkStart, WorkMonitor, quoted_path};
 
-/// The most bytes of an included file, because a prompt goes to a model whole.
+/// The maximum number of bytes of an included file, because a prompt goes to a model whole.
 const BYTES_MAX: u64 = 1 << 20;
 
 /// Reads the file at `path`, which may be user input. The workspace root refuses paths that lead

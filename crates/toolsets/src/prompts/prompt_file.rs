@@ -120,7 +120,7 @@ impl PromptFile {
         Ok(Self { spec, completions, template })
     }
 
-    /// Checks whether the prompt includes workspace files or completes their paths.
+    /// Returns `true` if the prompt includes workspace files or completes their paths.
     pub(super) fn needs_file_access(&self) -> bool {
         self.template.includes_files()
             || self.completions.values().any(|it| *it == ArgumentCompletions::Paths)

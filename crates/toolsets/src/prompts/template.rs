@@ -55,7 +55,7 @@ impl PromptTemplate {
         Ok(Self(messages))
     }
 
-    /// Checks whether the template includes a file.
+    /// Returns `true` if the template includes a file.
     pub(super) fn includes_files(&self) -> bool {
         let mut lines = self.0.iter().flat_map(|(_, lines)| lines);
         lines.any(|line| matches!(line, TemplateLine::Include(_)))
@@ -114,7 +114,7 @@ impl TemplateLine {
 #[derive(Default)]
 struct TextCollector {
     lines: Vec<String>,
-    /// Set if the line before was left out.
+    /// `true` if the line before was left out.
     left_out: bool,
 }
 

@@ -19,13 +19,13 @@ use super::{PromptFolder, PromptSettings, shipped, sources};
 use toolgate_world::Root;
 
 /// A workspace, and its prompts.
-struct Bench {
+struct PromptTestBench {
     dir: TempDir,
     root: Root,
     folder: PromptFolder,
 }
 
-impl Bench {
+impl PromptTestBench {
     fn new() -> Self {
         let dir = TempDir::new().unwrap();
         let root = Root::open(dir.path()).unwrap();
@@ -96,7 +96,7 @@ fn text(message: &PromptMessage) -> &str {
 
 #[tokio::test]
 async fn every_built_in_prompt_renders_with_its_arguments() {
-    let bench = Bench::new();
+    let bench = PromptTestBench::new();
     let all = shipped(&bench.root);
     let names: Vec<_> = all.iter().map(|prompt| prompt.spec().name.as_str()).collect();
     assert_eq!(names, ["bootstrap", "explain", "find-cause", "review", "write-tests"]);
@@ -132,7 +132,7 @@ fn a_folder_outside_the_workspace_is_refused() {
 
 #[tokio::test]
 async fn the_workspace_comes_before_built_in_prompts_and_off_disables_both() {
-    let bench = Bench::new();
+    let bench = PromptTestBench::new();
     bench.prompt("review", "title: Ours\n", "Ours.");
     let off = PromptSettings { folder: "off".to_owned() };
     off.check().unwrap();

@@ -1,4 +1,5 @@
-//! Makes vectors with a model in a folder or at an endpoint, in addition to the built-in model.
+//! Turns texts into vectors with a model in a folder or at an endpoint, in addition to the built-in
+//! model.
 
 mod settings;
 mod folder;

@@ -1,7 +1,7 @@
 //! Stores the chunks and vectors of a namespace and finds them again.
 //!
-//! An engine knows documents, not files: the [service](super) decides what is in it. Many tasks use
-//! it at once.
+//! An engine stores documents, not files. The [service](super) decides which documents it stores.
+//! Many tasks use an engine at once.
 
 pub mod embedded;
 pub mod settings;
@@ -48,12 +48,12 @@ pub trait SearchEngine: Send + Sync {
     /// The name of the engine in settings and status: `embedded` or `postgres`.
     fn name(&self) -> &'static str;
 
-    /// Makes the engine ready: opens, connects, creates, migrates. Called first, and again after
-    /// [`EngineError::Unavailable`]. It is cheap if there is nothing to do.
+    /// Makes the engine ready: opens, connects, creates, migrates. Callers call this first, and
+    /// again after [`EngineError::Unavailable`]. The call is cheap if there is nothing to do.
     fn open_index(&self) -> EngineFuture<'_, IndexOpenOutcome>;
 
     /// Acquires the right to write, which is released on drop. Returns `None` while another process
-    /// has it. The right of a process that died is free soon.
+    /// has it. After a process dies, its right is released soon.
     fn acquire_writer(&self) -> EngineFuture<'_, Option<Box<dyn EngineWriter>>>;
 
     /// Returns the committed documents by path.

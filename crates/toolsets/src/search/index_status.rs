@@ -85,7 +85,7 @@ impl Tool for GetIndexStatus {
         Ok(GetIndexStatusOutput { namespaces, embedding_model })
     }
 
-    fn decode_utf8(output: &GetIndexStatusOutput) -> ResultText {
+    fn result_text(output: &GetIndexStatusOutput) -> ResultText {
         let mut body = String::new();
         for (name, report) in &output.namespaces {
             body += &format!("{name}: {}\n", status_line(report));

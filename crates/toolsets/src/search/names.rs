@@ -156,8 +156,10 @@ impl Tool for SearchNames {
         let SearchNamesInput { name, namespace, path_prefix, tags, kinds, limit, cursor } = input;
         let namespace = namespace.as_deref();
         let after = match &cursor {
-            Some(given) => PageEnd::decode(&cursor::decode_cursor(&cursor_key, given)?),
-            None => PageEnd::default(),
+            Some(given) => {
+                LastListedDefinition::decode(&cursor::decode_cursor(&cursor_key, given)?)
+            }
+            None => LastListedDefinition::default(),
         };
         // Documents that callers put have no file.
         let root = self.service.resolve_files(namespace).await.ok().map(|(root, _)| root);
@@ -178,7 +180,7 @@ impl Tool for SearchNames {
         let page: Vec<NamedDefinition> = found.iter().skip(begin).take(limit).cloned().collect();
         let end = begin + page.len();
         let is_last = end >= found.len();
-        let last = page.last().map(|it| PageEnd::from_named(end, it));
+        let last = page.last().map(|it| LastListedDefinition::from_named(end, it));
         let definitions = match root {
             Some(root) => {
                 root.run_blocking(ctx, |root, watch| refresh_definitions(root, page, watch)).await?
@@ -190,7 +192,7 @@ impl Tool for SearchNames {
         Ok(SearchNamesOutput { definitions, truncated: !is_last || may_be_more, cursor, index })
     }
 
-    fn decode_utf8(output: &SearchNamesOutput) -> ResultText {
+    fn result_text(output: &SearchNamesOutput) -> ResultText {
         let SearchNamesOutput { definitions, truncated, cursor, index } = output;
         let mut body = String::new();
         for it in definitions {
@@ -243,7 +245,7 @@ impl SearchNamesInput {
 
 /// The last definition of the previous page.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct PageEnd {
+struct LastListedDefinition {
     /// The number of definitions up to and including this one.
     count: usize,
     line: u32,
@@ -251,7 +253,7 @@ struct PageEnd {
     path: String,
 }
 
-impl PageEnd {
+impl LastListedDefinition {
     fn from_named(count: usize, named: &NamedDefinition) -> Self {
         let ChunkSummary { path, first, .. } = &named.summary;
         Self { count, line: *first, name: named.name.clone(), path: path.clone() }
@@ -274,7 +276,7 @@ impl PageEnd {
         format!("{count} {line} {name}\n{path}").into_bytes()
     }
 
-    /// Parses the output of [`PageEnd::encode`].
+    /// Parses the output of [`LastListedDefinition::encode`].
     fn decode(bytes: &[u8]) -> Self {
         let text = String::from_utf8_lossy(bytes);
         let (head, path) = text.split_once('\n').unwrap_or_default();
@@ -359,7 +361,12 @@ mod tests {
 
     #[test]
     fn a_cursor_round_trips_the_last_definition() {
-        let last = PageEnd { count: 20, line: 7, name: "a b".into(), path: "x y/ü.rs".into() };
-        assert_eq!(PageEnd::decode(&last.encode()), last);
+        let last = LastListedDefinition {
+            count: 20,
+            line: 7,
+            name: "a b".into(),
+            path: "x y/ü.rs".into(),
+        };
+        assert_eq!(LastListedDefinition::decode(&last.encode()), last);
     }
 }

@@ -158,7 +158,7 @@ impl Tool for SearchSemantic {
         })
     }
 
-    fn decode_utf8(output: &SearchSemanticOutput) -> ResultText {
+    fn result_text(output: &SearchSemanticOutput) -> ResultText {
         let SearchSemanticOutput { matches, index, .. } = output;
         let mut body = String::new();
         for it in matches {

@@ -30,7 +30,7 @@ use super::engines::settings::EngineSettings;
 use super::engines::{
     DocumentSource, EngineError, NamedDefinition, NamespaceIdentity, SearchEngine, postgres,
 };
-use super::{Settings, WORKSPACE, embedders};
+use super::{SearchSettings, WORKSPACE, embedders};
 use crate::files as files_toolset;
 use toolgate_world::{HttpFetcher, Root};
 
@@ -69,7 +69,7 @@ pub struct IndexFolders {
 /// Searches a workspace, other roots, and documents.
 pub struct SearchService {
     root: Root,
-    settings: Settings,
+    settings: SearchSettings,
     files_settings: files_toolset::FileSettings,
     folders: IndexFolders,
     /// The PostgreSQL server that keeps the indexes, or `None` if this process keeps them.
@@ -89,7 +89,7 @@ impl SearchService {
     /// If the settings name a model or an engine that cannot be used.
     pub fn new(
         root: &Root,
-        settings: &Settings,
+        settings: &SearchSettings,
         files: &files_toolset::FileSettings,
         folders: IndexFolders,
         fetch: &HttpFetcher,

@@ -14,7 +14,7 @@ use crate::uri_paths;
 /// Search over the workspace and other folders. Nothing is read before the first search.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Settings {
+pub struct SearchSettings {
     /// Folders that a call can search alone, by namespace, e.g.
     /// `{ docs = "docs", std = "/usr/lib/rustlib/src" }`. A call without a namespace searches the
     /// whole workspace.
@@ -38,15 +38,16 @@ pub struct Settings {
 
 /// Limits of the indexes.
 ///
-/// They are no settings: they are far above what is useful, and only keep the server's memory and
-/// disk from filling up.
+/// They are constants, not settings. They far exceed what is useful, and only prevent a full memory
+/// or disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndexLimits {
-    /// Most files in the index of a folder. Default: 200,000.
+    /// Maximum number of files in the index of a folder. Default: 200,000.
     pub files_max: usize,
-    /// Most bytes of text in the index of a folder. Default: 2 GiB.
+    /// Maximum number of bytes of text in the index of a folder. Default: 2 GiB.
     pub text_bytes_max: u64,
-    /// Most documents that callers can put into a namespace with `search.upsert`. Default: 10,000.
+    /// Maximum number of documents that callers can put into a namespace with `search.upsert`.
+    /// Default: 10,000.
     pub documents_max: u64,
 }
 
@@ -56,7 +57,7 @@ impl Default for IndexLimits {
     }
 }
 
-impl Default for Settings {
+impl Default for SearchSettings {
     fn default() -> Self {
         Self {
             namespaces: BTreeMap::new(),
@@ -68,7 +69,7 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl SearchSettings {
     /// Checks these settings.
     ///
     /// # Errors

@@ -11,17 +11,17 @@ use std::time::{Duration, Instant};
 use toolgate_contract::{Caller, ToolContext, ToolFault};
 
 use super::{
-    IndexFolders, IndexLimits, IndexState, SearchRequest, SearchResult, SearchService, Settings,
-    distinct_tags,
+    IndexFolders, IndexLimits, IndexState, SearchRequest, SearchResult, SearchService,
+    SearchSettings, distinct_tags,
 };
 use crate::files;
 use toolgate_world::{HttpFetcher, Root};
 
-fn service(root: &Path, settings: &Settings) -> Arc<SearchService> {
+fn service(root: &Path, settings: &SearchSettings) -> Arc<SearchService> {
     service_in(root, settings, IndexFolders::default())
 }
 
-fn service_in(root: &Path, settings: &Settings, folders: IndexFolders) -> Arc<SearchService> {
+fn service_in(root: &Path, settings: &SearchSettings, folders: IndexFolders) -> Arc<SearchService> {
     let root = Root::open(root).unwrap();
     let files = files::FileSettings::default();
     SearchService::new(&root, settings, &files, folders, &HttpFetcher::default()).unwrap()

@@ -207,7 +207,7 @@ impl Tool for SearchText {
         root.run_blocking(ctx, work).await
     }
 
-    fn decode_utf8(output: &SearchTextOutput) -> ResultText {
+    fn result_text(output: &SearchTextOutput) -> ResultText {
         let SearchTextOutput {
             files, matches_total, files_total, searched, cursor, skipped, ..
         } = output;

@@ -130,7 +130,7 @@ impl Tool for UpsertDocuments {
         Ok(UpsertDocumentsOutput { added, replaced, removed, documents })
     }
 
-    fn decode_utf8(output: &UpsertDocumentsOutput) -> ResultText {
+    fn result_text(output: &UpsertDocumentsOutput) -> ResultText {
         let UpsertDocumentsOutput { added, replaced, removed, documents } = output;
         let done = format!("{added} added, {replaced} replaced, {removed} removed");
         let documents = counted(*documents, "document", "documents");

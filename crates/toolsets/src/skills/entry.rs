@@ -173,8 +173,8 @@ pub(super) fn too_large(bytes: u64) -> FileProblem {
 
 /// Parses the front matter of `text`. Returns its YAML and its values.
 ///
-/// Many published skills have a description with a colon and no quotes. Such a value is taken as it
-/// stands.
+/// Many published skills have a description with a colon and no quotes. Such a value is used
+/// unchanged.
 fn parse_head(text: &str) -> Result<(&str, Map<String, Value>), FileProblem> {
     let head = front_matter::split(text)?.head;
     let parsed = front_matter::parse(head, &[]).or_else(|problem| {

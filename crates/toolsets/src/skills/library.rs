@@ -49,7 +49,7 @@ impl SkillLibrary {
         self.scan.scan(ctx).await
     }
 
-    /// Checks whether `uri` belongs to a skill, valid or not, that the last search found.
+    /// Returns `true` if `uri` belongs to a skill, valid or not, that the last search found.
     fn has_uri(&self, uri: &str) -> bool {
         let Some(path) = path_in_uri(uri) else { return false };
         let path = percent_decode_str(path).decode_utf8_lossy();
@@ -252,7 +252,7 @@ fn path_in_uri(uri: &str) -> Option<&str> {
     scheme.eq_ignore_ascii_case(SCHEME).then_some(path)
 }
 
-/// Checks whether `left_out` covers `place`: that file, a folder that contains it, or the skill
+/// Returns `true` if `left_out` covers `place`: that file, a folder that contains it, or the skill
 /// that it belongs to.
 fn covers_place(left_out: &SkippedFile, place: &str) -> bool {
     let is_in = |folder: &str| place.strip_prefix(folder).is_some_and(|it| it.starts_with('/'));

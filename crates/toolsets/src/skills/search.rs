@@ -18,7 +18,7 @@ use toolgate_world::root::{EntryKind, WalkFilter, WalkFolder, WalkStart, WorkMon
 const DEPTH_MAX: usize = 4;
 /// The kind of item, for error messages.
 const ITEM_KIND: &str = "a skill";
-/// The most folders that are searched.
+/// The maximum number of folders that are searched.
 const FOLDERS_MAX: usize = 4_000;
 /// Selects everything except hidden files. Files that git ignores may belong to a skill.
 const SKILL_FILTER: WalkFilter = WalkFilter { include_ignored: true, include_hidden: false };
@@ -287,7 +287,7 @@ impl SkillSearch<'_> {
         let info = self.files.get_or_make(at, &file, || {
             let content = file.read(0, size, self.watch)?;
             let info = SkillFileInfo::from_content(name, &content);
-            // A file is read again only after it has changed.
+            // This is logged only once, because a file is read again only after it has changed.
             let keys = info.unquoted_keys();
             if !keys.is_empty() {
                 tracing::warn!(

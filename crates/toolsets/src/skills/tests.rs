@@ -22,13 +22,13 @@ use crate::workspace_scan::FileCache;
 use toolgate_world::Root;
 use toolgate_world::root::WorkMonitor;
 
-struct Bench {
+struct SkillTestBench {
     dir: TempDir,
     root: Root,
     library: Arc<SkillLibrary>,
 }
 
-impl Bench {
+impl SkillTestBench {
     /// Creates a workspace without the built-in skill.
     fn new() -> Self {
         Self::with(|root| SkillLibrary::open(root, &SkillSettings::default().folders, false))
@@ -120,7 +120,7 @@ fn digest(content: &[u8]) -> String {
 }
 
 /// Checks that every file of `skill` has the size and digest that the skill lists.
-async fn check_files(bench: &Bench, skill: &Skill) {
+async fn check_files(bench: &SkillTestBench, skill: &Skill) {
     assert!(files(skill).iter().any(|file| file.uri == skill.uri));
     for file in files(skill) {
         let contents = bench.read(&file.uri).await;
@@ -132,7 +132,7 @@ async fn check_files(bench: &Bench, skill: &Skill) {
 
 #[tokio::test]
 async fn a_skill_with_values_that_lack_quotes_is_served_as_they_stand() {
-    let bench = Bench::new();
+    let bench = SkillTestBench::new();
     let text = "\u{feff}---\r\nname: tidy\r\ndescription: Use it: `always`\r\nhint: @all\r\n---\r\nBody\r\n";
     bench.put("skills/tidy/SKILL.md", text);
     let all = bench.all().await;
@@ -147,7 +147,7 @@ async fn a_skill_with_values_that_lack_quotes_is_served_as_they_stand() {
 
 #[tokio::test]
 async fn every_file_of_a_skill_matches_its_digest_and_size() {
-    let bench = Bench::new();
+    let bench = SkillTestBench::new();
     bench.skill("skills/pdf", "pdf");
     bench.put("skills/pdf/references/a b.md", "\u{feff}# Ü\r\n");
     bench.put("skills/pdf/scripts/run.py", "print()");
@@ -166,7 +166,7 @@ async fn every_file_of_a_skill_matches_its_digest_and_size() {
 
 #[tokio::test]
 async fn the_front_matter_is_returned_unchanged() {
-    let bench = Bench::new();
+    let bench = SkillTestBench::new();
     let head = "name: a\ndescription: 'It: does'\nlicense: MIT\nmetadata:\n  version: \"1.0\"\n  \
                 n: 3\nallowed-tools: [x, y]\nok: yes\n";
     bench.put("skills/a/SKILL.md", format!("---\n{head}---\ntext"));
@@ -177,7 +177,7 @@ async fn the_front_matter_is_returned_unchanged() {
 
 #[tokio::test]
 async fn skills_are_found_at_any_depth_and_the_first_folder_wins() {
-    let bench = Bench::new();
+    let bench = SkillTestBench::new();
     bench.skill("skills/acme/billing/refunds", "refunds");
     bench.skill(".claude/skills/pdf", "pdf");
     bench.skill(".agents/skills/pdf", "pdf");
@@ -215,20 +215,20 @@ async fn an_invalid_skill_is_left_out_with_its_line() {
         ("a", "# no front matter\n", "skills/a/SKILL.md:1: it does not begin with"),
         ("a", "---\nname: a\ndescription: d\n", "skills/a/SKILL.md:1: the front matter has no end"),
     ] {
-        let bench = Bench::new();
+        let bench = SkillTestBench::new();
         bench.put(&format!("skills/{path}/SKILL.md"), text);
         bench.check_left_out(start).await;
     }
-    let bench = Bench::new();
+    let bench = SkillTestBench::new();
     bench.put("skills/a/SKILL.md", b"---\nname: a\ndescription: \xff\n---\n");
     bench.check_left_out("skills/a/SKILL.md: it is not UTF-8").await;
-    let bench = Bench::new();
+    let bench = SkillTestBench::new();
     bench.put("skills/a/x", "");
     symlink("x", bench.dir.path().join("skills/a/SKILL.md")).unwrap();
     assert!(bench.all().await.is_empty());
     let line = "a skill is left out: skills/a/SKILL.md: it is not a regular file";
     assert_eq!(bench.left_out()[1], line);
-    let bench = Bench::new();
+    let bench = SkillTestBench::new();
     bench.skill("skills/a", "a");
     bench.skill("skills/a/inner/b", "b");
     bench.check_left_out("skills/a/SKILL.md: it contains another skill").await;
@@ -236,7 +236,7 @@ async fn an_invalid_skill_is_left_out_with_its_line() {
 
 #[tokio::test]
 async fn a_skill_file_at_the_top_of_a_folder_of_skills_is_left_out_alone() {
-    let bench = Bench::new();
+    let bench = SkillTestBench::new();
     bench.skill("skills", "skills");
     bench.skill("skills/a", "a");
     bench.skill("skills/acme/b", "b");
@@ -248,7 +248,7 @@ async fn a_skill_file_at_the_top_of_a_folder_of_skills_is_left_out_alone() {
 
 #[tokio::test]
 async fn a_request_for_an_invalid_skill_gets_the_reason() {
-    let bench = Bench::new();
+    let bench = SkillTestBench::new();
     bench.skill("skills", "skills");
     bench.skill("skills/good", "good");
     bench.skill(".claude/skills/acme/b a d", "other");
@@ -280,7 +280,7 @@ fn a_folder_outside_the_workspace_is_refused() {
 
 #[tokio::test]
 async fn a_skill_with_too_many_or_too_large_files_is_left_out() {
-    let bench = Bench::new();
+    let bench = SkillTestBench::new();
     bench.skill("skills/a", "a");
     for n in 1..512 {
         bench.put(&format!("skills/a/n/{n}"), "");
@@ -289,7 +289,7 @@ async fn a_skill_with_too_many_or_too_large_files_is_left_out() {
     bench.put("skills/a/one-more", "");
     bench.check_left_out("skills/a/SKILL.md: the skill has 513 files").await;
 
-    let bench = Bench::new();
+    let bench = SkillTestBench::new();
     bench.skill("skills/a", "a");
     let room = (16 << 20) - fs::metadata(bench.dir.path().join("skills/a/SKILL.md")).unwrap().len();
     bench.put("skills/a/large", vec![0; usize::try_from(room).unwrap()]);
@@ -297,7 +297,7 @@ async fn a_skill_with_too_many_or_too_large_files_is_left_out() {
     bench.put("skills/a/z", "x");
     bench.check_left_out("skills/a/SKILL.md: the files of the skill have").await;
 
-    let bench = Bench::new();
+    let bench = SkillTestBench::new();
     let long = "x".repeat(1 << 20);
     bench.put("skills/a/SKILL.md", format!("---\nname: a\ndescription: d\n---\n{long}"));
     bench.check_left_out("skills/a/SKILL.md: it has").await;
@@ -305,7 +305,7 @@ async fn a_skill_with_too_many_or_too_large_files_is_left_out() {
 
 #[tokio::test]
 async fn a_symlink_to_a_skill_is_followed_only_inside_the_workspace() {
-    let bench = Bench::new();
+    let bench = SkillTestBench::new();
     let outside = TempDir::new().unwrap();
     fs::write(outside.path().join("SKILL.md"), "---\nname: out\ndescription: d\n---\n").unwrap();
     bench.skill("elsewhere/a", "a");
@@ -333,7 +333,7 @@ async fn a_symlink_to_a_skill_is_followed_only_inside_the_workspace() {
 
 #[tokio::test]
 async fn changed_skills_are_read_again() {
-    let bench = Bench::new();
+    let bench = SkillTestBench::new();
     bench.skill("skills/a", "a");
     bench.put("skills/a/x", "one");
     let before = bench.all().await;
@@ -351,7 +351,7 @@ async fn changed_skills_are_read_again() {
 
 #[tokio::test]
 async fn a_subscriber_is_notified_of_the_changed_file() {
-    let bench = Bench::new();
+    let bench = SkillTestBench::new();
     bench.skill("skills/a", "a");
     bench.put("skills/a/x", "one");
     bench.all().await;
@@ -370,7 +370,7 @@ async fn a_subscriber_is_notified_of_the_changed_file() {
 
 #[tokio::test]
 async fn the_list_has_each_skill_with_its_name_and_description() {
-    let bench = Bench::new();
+    let bench = SkillTestBench::new();
     bench.skill("skills/a", "a");
     bench.skill("skills/b", "b");
     bench.put("skills/b/more.md", "");
@@ -394,7 +394,7 @@ async fn the_list_has_each_skill_with_its_name_and_description() {
 
 #[tokio::test]
 async fn a_folder_lists_its_files_and_folders_and_a_file_is_refused() {
-    let bench = Bench::new();
+    let bench = SkillTestBench::new();
     bench.skill("skills/acme/a", "a");
     bench.put("skills/acme/a/r e/x.md", "");
     bench.put("skills/acme/a/z.txt", "");
@@ -423,7 +423,7 @@ async fn a_folder_lists_its_files_and_folders_and_a_file_is_refused() {
 
 #[tokio::test]
 async fn the_built_in_skill_is_valid_and_a_workspace_skill_replaces_it() {
-    let bench = Bench::with(|root| {
+    let bench = SkillTestBench::with(|root| {
         SkillLibrary::new(root, &SkillSettings::default()).expect("skills are on")
     });
     let all = bench.all().await;

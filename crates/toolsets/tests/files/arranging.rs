@@ -6,11 +6,11 @@ use std::os::unix::fs::MetadataExt;
 use serde_json::{Value, json};
 use toolgate_toolsets::files::FileLimits;
 
-use crate::space::Space;
+use crate::space::TestWorkspace;
 
 #[tokio::test]
 async fn a_move_renames_and_creates_missing_directories() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("a", "a");
     space.put("dir/inner/f", "f");
     space.ok("files.move", json!({ "source": "a", "destination": "new/dir/b" })).await;
@@ -34,7 +34,7 @@ async fn a_move_renames_and_creates_missing_directories() {
 
 #[tokio::test]
 async fn a_destination_is_replaced_only_with_overwrite() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("a", "a");
     space.put("b", "b");
     space.put("d/f", "f");
@@ -68,7 +68,7 @@ async fn a_destination_is_replaced_only_with_overwrite() {
 
 #[tokio::test]
 async fn a_symlink_is_moved_and_deleted_itself() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("target", "t");
     space.symlink("target", "link");
     let moved = space.ok("files.move", json!({ "source": "link", "destination": "other" })).await;
@@ -79,7 +79,7 @@ async fn a_symlink_is_moved_and_deleted_itself() {
 
 #[tokio::test]
 async fn a_file_is_copied_with_its_mode_and_content() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     let content: Vec<u8> = (0..3_000_000_u32).flat_map(u32::to_le_bytes).collect();
     space.put("f", &content);
     fs::set_permissions(space.ws.join("f"), std::os::unix::fs::PermissionsExt::from_mode(0o751))
@@ -92,7 +92,7 @@ async fn a_file_is_copied_with_its_mode_and_content() {
 
 #[tokio::test]
 async fn a_directory_is_copied_whole_or_not_at_all() {
-    let space = Space::limited(FileLimits { copy_bytes_max: 10, ..FileLimits::default() });
+    let space = TestWorkspace::limited(FileLimits { copy_bytes_max: 10, ..FileLimits::default() });
     space.put("d/a/f", "12345");
     space.put("d/g", "12345");
     assert_eq!(
@@ -116,7 +116,7 @@ async fn a_directory_is_copied_whole_or_not_at_all() {
 
 #[tokio::test]
 async fn a_directory_is_deleted_with_its_content_only_if_recursive() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("d/a/b/f", "");
     space.put("d/g", "");
     fs::create_dir(space.ws.join("empty")).unwrap();
@@ -134,7 +134,7 @@ async fn a_directory_is_deleted_with_its_content_only_if_recursive() {
 
 #[tokio::test]
 async fn an_existing_directory_is_not_created_again() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("f", "");
     let created = |value: Value| value["created"].as_bool().unwrap();
     assert!(created(space.ok("files.mkdir", json!({ "path": "a/b/c/" })).await));
@@ -148,7 +148,7 @@ async fn an_existing_directory_is_not_created_again() {
 
 #[tokio::test]
 async fn a_refused_change_creates_no_directories() {
-    let space = Space::limited(FileLimits { copy_bytes_max: 2, ..FileLimits::default() });
+    let space = TestWorkspace::limited(FileLimits { copy_bytes_max: 2, ..FileLimits::default() });
     space.put("mv/f", "12345");
     space.put("kept/f", "");
     for (tool, input) in [
@@ -171,7 +171,7 @@ async fn a_refused_change_creates_no_directories() {
 
 #[tokio::test]
 async fn leftovers_of_a_killed_copy_can_be_deleted() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("d/.toolgate-0123456789abcdef.tmp/a/f", "x");
     space.put("d/.toolgate-0123456789abcde0.tmp", "x");
     let dir = "d/.toolgate-0123456789abcdef.tmp";
@@ -186,7 +186,7 @@ async fn leftovers_of_a_killed_copy_can_be_deleted() {
 
 #[tokio::test]
 async fn a_directory_as_destination_gets_a_suggestion() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("n.txt", "n");
     space.put("dir/f", "f");
     space.put("tree/f", "f");

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::space::Space;
+use crate::space::TestWorkspace;
 
 /// Lists `.` page by page, `limit` at a time.
-async fn pages(space: &Space, limit: u64) -> Vec<String> {
+async fn pages(space: &TestWorkspace, limit: u64) -> Vec<String> {
     let mut names = Vec::new();
     let mut cursor = Value::Null;
     loop {
@@ -27,7 +27,7 @@ async fn pages(space: &Space, limit: u64) -> Vec<String> {
 
 #[tokio::test]
 async fn a_directory_is_listed_in_order_with_kind_and_size() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("b.txt", "12345");
     space.put("a/inner", "");
     space.put(".hidden", "");
@@ -53,7 +53,7 @@ async fn a_directory_is_listed_in_order_with_kind_and_size() {
 
 #[tokio::test]
 async fn pages_are_stable_while_entries_come_and_go() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     for at in 0..10 {
         space.put(&format!("f{at}"), "");
     }
@@ -72,7 +72,7 @@ async fn pages_are_stable_while_entries_come_and_go() {
 
 #[tokio::test]
 async fn a_forged_cursor_is_refused() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("d/f0", "");
     space.put("f1", "");
     space.put("f2", "");
@@ -96,7 +96,7 @@ async fn a_forged_cursor_is_refused() {
 
 #[tokio::test]
 async fn a_directory_of_200_000_entries_is_listed_page_by_page() {
-    let space = Space::in_memory();
+    let space = TestWorkspace::in_memory();
     let count = 200_000;
     for at in 0..count {
         File::create(space.ws.join(format!("file-{at:06}"))).unwrap();
@@ -116,7 +116,7 @@ async fn a_directory_of_200_000_entries_is_listed_page_by_page() {
 
 #[tokio::test]
 async fn a_tree_is_shown_indented_without_ignored_files() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     for path in [
         "Cargo.toml",
         "src/main.rs",
@@ -157,7 +157,7 @@ async fn a_tree_is_shown_indented_without_ignored_files() {
 
 #[tokio::test]
 async fn a_too_large_tree_marks_where_and_how_much_was_left_out() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     for at in 0..30 {
         space.put(&format!("big/f{at:02}"), "");
         space.put(&format!("small{}/f", at % 3), "");
@@ -172,7 +172,7 @@ async fn a_too_large_tree_marks_where_and_how_much_was_left_out() {
 
 #[tokio::test]
 async fn two_hundred_nested_directories_are_walked_copied_and_deleted() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     let deep = "d/".repeat(200);
     space.put(&format!("{deep}needle"), "needle");
     space.put("d/d/f", "");
@@ -188,7 +188,7 @@ async fn two_hundred_nested_directories_are_walked_copied_and_deleted() {
 
 #[tokio::test]
 async fn info_describes_an_entry_and_follows_no_symlink_outside() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("f", "one\ntwo");
     space.put("bin", b"\0\xff");
     space.symlink("f", "in");
@@ -228,7 +228,7 @@ async fn info_describes_an_entry_and_follows_no_symlink_outside() {
 
 #[tokio::test]
 async fn exists_reports_whether_a_path_exists_and_its_kind() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("d/f", "");
     space.symlink("d", "in");
     space.symlink("none", "dangling");

@@ -10,10 +10,10 @@ use serde_json::json;
 use toolgate_toolsets::files::{self, FileSettings};
 use toolgate_world::Root;
 
-use crate::space::Space;
+use crate::space::TestWorkspace;
 
 /// Checks that `files.read` of `path` is refused for `reason`, and returns the message.
-async fn expect_refusal(space: &Space, path: &str, reason: &str) -> String {
+async fn expect_refusal(space: &TestWorkspace, path: &str, reason: &str) -> String {
     let failed = space.fails("files.read", json!({ "path": path })).await;
     assert_eq!(failed.reason, reason, "{path}: {failed:?}");
     assert!(!failed.message.contains("canary"));
@@ -22,7 +22,7 @@ async fn expect_refusal(space: &Space, path: &str, reason: &str) -> String {
 
 #[tokio::test]
 async fn dots_and_absolute_paths_do_not_leave_the_workspace() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     fs::create_dir(space.ws.join("a")).unwrap();
     let evil = space.evil.join("secret");
     expect_refusal(&space, "../ws_evil/secret", "not_allowed").await;
@@ -37,7 +37,7 @@ async fn dots_and_absolute_paths_do_not_leave_the_workspace() {
 
 #[tokio::test]
 async fn an_absolute_path_inside_the_workspace_is_accepted() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("ok.txt", "ok");
     let path = format!("{}//ok.txt", space.ws.display());
     let read = space.ok("files.read", json!({ "path": path })).await;
@@ -46,7 +46,7 @@ async fn an_absolute_path_inside_the_workspace_is_accepted() {
 
 #[tokio::test]
 async fn nothing_in_a_path_is_decoded_or_expanded() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     expect_refusal(&space, "%2e%2e/ws_evil/secret", "not_found").await;
     expect_refusal(&space, "~/.bashrc", "not_found").await;
     expect_refusal(&space, "\u{ff0e}\u{ff0e}\u{ff0f}ws_evil\u{ff0f}secret", "not_found").await;
@@ -55,7 +55,7 @@ async fn nothing_in_a_path_is_decoded_or_expanded() {
 
 #[tokio::test]
 async fn a_malformed_path_is_invalid() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("ok.txt", "ok");
     let long_name = "a".repeat(300);
     let long_path = "a/".repeat(2500);
@@ -72,7 +72,7 @@ async fn a_malformed_path_is_invalid() {
 
 #[tokio::test]
 async fn symlinks_that_lead_outside_are_refused_and_others_followed() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("real/file", "inside");
     space.symlink(space.evil.join("secret"), "absolute");
     space.symlink("../ws_evil", "relative");
@@ -90,7 +90,7 @@ async fn symlinks_that_lead_outside_are_refused_and_others_followed() {
 
 #[tokio::test]
 async fn an_absolute_symlink_back_inside_is_refused_with_the_path_to_use() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("ok.txt", "ok");
     space.symlink(space.ws.join("ok.txt"), "link");
     let message = expect_refusal(&space, "link", "not_allowed").await;
@@ -100,7 +100,7 @@ async fn an_absolute_symlink_back_inside_is_refused_with_the_path_to_use() {
 
 #[tokio::test]
 async fn a_dangling_symlink_is_never_written_through() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.symlink(space.evil.join("planted"), "outside");
     space.symlink("nothing", "inside");
     for (path, overwrite) in [("outside", true), ("outside", false), ("inside", true)] {
@@ -113,7 +113,7 @@ async fn a_dangling_symlink_is_never_written_through() {
 
 #[tokio::test]
 async fn no_tool_follows_a_symlink_to_a_directory_outside() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("mine", "mine");
     space.symlink(&space.evil, "out");
     let calls = [
@@ -143,7 +143,7 @@ async fn no_tool_follows_a_symlink_to_a_directory_outside() {
 
 #[tokio::test]
 async fn walks_never_follow_symlinks() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("a/mine", "canary of my own");
     space.symlink(&space.evil, "out");
     space.symlink("../a", "a/cycle");
@@ -160,7 +160,7 @@ async fn walks_never_follow_symlinks() {
 
 #[tokio::test]
 async fn a_write_replaces_a_hard_link_and_keeps_the_other_file() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     fs::hard_link(space.evil.join("secret"), space.ws.join("hard")).unwrap();
     space.ok("files.write", json!({ "path": "hard", "content": "x", "overwrite": true })).await;
     assert_eq!(space.get("hard"), b"x");
@@ -175,7 +175,7 @@ async fn a_write_replaces_a_hard_link_and_keeps_the_other_file() {
 
 #[tokio::test]
 async fn pipes_sockets_and_devices_are_refused_without_waiting() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     mknodat(CWD, space.ws.join("pipe"), FileType::Fifo, Mode::from_raw_mode(0o666), 0).unwrap();
     let _socket = UnixListener::bind(space.ws.join("socket")).unwrap();
     let started = Instant::now();
@@ -198,7 +198,7 @@ async fn pipes_sockets_and_devices_are_refused_without_waiting() {
 
 #[tokio::test]
 async fn a_root_stays_the_directory_that_was_opened() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("ok.txt", "ok");
     let link = space.evil.parent().unwrap().join("link");
     std::os::unix::fs::symlink(&space.ws, &link).unwrap();

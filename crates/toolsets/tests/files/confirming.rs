@@ -10,15 +10,15 @@ use toolgate_contract::{
 };
 use toolgate_toolsets::files::{ConfirmFolders, FileSettings};
 
-use crate::space::Space;
+use crate::space::TestWorkspace;
 
 /// A person who always gives the same answer.
-struct Person {
+struct ScriptedPerson {
     choice: PersonChoice,
     messages: Mutex<Vec<String>>,
 }
 
-impl QuestionSender for Person {
+impl QuestionSender for ScriptedPerson {
     fn ask(&self, questions: ClientQuestions) -> BoxFuture<'_, Result<ClientAnswers, ToolError>> {
         let answers = questions.into_iter().map(|(key, question)| {
             let ClientQuestion::Form { message, .. } = question else {
@@ -43,7 +43,7 @@ async fn check(
     choice: Option<PersonChoice>,
     path: &str,
 ) -> (Result<(), String>, Vec<String>) {
-    let space = Space::with(&FileSettings { confirm_folders, ..FileSettings::default() });
+    let space = TestWorkspace::with(&FileSettings { confirm_folders, ..FileSettings::default() });
     space.put("folder/a", "");
     space.put("folder/.hidden/b", "");
     space.put("folder/.gitignore", "a");
@@ -51,7 +51,7 @@ async fn check(
     space.symlink("folder", "link");
     let support = QuestionSupport { form: choice.is_some(), ..QuestionSupport::default() };
     let choice = choice.unwrap_or(PersonChoice::Declined);
-    let person = Arc::new(Person { choice, messages: Mutex::default() });
+    let person = Arc::new(ScriptedPerson { choice, messages: Mutex::default() });
     let ctx = ToolContext {
         asker: Asker::during_call(support, person.clone()),
         ..context_without_person()

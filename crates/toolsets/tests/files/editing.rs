@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use toolgate_toolsets::files::FileLimits;
 
-use crate::space::Space;
+use crate::space::TestWorkspace;
 
 /// Returns the file `before` after `edits`.
 pub(crate) async fn apply_edits(before: impl AsRef<[u8]>, edits: Value) -> Vec<u8> {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("f", before);
     space.ok("files.edit", json!({ "path": "f", "edits": edits })).await;
     space.get("f")
@@ -20,7 +20,7 @@ pub(crate) async fn apply_edits(before: impl AsRef<[u8]>, edits: Value) -> Vec<u
 /// Checks that `edits` of the file `before` are refused and change nothing. Returns the pointer and
 /// the message.
 pub(crate) async fn expect_refusal(before: impl AsRef<[u8]>, edits: Value) -> (String, String) {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("f", &before);
     let failed = space.fails("files.edit", json!({ "path": "f", "edits": edits })).await;
     assert_eq!(space.get("f"), before.as_ref());
@@ -29,7 +29,7 @@ pub(crate) async fn expect_refusal(before: impl AsRef<[u8]>, edits: Value) -> (S
 
 #[tokio::test]
 async fn an_edit_returns_the_diff_and_the_new_metadata() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("src/f", "one\ntwo\nthree\n");
     let input = json!({ "path": "src/f", "edits": [{ "old": "two", "new": "TWO" }] });
     let edit = space.ok("files.edit", input).await;
@@ -95,7 +95,7 @@ async fn a_file_with_mixed_line_endings_keeps_each_of_them() {
 
 #[tokio::test]
 async fn an_edit_keeps_byte_order_mark_mode_and_a_missing_final_newline() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("f", b"\xef\xbb\xbfa");
     fs::set_permissions(space.ws.join("f"), fs::Permissions::from_mode(0o750)).unwrap();
     space.ok("files.edit", json!({ "path": "f", "edits": [{ "old": "a", "new": "b" }] })).await;
@@ -265,7 +265,7 @@ async fn a_difference_far_into_a_long_line_is_shown() {
 
 #[tokio::test]
 async fn the_suggested_text_matches() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("f", "a\r\n\tif (x) {\u{a0} \r\n\t\treturn ‘y’;\r\n\t}\r\nz\r\n");
     let old = "  if (x) {\n    return 'y';\n  }\n";
     let failed = space
@@ -323,7 +323,7 @@ async fn a_malformed_edit_is_invalid() {
 
 #[tokio::test]
 async fn an_edit_with_a_stale_etag_is_refused() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("f", "v1");
     let stale = space.ok("files.read", json!({ "path": "f" })).await["etag"].clone();
     space.put("f", "v2");
@@ -342,7 +342,8 @@ async fn an_edit_with_a_stale_etag_is_refused() {
 
 #[tokio::test]
 async fn a_missing_text_in_a_large_file_is_reported_quickly() {
-    let space = Space::limited(FileLimits { write_bytes_max: 32 << 20, ..FileLimits::default() });
+    let space =
+        TestWorkspace::limited(FileLimits { write_bytes_max: 32 << 20, ..FileLimits::default() });
     let line = "the same line again and again, with nothing new in it\n";
     space.put("f", line.repeat((2 << 20) / line.len()));
     let old = line.repeat(500) + "but not this";
@@ -357,7 +358,7 @@ async fn a_missing_text_in_a_large_file_is_reported_quickly() {
 
 #[tokio::test]
 async fn a_long_diff_is_cut_and_marked_as_truncated() {
-    let space = Space::limited(FileLimits { answer_bytes: 200, ..FileLimits::default() });
+    let space = TestWorkspace::limited(FileLimits { answer_bytes: 200, ..FileLimits::default() });
     space.put("f", "old €\n".repeat(1000));
     let edits = json!([{ "old": "old", "new": "new", "replace_all": true }]);
     let edit = space.ok("files.edit", json!({ "path": "f", "edits": edits })).await;
@@ -392,7 +393,7 @@ async fn the_byte_order_mark_stays_first_and_unique() {
 
 #[tokio::test]
 async fn a_million_places_in_one_line_are_changed_quickly() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("f", "a ".repeat(1_000_000) + "\r\n");
     for (old, new, size) in [("a ", "b ", 2_000_002), ("b ", "c\n", 3_000_002)] {
         let started = Instant::now();
@@ -406,7 +407,7 @@ async fn a_million_places_in_one_line_are_changed_quickly() {
 
 #[tokio::test]
 async fn a_cancelled_edit_changes_nothing() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("f", "a\n".repeat(1000));
     let cancel = tokio_util::sync::CancellationToken::new();
     cancel.cancel();
@@ -427,7 +428,7 @@ async fn more_than_1000_edits_are_refused() {
 
 #[tokio::test]
 async fn the_diff_of_a_change_far_into_a_file_has_its_line_numbers() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("f", (1..=100).map(|line| format!("{line}\n")).collect::<String>());
     for (edit, hunk) in [
         (
@@ -460,7 +461,7 @@ async fn a_wrong_count_and_a_wrong_letter_case_are_explained() {
 
 #[tokio::test]
 async fn a_huge_diff_is_computed_only_as_far_as_it_is_shown() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("f", "a\n".repeat(1_000_002) + "b");
     let edits = json!([
         { "start_line": 1, "end_line": 1_000_000, "new": "x" },

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::editing::{apply_edits, expect_refusal};
-use crate::space::Space;
+use crate::space::TestWorkspace;
 
 /// Returns `text` in UTF-16, as PowerShell 5 writes it.
 fn utf16le(text: &str) -> Vec<u8> {
@@ -60,7 +60,7 @@ async fn a_utf_16_file_stays_utf_16_after_an_edit_by_text_or_line() {
 
 #[tokio::test]
 async fn the_diff_of_a_utf_16_file_is_its_text() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("f", utf16le("\u{feff}one\ntwo\n"));
     let input = json!({ "path": "f", "edits": [{ "start_line": 2, "new": "zwei" }] });
     let edit = space.ok("files.edit", input).await;

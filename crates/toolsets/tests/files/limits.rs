@@ -10,12 +10,12 @@ use toolgate_contract::Effects;
 use toolgate_toolsets::files::{self, ConfirmFolders, FileSettings};
 use toolgate_world::Root;
 
-use crate::space::Space;
+use crate::space::TestWorkspace;
 
 /// A file system of 1 MiB, unmounted on drop.
-struct Small(TempDir);
+struct SmallFileSystem(TempDir);
 
-impl Small {
+impl SmallFileSystem {
     fn mount() -> Option<Self> {
         let dir = TempDir::new().unwrap();
         let mount = Command::new("mount")
@@ -26,7 +26,7 @@ impl Small {
     }
 }
 
-impl Drop for Small {
+impl Drop for SmallFileSystem {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg(self.0.path()).status();
     }
@@ -34,11 +34,11 @@ impl Drop for Small {
 
 #[tokio::test]
 async fn a_full_disk_changes_nothing_and_leaves_no_files() {
-    let Some(small) = Small::mount() else {
+    let Some(small) = SmallFileSystem::mount() else {
         eprintln!("SKIPPED: cannot mount a tmpfs here");
         return;
     };
-    let space = Space::at(small.0.path(), &FileSettings::default());
+    let space = TestWorkspace::at(small.0.path(), &FileSettings::default());
     space.put("f", "old");
     space.put("source", vec![b'x'; 400 << 10]);
     let large = "y".repeat(900 << 10);
@@ -68,7 +68,7 @@ async fn a_full_disk_changes_nothing_and_leaves_no_files() {
 
 #[tokio::test]
 async fn a_cancelled_call_stops_and_changes_nothing() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     for at in 0..50 {
         space.put(&format!("d/{at}/f"), "needle");
     }
@@ -121,5 +121,5 @@ fn missing_settings_are_the_default_and_unknown_ones_are_refused() {
     let confirm_folders = ConfirmFolders::Never;
     assert_eq!(settings, FileSettings { confirm_folders, ..FileSettings::default() });
     assert!(serde_json::from_value::<FileSettings>(json!({ "confirm": "never" })).is_err());
-    assert!(settings.protected.is_empty() && settings.unprotected.is_empty());
+    assert!(settings.protected.is_empty());
 }

@@ -5,10 +5,10 @@ use std::fs;
 use serde_json::json;
 use toolgate_toolsets::files::FileSettings;
 
-use crate::space::Space;
+use crate::space::TestWorkspace;
 
 /// Checks that every tool that changes files refuses to change `path`.
-async fn check_protected(space: &Space, path: &str) {
+async fn check_protected(space: &TestWorkspace, path: &str) {
     let edits = json!([{ "old": "a", "new": "b" }]);
     let calls = [
         ("files.write", json!({ "path": path, "content": "x", "overwrite": true })),
@@ -28,7 +28,7 @@ async fn check_protected(space: &Space, path: &str) {
 
 #[tokio::test]
 async fn protected_names_are_refused_in_any_spelling_even_if_missing() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("mine", "a");
     for path in [
         ".git",
@@ -66,7 +66,7 @@ async fn protected_names_are_refused_in_any_spelling_even_if_missing() {
 
 #[tokio::test]
 async fn names_that_only_resemble_protected_ones_can_be_written() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     for path in [".gitignore", ".github/x", "git", ".git2", "toolgate.toml.md", "a.git", ".vscode2"]
     {
         space.ok("files.write", json!({ "path": path, "content": "x" })).await;
@@ -75,7 +75,7 @@ async fn names_that_only_resemble_protected_ones_can_be_written() {
 
 #[tokio::test]
 async fn protected_files_can_be_read() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put(".git/config", "[core]\n");
     assert_eq!(
         space.ok("files.read", json!({ "path": ".git/config" })).await["content"],
@@ -91,7 +91,7 @@ async fn protected_files_can_be_read() {
 
 #[tokio::test]
 async fn a_symlink_does_not_bypass_protection() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put(".git/hooks/sample", "a");
     space.put("mine", "a");
     space.symlink(".git", "x");
@@ -124,7 +124,7 @@ async fn a_symlink_does_not_bypass_protection() {
 
 #[tokio::test]
 async fn a_directory_with_a_protected_one_inside_is_not_moved_deleted_or_copied() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("sub/repo/.git/config", "a");
     space.put("sub/file", "a");
     for (tool, input) in [
@@ -143,7 +143,7 @@ async fn a_directory_with_a_protected_one_inside_is_not_moved_deleted_or_copied(
 #[tokio::test]
 async fn settings_protect_names_and_paths() {
     let protected = vec![".github/workflows".to_owned(), "secret".to_owned()];
-    let space = Space::with(&FileSettings { protected, ..FileSettings::default() });
+    let space = TestWorkspace::with(&FileSettings { protected, ..FileSettings::default() });
     space.put("flows/ci.yml", "a");
     let write = |path: &str| json!({ "path": path, "content": "x" });
     for path in [".github/workflows/ci.yml", "a/.GitHub/Workflows", "secret", "a/Secret/b"] {
@@ -164,7 +164,7 @@ async fn settings_protect_names_and_paths() {
 
 #[tokio::test]
 async fn the_root_itself_is_not_changed() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("a/b", "x");
     let root = space.ws.to_str().unwrap().to_owned();
     for path in [".", "./", "a/..", "a/../", &root] {
@@ -186,7 +186,7 @@ async fn the_root_itself_is_not_changed() {
 
 #[tokio::test]
 async fn editor_settings_move_with_their_folder_and_cannot_be_written() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("node_modules/p/.vscode/tasks.json", "a");
     space.put("node_modules/p/toolgate.toml", "a");
     let write = json!({ "path": "node_modules/p/.vscode/new", "content": "x" });
@@ -215,14 +215,16 @@ async fn editor_settings_move_with_their_folder_and_cannot_be_written() {
 }
 
 #[tokio::test]
-async fn protected_adds_names_and_unprotected_removes_defaults() {
+async fn protected_adds_names_and_releases_defaults() {
     let mut settings = FileSettings {
-        protected: vec!["secret".into(), ".idea".into()],
-        unprotected: vec![".vscode".into(), ".idea".into()],
+        protected: ["secret", ".idea", "!.vscode", "!.idea", "!conf/mine.toml", "!secret"]
+            .map(str::to_owned)
+            .into(),
         ..FileSettings::default()
     };
     settings.protect("conf/mine.toml");
-    let space = Space::with(&settings);
+    settings.protect("!own");
+    let space = TestWorkspace::with(&settings);
     space.put("a/b/secret", "x");
     space.put("conf/mine.toml", "x");
     for path in ["a", "conf"] {
@@ -230,7 +232,7 @@ async fn protected_adds_names_and_unprotected_removes_defaults() {
         assert_eq!(failed.reason, "not_allowed");
     }
     let write = |path: &str| json!({ "path": path, "content": "x", "overwrite": true });
-    for path in ["conf/mine.toml", ".idea/x", ".git/x"] {
+    for path in ["conf/mine.toml", "!own/x", ".idea/x", ".git/x"] {
         assert_eq!(space.fails("files.write", write(path)).await.reason, "not_allowed", "{path}");
     }
     space.ok("files.write", write(".vscode/x")).await;

@@ -11,19 +11,19 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Mode, OFlags, RenameFlags, open, renameat_with};
 use serde_json::json;
 
-use crate::space::Space;
+use crate::space::TestWorkspace;
 
 const TRIES: u32 = 4000;
 
 /// Exchanges the directory `x` and `xl`, a symlink that leads outside, until dropped.
-struct Swapper {
+struct DirectorySwapper {
     stop: Arc<AtomicBool>,
     swaps: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Swapper {
-    fn start(space: &Space) -> Self {
+impl DirectorySwapper {
+    fn start(space: &TestWorkspace) -> Self {
         space.put("x/secret", "inside");
         space.symlink(&space.evil, "xl");
         let stop = Arc::new(AtomicBool::new(false));
@@ -42,13 +42,13 @@ impl Swapper {
     }
 }
 
-impl Swapper {
+impl DirectorySwapper {
     fn assert_raced(&self) {
         assert!(self.swaps.load(Ordering::Relaxed) > 100, "the race did not happen");
     }
 }
 
-impl Drop for Swapper {
+impl Drop for DirectorySwapper {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().unwrap().join().unwrap();
@@ -57,8 +57,8 @@ impl Drop for Swapper {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_directory_swapped_for_a_symlink_never_leaks_outside_content() {
-    let space = Space::new();
-    let swapper = Swapper::start(&space);
+    let space = TestWorkspace::new();
+    let swapper = DirectorySwapper::start(&space);
     let mut read = 0;
     for _ in 0..TRIES {
         if let Ok(output) = space.run("files.read", json!({ "path": "x/secret" })).await {
@@ -75,8 +75,8 @@ async fn a_directory_swapped_for_a_symlink_never_leaks_outside_content() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_directory_swapped_for_a_symlink_never_allows_changes_outside() {
-    let space = Space::new();
-    let swapper = Swapper::start(&space);
+    let space = TestWorkspace::new();
+    let swapper = DirectorySwapper::start(&space);
     let mut written = 0;
     for at in 0..TRIES {
         let new = json!({ "path": format!("x/new_{at}"), "content": "w" });
@@ -106,8 +106,8 @@ async fn a_directory_swapped_for_a_symlink_never_allows_changes_outside() {
 /// Checks that the tests above can fail, because the usual way to open files does.
 #[test]
 fn a_path_checked_and_then_opened_leaks_outside_content() {
-    let space = Space::new();
-    let _swapper = Swapper::start(&space);
+    let space = TestWorkspace::new();
+    let _swapper = DirectorySwapper::start(&space);
     let path = space.ws.join("x/secret");
     let leaked = (0..200_000).any(|_| {
         let inside =
@@ -119,7 +119,7 @@ fn a_path_checked_and_then_opened_leaks_outside_content() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_one_of_several_writers_with_the_same_etag_succeeds() {
-    let space = Arc::new(Space::new());
+    let space = Arc::new(TestWorkspace::new());
     space.put("counter", "0");
     let mut writers = Vec::new();
     for _ in 0..4 {
@@ -150,7 +150,7 @@ async fn only_one_of_several_writers_with_the_same_etag_succeeds() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_edits_are_all_applied() {
-    let space = Arc::new(Space::new());
+    let space = Arc::new(TestWorkspace::new());
     space.put("f", (0..16).map(|at| format!("line {at:02} old\n")).collect::<String>());
     let editors = (0..16).map(|at| {
         let space = space.clone();
@@ -169,7 +169,7 @@ async fn concurrent_edits_are_all_applied() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_waits_a_limited_time_for_a_lock_of_another_process() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("f", "old");
     let dir = open(&space.ws, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
     rustix::fs::flock(&dir, rustix::fs::FlockOperation::LockExclusive).unwrap();
@@ -183,7 +183,7 @@ async fn a_write_waits_a_limited_time_for_a_lock_of_another_process() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn writers_waiting_for_a_lock_do_not_wait_for_each_other() {
-    let space = Arc::new(Space::new());
+    let space = Arc::new(TestWorkspace::new());
     let dir = open(&space.ws, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
     rustix::fs::flock(&dir, rustix::fs::FlockOperation::LockExclusive).unwrap();
     let started = Instant::now();
@@ -200,7 +200,7 @@ async fn writers_waiting_for_a_lock_do_not_wait_for_each_other() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_move_and_a_delete_wait_for_the_folder_lock() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("a/f", "old");
     space.put("b/f", "old");
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
@@ -223,7 +223,7 @@ async fn a_move_and_a_delete_wait_for_the_folder_lock() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn moves_in_opposite_directions_do_not_deadlock() {
-    let space = Arc::new(Space::new());
+    let space = Arc::new(TestWorkspace::new());
     let movers = (0..8).map(|at| {
         let space = space.clone();
         let (here, there) = if at % 2 == 0 { ("a", "b") } else { ("b", "a") };

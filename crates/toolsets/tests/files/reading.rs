@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use toolgate_toolsets::files::FileLimits;
 
-use crate::space::Space;
+use crate::space::TestWorkspace;
 
-fn small_space() -> Space {
-    Space::limited(FileLimits {
+fn small_space() -> TestWorkspace {
+    TestWorkspace::limited(FileLimits {
         answer_bytes: 100,
         answer_bytes_max: 1000,
         ..FileLimits::default()
@@ -20,7 +20,7 @@ fn small_space() -> Space {
 }
 
 /// Reads `path` to its end, continuing at each `next`, and joins the content.
-async fn read_all(space: &Space, path: &str) -> String {
+async fn read_all(space: &TestWorkspace, path: &str) -> String {
     let mut joined = String::new();
     let mut input = json!({ "path": path });
     for _ in 0..10_000 {
@@ -39,7 +39,7 @@ async fn read_all(space: &Space, path: &str) -> String {
 
 #[tokio::test]
 async fn a_file_is_read_whole_with_its_metadata() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("src/main.rs", "fn main() {\n}\n");
     let read = space.ok("files.read", json!({ "path": "src/main.rs" })).await;
     assert_eq!(read["content"], "fn main() {\n}\n");
@@ -59,7 +59,7 @@ async fn a_file_is_read_whole_with_its_metadata() {
 
 #[tokio::test]
 async fn lines_are_counted_from_either_end() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("f", "1\n2\n3\n4\n5\n");
     for (start, count, content, first) in [
         (1, 2, "1\n2\n", 1),
@@ -91,7 +91,7 @@ async fn lines_are_counted_from_either_end() {
 
 #[tokio::test]
 async fn byte_ranges_are_exact_and_never_overflow() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("f", "hello world");
     let max = u64::MAX;
     for (offset, length, content) in [
@@ -116,7 +116,7 @@ async fn byte_ranges_are_exact_and_never_overflow() {
 
 #[tokio::test]
 async fn malformed_input_is_invalid() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("f", "x");
     for (input, pointer) in [
         (json!({ "path": "f", "length": 0 }), "/length"),
@@ -133,7 +133,7 @@ async fn malformed_input_is_invalid() {
 
 #[tokio::test]
 async fn content_that_is_not_utf_8_is_refused_as_text_and_read_as_base64() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("f", b"ok\n\xff\xfe\0x");
     let failed = space.fails("files.read", json!({ "path": "f" })).await;
     assert_eq!(failed.pointer(), "/encoding");
@@ -154,7 +154,7 @@ async fn a_utf_16_file_is_read_as_text_with_its_encoding() {
         for (name, to_bytes) in
             [("UTF-16LE", u16::to_le_bytes as fn(u16) -> [u8; 2]), ("UTF-16BE", u16::to_be_bytes)]
         {
-            let space = Space::new();
+            let space = TestWorkspace::new();
             let whole = format!("{mark}{text}");
             let bytes: Vec<u8> = whole.encode_utf16().flat_map(to_bytes).collect();
             space.put("f", &bytes);
@@ -188,7 +188,7 @@ async fn a_utf_16_file_is_read_as_text_with_its_encoding() {
 async fn a_large_utf_16_file_is_read_by_lines() {
     let lines: Vec<String> = (1..=120_000).map(|at| format!("line {at} \u{a0a}")).collect();
     let text = format!("\u{feff}{}\n", lines.join("\n"));
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("f", text.encode_utf16().flat_map(u16::to_be_bytes).collect::<Vec<u8>>());
     let read = json!({ "path": "f", "start_line": 99_000, "line_count": 1 });
     let read = space.ok("files.read", read).await;
@@ -205,7 +205,7 @@ async fn a_large_utf_16_file_is_read_by_lines() {
 
 #[tokio::test]
 async fn a_file_in_another_encoding_is_refused_as_text_and_its_encoding_named() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     for (bytes, part) in [
         (&b"Stra\xdfe, \xe4hnlich\n"[..], "is not UTF-8 at byte 4 (perhaps windows-1252)"),
         (
@@ -225,7 +225,7 @@ async fn a_file_in_another_encoding_is_refused_as_text_and_its_encoding_named() 
 
 #[tokio::test]
 async fn a_byte_range_that_cuts_a_utf_16_character_is_refused() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     let text = "\u{feff}a\u{1f600}b";
     space.put("f", text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>());
     for (range, part) in [
@@ -245,7 +245,7 @@ async fn a_byte_range_that_cuts_a_utf_16_character_is_refused() {
 
 #[tokio::test]
 async fn a_byte_range_that_cuts_a_character_is_refused() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("f", "aé€b");
     let read =
         |offset: u64, length: u64| json!({ "path": "f", "offset": offset, "length": length });
@@ -287,7 +287,7 @@ async fn a_long_line_is_cut_at_a_character_and_can_be_continued() {
 
 #[tokio::test]
 async fn a_matching_etag_gives_no_content() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("f", "hello");
     let etag =
         space.ok("files.read", json!({ "path": "f" })).await["etag"].as_str().unwrap().to_owned();
@@ -306,7 +306,7 @@ async fn a_matching_etag_gives_no_content() {
 
 #[tokio::test]
 async fn etags_differ_for_different_content_of_the_same_size_and_time() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
     let mut etags = Vec::new();
     for content in ["aaaa", "bbbb"] {
@@ -322,7 +322,8 @@ async fn large_files_are_read_like_small_ones() {
     // The first setting hashes the file from disk, the second not at all.
     let content: String = (0..200_000).map(|at| format!("line {at}\n")).collect();
     for hashed_bytes_max in [64 << 20, 1000] {
-        let space = Space::limited(FileLimits { hashed_bytes_max, ..FileLimits::default() });
+        let space =
+            TestWorkspace::limited(FileLimits { hashed_bytes_max, ..FileLimits::default() });
         space.put("f", &content);
         let etag = space.ok("files.info", json!({ "path": "f" })).await["etag"].clone();
         assert_eq!(etag.as_str().unwrap().starts_with("W/"), hashed_bytes_max == 1000);
@@ -351,7 +352,7 @@ async fn large_files_are_read_like_small_ones() {
 
 #[tokio::test]
 async fn a_sparse_file_of_1_tib_is_read_in_ranges_with_little_memory() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     let file = File::create(space.ws.join("big")).unwrap();
     file.set_len(1 << 40).unwrap();
     file.write_at(b"first\n", 0).unwrap();
@@ -385,7 +386,7 @@ async fn a_sparse_file_of_1_tib_is_read_in_ranges_with_little_memory() {
 
 #[tokio::test]
 async fn a_search_for_a_line_in_a_huge_file_ends_when_cancelled() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     File::create(space.ws.join("big")).unwrap().set_len(1 << 40).unwrap();
     let cancel = CancellationToken::new();
     let stop = cancel.clone();
@@ -400,7 +401,7 @@ async fn a_search_for_a_line_in_a_huge_file_ends_when_cancelled() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_growing_file_is_read_at_one_consistent_length() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("log", "start\n");
     let mut log = File::options().append(true).open(space.ws.join("log")).unwrap();
     let writer = std::thread::spawn(move || {
@@ -418,7 +419,7 @@ async fn a_growing_file_is_read_at_one_consistent_length() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn five_thousand_reads_at_once_are_all_answered() {
-    let space = std::sync::Arc::new(Space::new());
+    let space = std::sync::Arc::new(TestWorkspace::new());
     space.put("small", "small");
     space.put("large", "x\n".repeat(100_000));
     let reads: Vec<_> = (0..5000)
@@ -437,7 +438,7 @@ async fn five_thousand_reads_at_once_are_all_answered() {
 
 #[tokio::test]
 async fn a_read_returns_at_most_4_mib() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("f", "x".repeat(5 << 20));
     let read = space.ok("files.read", json!({ "path": "f", "max_bytes": 16 << 20 })).await;
     assert_eq!((&read["bytes"]["length"], &read["truncated"]), (&json!(4 << 20), &json!(true)));
@@ -445,7 +446,7 @@ async fn a_read_returns_at_most_4_mib() {
 
 #[tokio::test]
 async fn a_missing_path_gets_a_suggestion() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("src/main.rs", "");
     space.put("src/Other.rs", "");
     space.put("README.md", "");

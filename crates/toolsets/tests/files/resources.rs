@@ -14,17 +14,17 @@ use toolgate_contract::{
 use toolgate_toolsets::files::{self, FileLimits, FileSettings};
 use toolgate_world::Root;
 
-use crate::space::Space;
+use crate::space::TestWorkspace;
 
 fn ctx() -> ToolContext {
     ToolContext::detached(Caller::local(), Instant::now() + Duration::from_secs(60))
 }
 
-fn resources(space: &Space, settings: &FileSettings) -> Arc<dyn ResourceSource> {
+fn resources(space: &TestWorkspace, settings: &FileSettings) -> Arc<dyn ResourceSource> {
     files::resources(&Root::open(&space.ws).unwrap(), settings)
 }
 
-fn uri(space: &Space, rest: &str) -> String {
+fn uri(space: &TestWorkspace, rest: &str) -> String {
     format!("file://{}/{rest}", space.ws.display())
 }
 
@@ -60,7 +60,7 @@ async fn list_all(source: &dyn ResourceSource, at_most: usize) -> Vec<ResourceSp
 
 #[tokio::test]
 async fn text_is_read_as_text_and_anything_else_as_bytes() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     let source = resources(&space, &FileSettings::default());
     space.put("src/main.rs", "fn main() {}");
     space.put("Makefile", "é");
@@ -102,7 +102,7 @@ async fn text_is_read_as_text_and_anything_else_as_bytes() {
 
 #[tokio::test]
 async fn a_missing_or_too_large_file_is_refused_with_the_reason() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     let limits = FileLimits { answer_bytes_max: 10, ..FileLimits::default() };
     let source = resources(&space, &FileSettings { limits, ..FileSettings::default() });
     space.put("folder/ten", "0123456789");
@@ -118,7 +118,7 @@ async fn a_missing_or_too_large_file_is_refused_with_the_reason() {
 
 #[tokio::test]
 async fn a_uri_that_leads_outside_the_workspace_is_refused() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     let source = resources(&space, &FileSettings::default());
     space.put("a/in", "inside");
     space.symlink(space.evil.join("secret"), "out");
@@ -153,7 +153,7 @@ async fn a_uri_that_leads_outside_the_workspace_is_refused() {
 
 #[tokio::test]
 async fn every_file_is_listed_once_for_any_page_size() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     let source = resources(&space, &FileSettings::default());
     let own = ["a b", "a", "a.d/x", "a/y"];
     let own = own.into_iter().filter(|path| *path != "a");
@@ -193,7 +193,7 @@ async fn every_file_is_listed_once_for_any_page_size() {
 
 #[tokio::test]
 async fn a_list_continues_even_if_its_last_file_was_deleted() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     let source = resources(&space, &FileSettings::default());
     for name in ["a", "b/c", "d"] {
         space.put(name, "");
@@ -206,7 +206,7 @@ async fn a_list_continues_even_if_its_last_file_was_deleted() {
 
 #[tokio::test]
 async fn a_folder_lists_its_files_and_folders() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     let source = resources(&space, &FileSettings::default());
     space.put("f/b.rs", "1");
     space.put("f/a/inner", "");
@@ -239,7 +239,7 @@ async fn a_folder_lists_its_files_and_folders() {
 
 #[tokio::test]
 async fn a_path_is_completed_from_existing_files() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     let source = resources(&space, &FileSettings::default());
     space.put("src/main.rs", "");
     space.put("src/a b#.rs", "");
@@ -271,7 +271,7 @@ async fn a_path_is_completed_from_existing_files() {
 
 #[tokio::test]
 async fn resources_are_guarded_by_files_read() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     let source = resources(&space, &FileSettings::default());
     let guard = source.guard();
     let tools = files::tools(&Root::open(&space.ws).unwrap(), &FileSettings::default());
@@ -289,7 +289,7 @@ proptest! {
     #[test]
     fn a_file_of_any_name_is_listed_and_read_by_its_uri(name in "[^/\u{0}]{1,30}") {
         prop_assume!(name != "." && name != ".." && name != ".git" && name != ".gitignore");
-        let space = Space::new();
+        let space = TestWorkspace::new();
         space.put(&name, name.as_bytes());
         let source = resources(&space, &FileSettings::default());
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

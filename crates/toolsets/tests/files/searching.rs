@@ -6,10 +6,10 @@ use std::os::unix::fs::PermissionsExt;
 use serde_json::{Value, json};
 use toolgate_toolsets::files::FileLimits;
 
-use crate::space::Space;
+use crate::space::TestWorkspace;
 
 /// Returns the matches as `path:line`.
-async fn lines(space: &Space, input: Value) -> Vec<String> {
+async fn lines(space: &TestWorkspace, input: Value) -> Vec<String> {
     let found = space.ok("files.search", input).await;
     let matches = found["matches"].as_array().unwrap();
     matches
@@ -18,7 +18,7 @@ async fn lines(space: &Space, input: Value) -> Vec<String> {
         .collect()
 }
 
-async fn names(space: &Space, glob: &str) -> Vec<String> {
+async fn names(space: &TestWorkspace, glob: &str) -> Vec<String> {
     let found = space.ok("files.search", json!({ "glob": glob })).await;
     let files = found["files"].as_array().unwrap();
     files.iter().map(|found| found["path"].as_str().unwrap().to_owned()).collect()
@@ -26,7 +26,7 @@ async fn names(space: &Space, glob: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn lines_are_found_in_order_and_shown_like_ripgrep() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("b/two.rs", "fn two() {}\n");
     space.put("a.rs", "// x\nfn one() {}\nlet y;\n");
     space.put("b.rs", "fn three() {}\r\n");
@@ -47,7 +47,7 @@ async fn lines_are_found_in_order_and_shown_like_ripgrep() {
 
 #[tokio::test]
 async fn context_is_shown_once_with_a_separator_between_groups() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("f", "1\nhit\n3\nhit\n5\n6\n7\n8\nhit\n");
     let text = space.text("files.search", json!({ "text": "hit", "context": 1 })).await;
     let expected = "f-1-1\nf:2:hit\nf-3-3\nf:4:hit\nf-5-5\n--\nf-8-8\nf:9:hit\n";
@@ -56,7 +56,7 @@ async fn context_is_shown_once_with_a_separator_between_groups() {
 
 #[tokio::test]
 async fn case_sensitivity_follows_the_option() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("f", "Foo\nfoo\nFOO\n");
     let count = async |text: &str, case: &str| {
         lines(&space, json!({ "text": text, "case": case })).await.len()
@@ -69,7 +69,7 @@ async fn case_sensitivity_follows_the_option() {
 
 #[tokio::test]
 async fn literal_text_is_not_an_expression() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("f", "a.b(c)\naxb(c)\n");
     assert_eq!(lines(&space, json!({ "text": "a.b(c)", "literal": true })).await, ["f:1"]);
     assert_eq!(space.fails("files.search", json!({ "text": "" })).await.pointer(), "");
@@ -78,7 +78,7 @@ async fn literal_text_is_not_an_expression() {
 
 #[tokio::test]
 async fn an_unsupported_expression_is_refused_with_the_reason() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     for (text, reason) in [
         ("(a)\\1", "backreferences are not supported"),
         ("(?=a)b", "look-around, including look-ahead and look-behind, is not supported"),
@@ -101,7 +101,7 @@ async fn an_unsupported_expression_is_refused_with_the_reason() {
 
 #[tokio::test]
 async fn names_are_found_by_glob() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     for path in [
         "src/main.rs",
         "src/lib.rs",
@@ -130,7 +130,7 @@ async fn names_are_found_by_glob() {
 
 #[tokio::test]
 async fn ignored_files_are_left_out_unless_included() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     for path in [
         "src/a",
         "node_modules/p/a",
@@ -164,7 +164,7 @@ async fn ignored_files_are_left_out_unless_included() {
 
 #[tokio::test]
 async fn a_gitignore_that_links_outside_is_not_used() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     fs::write(space.evil.join("rules"), "*\n").unwrap();
     space.symlink(space.evil.join("rules"), ".gitignore");
     space.put("f", "needle");
@@ -173,7 +173,7 @@ async fn a_gitignore_that_links_outside_is_not_used() {
 
 #[tokio::test]
 async fn a_cursor_continues_where_the_answer_was_cut() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     for at in 0..7 {
         space.put(&format!("d{at}/f"), "hit\nmiss\nhit\nhit\n");
     }
@@ -202,7 +202,7 @@ async fn a_cursor_continues_where_the_answer_was_cut() {
 
 #[tokio::test]
 async fn long_lines_are_shown_in_part_and_answers_are_bounded() {
-    let space = Space::limited(FileLimits { answer_bytes: 3000, ..FileLimits::default() });
+    let space = TestWorkspace::limited(FileLimits { answer_bytes: 3000, ..FileLimits::default() });
     space.put("long", format!("{}needle{}\n", "é".repeat(2_500_000), "x".repeat(5_000_000)));
     for at in 0..50 {
         space.put(&format!("many/{at}"), format!("{}needle\n", "y".repeat(300)));
@@ -230,7 +230,7 @@ async fn long_lines_are_shown_in_part_and_answers_are_bounded() {
 
 #[tokio::test]
 async fn files_that_cannot_be_searched_are_counted_as_skipped() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("binary", b"needle\0\xff");
     space.put("locked", "needle");
     space.put("utf16", b"\xff\xfen\0e\0e\0d\0l\0e\0\n\0");
@@ -251,7 +251,7 @@ async fn files_that_cannot_be_searched_are_counted_as_skipped() {
 
 #[tokio::test]
 async fn a_utf_16_file_is_searched_in_either_byte_order_with_and_without_a_mark() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     for (name, mark) in [("marked", "\u{feff}"), ("plain", "")] {
         let text = format!("{mark}first\n\u{fc}ber needle\n");
         let units = || text.encode_utf16();
@@ -264,7 +264,7 @@ async fn a_utf_16_file_is_searched_in_either_byte_order_with_and_without_a_mark(
 
 #[tokio::test]
 async fn an_empty_option_counts_as_missing() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("a.rs", "needle\n");
     assert_eq!(lines(&space, json!({ "text": "needle", "glob": "" })).await, ["a.rs:1"]);
     let found = space.ok("files.search", json!({ "text": "", "glob": "*.rs" })).await;
@@ -273,7 +273,7 @@ async fn an_empty_option_counts_as_missing() {
 
 #[tokio::test]
 async fn a_glob_can_start_at_the_root_in_any_notation() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("a.rs", "");
     space.put("src/b.rs", "");
     assert_eq!(names(&space, "./*.rs").await, ["a.rs"]);
@@ -287,7 +287,7 @@ async fn a_glob_can_start_at_the_root_in_any_notation() {
 
 #[tokio::test]
 async fn the_note_counts_ignored_files_if_nothing_was_searched() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put(".gitignore", "*\n");
     space.put("a", "needle\n");
     space.put("b/c", "needle\n");
@@ -311,7 +311,7 @@ fn peak_kib() -> u64 {
 
 #[tokio::test]
 async fn an_expression_with_many_states_uses_little_memory() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     let mut seed = 1_u32;
     let mut letter = || {
         seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -328,7 +328,7 @@ async fn an_expression_with_many_states_uses_little_memory() {
 
 #[tokio::test]
 async fn matches_beyond_the_answer_use_little_memory() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     for at in 0..200 {
         space.put(&format!("{at:03}"), "needle\n".repeat(20_000));
     }
@@ -346,7 +346,7 @@ async fn matches_beyond_the_answer_use_little_memory() {
 
 #[tokio::test]
 async fn a_very_long_gitignore_uses_little_memory_and_is_cut_between_rules() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("f", "needle\n");
     let before = peak_kib();
     space.put(".gitignore", "**/a*b*[c-x]*{d,e}*?/**/z*\n".repeat(40_000));

@@ -13,7 +13,7 @@ use toolgate_toolsets::files::{self, FileLimits, FileSettings};
 use toolgate_world::Root;
 
 /// A workspace `ws` next to a directory `ws_evil` that contains a secret.
-pub(crate) struct Space {
+pub(crate) struct TestWorkspace {
     _dir: Option<TempDir>,
     pub(crate) ws: PathBuf,
     pub(crate) evil: PathBuf,
@@ -22,13 +22,13 @@ pub(crate) struct Space {
 
 /// The failure of a call: the contract's reason and the message.
 #[derive(Debug)]
-pub(crate) struct Failed {
+pub(crate) struct CallFailure {
     pub(crate) reason: &'static str,
     pub(crate) message: String,
     pub(crate) error: ToolError,
 }
 
-impl Space {
+impl TestWorkspace {
     pub(crate) fn new() -> Self {
         Self::with(&FileSettings::default())
     }
@@ -82,7 +82,7 @@ impl Space {
         std::os::unix::fs::symlink(target, self.ws.join(path)).unwrap();
     }
 
-    pub(crate) async fn run(&self, tool: &str, input: Value) -> Result<ToolOutput, Failed> {
+    pub(crate) async fn run(&self, tool: &str, input: Value) -> Result<ToolOutput, CallFailure> {
         self.run_until(tool, input, CancellationToken::new()).await
     }
 
@@ -91,7 +91,7 @@ impl Space {
         tool: &str,
         input: Value,
         cancel: CancellationToken,
-    ) -> Result<ToolOutput, Failed> {
+    ) -> Result<ToolOutput, CallFailure> {
         let deadline = Instant::now() + Duration::from_secs(60);
         let ctx = ToolContext { cancel, ..ToolContext::detached(Caller::local(), deadline) };
         self.run_as(&ctx, tool, input).await
@@ -102,9 +102,9 @@ impl Space {
         ctx: &ToolContext,
         tool: &str,
         input: Value,
-    ) -> Result<ToolOutput, Failed> {
+    ) -> Result<ToolOutput, CallFailure> {
         let tool = self.tools.iter().find(|each| each.spec().id.as_str() == tool).unwrap();
-        tool.run(ctx, input).await.map_err(|error| Failed {
+        tool.run(ctx, input).await.map_err(|error| CallFailure {
             reason: toolgate_contract::CallError::from(error.clone()).reason(),
             message: error.message.clone(),
             error,
@@ -138,7 +138,7 @@ impl Space {
 
     /// Returns the failure of a call, which must fail. Checks that the message does not reveal the
     /// workspace's location.
-    pub(crate) async fn fails(&self, tool: &str, input: Value) -> Failed {
+    pub(crate) async fn fails(&self, tool: &str, input: Value) -> CallFailure {
         match self.run(tool, input.clone()).await {
             Ok(output) => panic!("{tool} {input} succeeded: {}", output.value),
             Err(failed) => {
@@ -161,7 +161,7 @@ impl Space {
     }
 }
 
-impl Failed {
+impl CallFailure {
     pub(crate) fn details(&self) -> &Value {
         match &self.error.fault {
             ToolFault::Conflict(details) => details,

@@ -16,7 +16,7 @@ use toolgate_contract::{
 use toolgate_toolsets::files::{self, FileSettings};
 use toolgate_world::Root;
 
-use crate::space::Space;
+use crate::space::TestWorkspace;
 
 /// The longest wait for a notification that must arrive.
 const NOTIFICATION_TIMEOUT: Duration = Duration::from_secs(10);
@@ -24,16 +24,16 @@ const NOTIFICATION_TIMEOUT: Duration = Duration::from_secs(10);
 const QUIET: Duration = Duration::from_millis(400);
 
 /// A workspace whose notifications are recorded.
-struct Watched {
-    space: Space,
+struct WatchedWorkspace {
+    space: TestWorkspace,
     source: Arc<dyn ResourceSource>,
     changes: ChangeFeed,
     receiver: Receiver<ServerChange>,
 }
 
-impl Watched {
+impl WatchedWorkspace {
     fn new() -> Self {
-        let space = Space::new();
+        let space = TestWorkspace::new();
         let source = files::resources(&Root::open(&space.ws).unwrap(), &FileSettings::default());
         let changes = ChangeFeed::default();
         let (sender, receiver) = tokio::sync::broadcast::channel(1024);
@@ -108,7 +108,7 @@ async fn wait_until(event: &str, mut has_happened: impl FnMut() -> bool) {
 
 #[tokio::test]
 async fn every_kind_of_file_change_is_notified() {
-    let mut it = Watched::new();
+    let mut it = WatchedWorkspace::new();
     it.space.put("src/a b", "one");
     let _guard = it.watch("src/a%20b").await;
     it.space.put("src/a b", "two!");
@@ -128,7 +128,7 @@ async fn every_kind_of_file_change_is_notified() {
 
 #[tokio::test]
 async fn a_change_is_notified_within_200_ms() {
-    let mut it = Watched::new();
+    let mut it = WatchedWorkspace::new();
     it.space.put("f", "");
     let _guard = it.watch("f").await;
     let mut took = Vec::new();
@@ -144,7 +144,7 @@ async fn a_change_is_notified_within_200_ms() {
 
 #[tokio::test]
 async fn events_that_do_not_change_the_file_are_not_notified() {
-    let mut it = Watched::new();
+    let mut it = WatchedWorkspace::new();
     it.space.put("d/f", "one");
     it.space.put("d/other", "one");
     // A later write in the same clock tick would not be distinguishable.
@@ -170,7 +170,7 @@ async fn events_that_do_not_change_the_file_are_not_notified() {
 
 #[tokio::test]
 async fn many_quick_saves_give_few_notifications_including_the_last() {
-    let mut it = Watched::new();
+    let mut it = WatchedWorkspace::new();
     it.space.put("f", "");
     let _guard = it.watch("f").await;
     let started = Instant::now();
@@ -187,7 +187,7 @@ async fn many_quick_saves_give_few_notifications_including_the_last() {
 
 #[tokio::test]
 async fn a_file_is_watched_even_if_parent_folders_are_replaced() {
-    let mut it = Watched::new();
+    let mut it = WatchedWorkspace::new();
     it.space.put("a/b/c/f", "one");
     it.space.put("x/b/c/f", "other");
     let _guard = it.watch("a/b/c/f").await;
@@ -207,7 +207,7 @@ async fn a_file_is_watched_even_if_parent_folders_are_replaced() {
 
 #[tokio::test]
 async fn a_missing_file_is_notified_when_it_is_created() {
-    let mut it = Watched::new();
+    let mut it = WatchedWorkspace::new();
     let _guard = it.watch("not/yet/here").await;
     it.space.put("not/yet/other", "");
     assert_eq!(it.drain().await, []);
@@ -217,7 +217,7 @@ async fn a_missing_file_is_notified_when_it_is_created() {
 
 #[tokio::test]
 async fn a_change_through_a_symlink_is_notified_and_one_outside_is_not() {
-    let mut it = Watched::new();
+    let mut it = WatchedWorkspace::new();
     it.space.put("real/f", "one");
     it.space.symlink("real/f", "link");
     it.space.symlink("real", "dir");
@@ -239,7 +239,7 @@ async fn a_change_through_a_symlink_is_notified_and_one_outside_is_not() {
 
 #[tokio::test]
 async fn a_change_is_notified_once_for_each_watched_uri() {
-    let mut it = Watched::new();
+    let mut it = WatchedWorkspace::new();
     it.space.put("a b", "");
     let _guards = [it.watch("a%20b").await, it.watch("a%20b").await, it.watch("%61%20b").await];
     it.space.put("a b", "1");
@@ -250,7 +250,7 @@ async fn a_change_is_notified_once_for_each_watched_uri() {
 
 #[tokio::test]
 async fn no_watch_is_open_without_subscriptions() {
-    let mut it = Watched::new();
+    let mut it = WatchedWorkspace::new();
     it.space.put("f", "");
     // Each test runs in its own process.
     assert_eq!(open_queues(), 0);
@@ -276,7 +276,7 @@ async fn no_watch_is_open_without_subscriptions() {
 
 #[tokio::test]
 async fn the_list_is_notified_only_if_files_appear_or_disappear() {
-    let mut it = Watched::new();
+    let mut it = WatchedWorkspace::new();
     it.space.put("src/a", "");
     it.space.put(".gitignore", "/target\n*.log\n");
     it.space.put("target/x", "");
@@ -313,7 +313,7 @@ async fn the_list_is_notified_only_if_files_appear_or_disappear() {
 
 #[tokio::test]
 async fn a_file_stays_watched_after_the_list_watch_ends() {
-    let mut it = Watched::new();
+    let mut it = WatchedWorkspace::new();
     it.space.put("d/f", "");
     let list = it.watch_list().await;
     let _guard = it.watch("d/f").await;
@@ -326,7 +326,7 @@ async fn a_file_stays_watched_after_the_list_watch_ends() {
 
 #[tokio::test]
 async fn a_kernel_queue_overflow_notifies_everything() {
-    let mut it = Watched::new();
+    let mut it = WatchedWorkspace::new();
     it.space.put("f", "");
     let _guard = (it.watch("f").await, it.watch_list().await);
     let most: usize = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events")

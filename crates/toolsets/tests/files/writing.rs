@@ -7,15 +7,15 @@ use rustix::fs::{XattrFlags, getxattr, setxattr};
 use serde_json::{Value, json};
 use toolgate_toolsets::files::FileLimits;
 
-use crate::space::Space;
+use crate::space::TestWorkspace;
 
-async fn etag(space: &Space, path: &str) -> Value {
+async fn etag(space: &TestWorkspace, path: &str) -> Value {
     space.ok("files.read", json!({ "path": path })).await["etag"].clone()
 }
 
 #[tokio::test]
 async fn a_new_file_is_created_with_the_directories_on_the_way() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     let wrote = space.ok("files.write", json!({ "path": "a/b/c.txt", "content": "héllo\n" })).await;
     assert_eq!(space.get("a/b/c.txt"), "héllo\n".as_bytes());
     assert_eq!(wrote["size"], 7);
@@ -31,7 +31,7 @@ async fn a_new_file_is_created_with_the_directories_on_the_way() {
 
 #[tokio::test]
 async fn an_existing_file_is_replaced_only_with_overwrite_or_if_match() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("f", "old");
     let old = etag(&space, "f").await;
     let failed = space.fails("files.write", json!({ "path": "f", "content": "new" })).await;
@@ -54,7 +54,7 @@ async fn an_existing_file_is_replaced_only_with_overwrite_or_if_match() {
 
 #[tokio::test]
 async fn a_stale_etag_is_a_conflict_that_names_both_etags() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("f", "v1");
     let stale = etag(&space, "f").await;
     space.put("f", "v2");
@@ -75,7 +75,7 @@ async fn a_stale_etag_is_a_conflict_that_names_both_etags() {
 
 #[tokio::test]
 async fn weak_etags_guard_large_files_too() {
-    let space = Space::limited(FileLimits { hashed_bytes_max: 1, ..FileLimits::default() });
+    let space = TestWorkspace::limited(FileLimits { hashed_bytes_max: 1, ..FileLimits::default() });
     space.put("f", "old");
     let old = etag(&space, "f").await;
     assert!(old.as_str().unwrap().starts_with("W/"));
@@ -89,7 +89,7 @@ async fn weak_etags_guard_large_files_too() {
 
 #[tokio::test]
 async fn missing_files_and_directories_are_not_created_if_disabled() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     let failed =
         space.fails("files.write", json!({ "path": "f", "content": "x", "create": false })).await;
     assert_eq!(failed.reason, "not_found");
@@ -105,7 +105,7 @@ async fn missing_files_and_directories_are_not_created_if_disabled() {
 
 #[tokio::test]
 async fn a_write_to_a_directory_or_through_a_file_is_refused() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     fs::create_dir(space.ws.join("d")).unwrap();
     space.put("f", "x");
     for path in ["d", "d/", "new/", "f/x", "f/x/y"] {
@@ -120,7 +120,7 @@ async fn a_write_to_a_directory_or_through_a_file_is_refused() {
 
 #[tokio::test]
 async fn base64_is_decoded_or_refused() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.ok("files.write", json!({ "path": "f", "content_base64": "//4AeA==" })).await;
     assert_eq!(space.get("f"), b"\xff\xfe\0x");
     space.ok("files.write", json!({ "path": "empty", "content_base64": "" })).await;
@@ -139,7 +139,7 @@ async fn base64_is_decoded_or_refused() {
 
 #[tokio::test]
 async fn the_mode_is_the_given_or_the_old_or_the_default_one() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     let mode = |path: &str| fs::metadata(space.ws.join(path)).unwrap().mode() & 0o7777;
     space.put("usual", "x");
     space.ok("files.write", json!({ "path": "new", "content": "x" })).await;
@@ -168,7 +168,7 @@ async fn the_mode_is_the_given_or_the_old_or_the_default_one() {
 
 #[tokio::test]
 async fn a_write_keeps_owner_and_attributes() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("f", "old");
     let path = space.ws.join("f");
     if std::os::unix::fs::chown(&path, Some(1234), Some(2345)).is_err() {
@@ -186,7 +186,7 @@ async fn a_write_keeps_owner_and_attributes() {
 
 #[tokio::test]
 async fn a_write_through_a_symlink_replaces_its_target() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("real/f", "old");
     space.symlink("real/f", "link");
     space.symlink("real", "dir");
@@ -203,7 +203,7 @@ async fn a_write_through_a_symlink_replaces_its_target() {
 
 #[tokio::test]
 async fn content_over_the_limit_is_refused() {
-    let space = Space::limited(FileLimits { write_bytes_max: 10, ..FileLimits::default() });
+    let space = TestWorkspace::limited(FileLimits { write_bytes_max: 10, ..FileLimits::default() });
     space.ok("files.write", json!({ "path": "f", "content": "0123456789" })).await;
     let failed = space.fails("files.write", json!({ "path": "g", "content": "0123456789a" })).await;
     assert_eq!(failed.reason, "too_large");
@@ -215,7 +215,7 @@ async fn content_over_the_limit_is_refused() {
 
 #[tokio::test]
 async fn temporary_files_of_a_dead_process_are_never_visible() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     let temp = ".toolgate-0123456789abcdef.tmp";
     space.put(temp, "needle");
     space.put("d/f", "needle");
@@ -232,7 +232,7 @@ async fn temporary_files_of_a_dead_process_are_never_visible() {
 
 #[tokio::test]
 async fn new_content_does_not_keep_setuid_and_setgid() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     space.put("f", "old");
     let path = space.ws.join("f");
     let edits = json!([{ "old": "new", "new": "newer" }]);
@@ -248,7 +248,7 @@ async fn new_content_does_not_keep_setuid_and_setgid() {
 
 #[tokio::test]
 async fn a_mode_is_octal_as_a_string_and_decimal_as_a_number() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     for (path, mode, bits) in [
         ("a", json!("0755"), 0o755),
         ("b", json!("640"), 0o640),
@@ -269,7 +269,7 @@ async fn a_mode_is_octal_as_a_string_and_decimal_as_a_number() {
 
 #[test]
 fn a_mode_can_be_a_number_a_string_or_missing() {
-    let space = Space::new();
+    let space = TestWorkspace::new();
     let schema = space.schema("files.write");
     assert_eq!(schema["properties"]["mode"]["type"], json!(["integer", "string", "null"]));
     assert_eq!(schema["required"], json!(["path"]));

@@ -32,11 +32,11 @@ pub(super) struct ConnectionSlots {
 /// Limits of connection slots.
 #[derive(Debug, Clone)]
 pub(super) struct SlotBounds {
-    /// Most connections at once.
+    /// Maximum number of connections at once.
     pub(super) connections: usize,
-    /// Most long-lived streams and WebSockets.
+    /// Maximum number of long-lived streams and WebSockets.
     pub(super) streams: usize,
-    /// Most long-lived streams and WebSockets per authenticated caller.
+    /// Maximum number of long-lived streams and WebSockets per authenticated caller.
     pub(super) streams_each: usize,
     /// Counter of taken slots.
     pub(super) occupancy: OccupancyCounter,
@@ -45,7 +45,7 @@ pub(super) struct SlotBounds {
 #[derive(Default)]
 struct ConnectionTable {
     next_number: u64,
-    slots: HashMap<u64, Arc<SlotEntry>>,
+    slots: HashMap<u64, Arc<ConnectionSlotEntry>>,
     /// Number of long-lived streams by caller. Unauthenticated streams are under `None`.
     streams: HashMap<Option<Caller>, usize>,
 }
@@ -120,13 +120,13 @@ impl PackedActivity {
 }
 
 /// Entry of a connection in the table of all slots.
-struct SlotEntry {
+struct ConnectionSlotEntry {
     /// The bits of a [`PackedActivity`].
     activity: AtomicU64,
     evicted: CancellationToken,
 }
 
-impl SlotEntry {
+impl ConnectionSlotEntry {
     fn new(PackedActivity(does): PackedActivity) -> Arc<Self> {
         Arc::new(Self { activity: does.into(), evicted: CancellationToken::new() })
     }
@@ -155,7 +155,7 @@ impl SlotEntry {
 pub(super) struct ConnectionSlot {
     slots: Arc<ConnectionSlots>,
     number: u64,
-    entry: Arc<SlotEntry>,
+    entry: Arc<ConnectionSlotEntry>,
     _counted: OccupancyGuard,
 }
 
@@ -205,8 +205,10 @@ impl ConnectionSlots {
         }
         let number = taken.next_number;
         taken.next_number += 1;
-        let place =
-            SlotEntry::new(PackedActivity::pack(ConnectionActivity::Silent, self.opened.elapsed()));
+        let place = ConnectionSlotEntry::new(PackedActivity::pack(
+            ConnectionActivity::Silent,
+            self.opened.elapsed(),
+        ));
         taken.slots.insert(number, place.clone());
         let _counted = self.bounds.occupancy.count_connection();
         Some(ConnectionSlot { slots: self.clone(), number, entry: place, _counted })

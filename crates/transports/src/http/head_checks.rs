@@ -278,8 +278,8 @@ mod tests {
 
     use super::*;
 
-    /// Checks `text`, which arrives in pieces of `size` bytes. Returns the position after it, or the
-    /// problem.
+    /// Checks `text`, which arrives in pieces of `size` bytes. Returns the position after it, or
+    /// the problem.
     fn position_after(text: &str, size: usize) -> Result<HeadPosition, &'static str> {
         let mut checker = HeadChecker::default();
         text.as_bytes().chunks(size).try_for_each(|piece| checker.check_bytes(piece))?;

@@ -139,7 +139,7 @@ mod tests {
 
     use super::*;
 
-    /// Resolver for handshakes that never complete, so it needs no certificate.
+    /// Certificate resolver for handshakes that never complete. It therefore has no certificate.
     #[derive(Debug)]
     struct NoCertificate;
 

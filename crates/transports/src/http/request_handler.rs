@@ -203,8 +203,8 @@ impl RequestHandler {
         }
     }
 
-    /// Returns the served path that `path` means: itself, or itself without the slash at its end,
-    /// which many clients add. A redirect would make some of them lose the body.
+    /// Returns the served path for `path`: the path itself, or the path without the slash at its
+    /// end, which many clients add. After a redirect, some of these clients would lose the body.
     fn served_path<'p>(&self, path: &'p str) -> Option<&'p str> {
         let bare = path.strip_suffix('/');
         std::iter::once(path).chain(bare).find(|path| self.application.serves(path))

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::task::AtomicWaker;
 
-/// Most polls in a row before other tasks get their turn.
+/// Maximum number of polls in a row before other tasks get their turn.
 const POLLS_IN_A_ROW_MAX: usize = 4;
 
 /// State while nobody polls the future. A wake-up wakes the task.
@@ -95,11 +95,11 @@ mod tests {
     }
 
     /// A future that wakes itself `left` times before it is done.
-    struct Wakes {
+    struct SelfWakingCountdown {
         left: usize,
     }
 
-    impl Future for Wakes {
+    impl Future for SelfWakingCountdown {
         type Output = ();
 
         fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -120,9 +120,12 @@ mod tests {
     #[test]
     fn a_few_self_wakes_do_not_wake_the_task_and_many_yield_to_others() {
         let woken = Arc::new(PollWakeCounter(AtomicUsize::new(0)));
-        assert!(polled(&mut SelfWakingFuture::new(Wakes { left: POLLS_IN_A_ROW_MAX - 1 }), &woken));
+        assert!(polled(
+            &mut SelfWakingFuture::new(SelfWakingCountdown { left: POLLS_IN_A_ROW_MAX - 1 }),
+            &woken
+        ));
         assert_eq!(woken.0.load(Ordering::SeqCst), 0);
-        let mut long = SelfWakingFuture::new(Wakes { left: POLLS_IN_A_ROW_MAX });
+        let mut long = SelfWakingFuture::new(SelfWakingCountdown { left: POLLS_IN_A_ROW_MAX });
         assert!(!polled(&mut long, &woken));
         assert_eq!(woken.0.load(Ordering::SeqCst), 1);
         assert!(polled(&mut long, &woken));

@@ -65,7 +65,7 @@ impl Server {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
         let addr = listener.local_addr().expect("an address");
         let shutdown = CancellationToken::new();
-        let room = Arc::new(Room(Box::new(answer)));
+        let room = Arc::new(TestApplication(Box::new(answer)));
         let admission = AdmissionRules::new(addr, &[], &[]);
         let serving = serve(listener, room, admission, bounds, shutdown.clone());
         let task = tokio::spawn(async move { serving.await.expect("served") });
@@ -139,9 +139,9 @@ pub(crate) fn socket<Talking>(
 where
     Talking: Future<Output = CloseReason> + Send + 'static,
 {
-    OutgoingResponse::Socket(Box::new(Talker(move |socket| -> BoxFuture<'static, CloseReason> {
-        Box::pin(talk(socket))
-    })))
+    OutgoingResponse::Socket(Box::new(TestConversation(
+        move |socket| -> BoxFuture<'static, CloseReason> { Box::pin(talk(socket)) },
+    )))
 }
 
 /// Echoes every message.
@@ -157,21 +157,21 @@ pub(crate) async fn echo(mut socket: SocketHandle) -> CloseReason {
     }
 }
 
-struct Talker<F>(F);
+struct TestConversation<F>(F);
 
 impl<F: FnOnce(SocketHandle) -> BoxFuture<'static, CloseReason> + Send> SocketConversation
-    for Talker<F>
+    for TestConversation<F>
 {
     fn run(self: Box<Self>, socket: SocketHandle) -> BoxFuture<'static, CloseReason> {
         (self.0)(socket)
     }
 }
 
-type Answer = Box<dyn Fn(&ReceivedRequest) -> OutgoingResponse + Send + Sync>;
+type AnswerFn = Box<dyn Fn(&ReceivedRequest) -> OutgoingResponse + Send + Sync>;
 
-struct Room(Answer);
+struct TestApplication(AnswerFn);
 
-impl HttpApplication for Room {
+impl HttpApplication for TestApplication {
     fn serves(&self, path: &str) -> bool {
         path != "/nowhere"
     }

@@ -13,39 +13,41 @@ use crate::pins::PinPolicy;
 #[derive(Default)]
 pub(crate) struct CheckedPins {
     checked: Mutex<CheckedTools>,
-    /// All tools of the connection and when they were listed. The lock admits one listing at a
-    /// time.
-    pub(crate) tools: tokio::sync::Mutex<Option<(CheckTime, Arc<[Value]>)>>,
+    /// All tools of the connection, and the time at which they were listed. The lock admits one
+    /// listing at a time.
+    pub(crate) tools: tokio::sync::Mutex<Option<(PinCheckTime, Arc<[Value]>)>>,
 }
 
 /// Interval at which the pins are checked for changes.
 const PINS_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The tools that match their pins, and since when.
+/// The tools that matched their pins, and the time of that check.
 #[derive(Default)]
 pub(crate) struct CheckedTools {
-    pub(crate) since: Option<CheckTime>,
+    pub(crate) since: Option<PinCheckTime>,
     pub(crate) names: HashSet<String>,
-    /// The pins that were compared, and the time of the last look at them.
+    /// The pins that were compared, and the time at which they were last read.
     pub(crate) pins: Option<(PinPolicy, Instant)>,
 }
 
-/// A point in time: a count of announced changes, and the clock for changes that nobody announces.
+/// A point in time: the number of changes that were announced before it, and the time for changes
+/// that are not announced.
 #[derive(Clone, Copy)]
-pub(crate) struct CheckTime {
+pub(crate) struct PinCheckTime {
     pub(crate) turn: u64,
     pub(crate) at: Instant,
 }
 
-impl CheckTime {
-    /// Returns true if a check made then still holds in `turn`.
+impl PinCheckTime {
+    /// Returns true if a check at this time is still valid after `turn` announced changes.
     pub(crate) fn is_valid_in(self, turn: u64) -> bool {
         self.turn == turn && self.at.elapsed() < LISTING_LIFETIME
     }
 }
 
 impl CheckedPins {
-    /// Locks the checked tools, cleared if they no longer hold in `turn`.
+    /// Locks the checked tools. Clears them first if they are no longer valid after `turn`
+    /// announced changes.
     pub(crate) fn lock_current(&self, turn: u64) -> MutexGuard<'_, CheckedTools> {
         let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
         if checked.since.is_some_and(|since| !since.is_valid_in(turn)) {
@@ -54,7 +56,8 @@ impl CheckedPins {
         checked
     }
 
-    /// Returns true if the tool `name` matched its pin and `pinned` has not changed since.
+    /// Returns true if the tool `name` matched its pin and the pins `pinned` have not changed since
+    /// that check.
     pub(crate) fn is_checked(
         &self,
         turn: u64,

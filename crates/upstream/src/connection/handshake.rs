@@ -13,23 +13,23 @@ use toolgate_dialects::mcp::upstream::{
 };
 
 use super::new_message;
-use crate::message::RpcError;
+use crate::message::UpstreamRpcError;
 use crate::transport::{MessageReceiver, RequestFailure, TransportConnection, describe_failure};
 
-/// Time after which a server that has not answered `server/discover` gets `initialize` as well. It
-/// may be slow to start, or it may not know the method and never answer.
+/// Time after which a server that has not answered `server/discover` gets `initialize` as well. The
+/// server may be slow to start, or it may not know the method and never answer.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Error code of an unsupported protocol version.
 const UNSUPPORTED_VERSION: i64 = -32022;
 
 /// The revision that both sides use, and the server's description of itself.
 #[derive(Debug)]
-pub(super) struct Agreement {
+pub(super) struct AgreedRevision {
     pub(super) revision: &'static Revision,
     pub(super) server_info: Value,
 }
 
-/// A handshake with a server. Its caller limits its duration.
+/// A handshake with a server. The caller limits its duration.
 pub(super) struct Handshake<'a> {
     transport: &'a Arc<dyn TransportConnection>,
     capabilities: QuestionSupport,
@@ -46,11 +46,12 @@ impl<'a> Handshake<'a> {
         Self { transport, capabilities, receiver, ids: AtomicU64::new(1) }
     }
 
-    /// Agrees on `wanted`, or on the newest revision that both sides support.
+    /// Agrees on the revision `wanted`. Without it, agrees on the newest revision that both sides
+    /// support.
     pub(super) async fn agree(
         &self,
         wanted: Option<&'static Revision>,
-    ) -> Result<Agreement, RequestFailure> {
+    ) -> Result<AgreedRevision, RequestFailure> {
         match wanted {
             None => self.find_revision().await,
             Some(wanted) => match wanted.era {
@@ -60,7 +61,7 @@ impl<'a> Handshake<'a> {
         }
     }
 
-    async fn find_revision(&self) -> Result<Agreement, RequestFailure> {
+    async fn find_revision(&self) -> Result<AgreedRevision, RequestFailure> {
         let mut discovery = pin!(self.discover());
         match tokio::time::timeout(PROBE_TIMEOUT, &mut discovery).await {
             Ok(Ok(agreement)) => Ok(agreement),
@@ -81,8 +82,8 @@ impl<'a> Handshake<'a> {
     /// Sends `initialize` while `discovery` waits for its answer. The first success decides.
     async fn initialize_meanwhile(
         &self,
-        mut discovery: Pin<&mut impl Future<Output = Result<Agreement, RequestFailure>>>,
-    ) -> Result<Agreement, RequestFailure> {
+        mut discovery: Pin<&mut impl Future<Output = Result<AgreedRevision, RequestFailure>>>,
+    ) -> Result<AgreedRevision, RequestFailure> {
         let mut session = pin!(self.initialize(&NEWEST_SESSION));
         let refusal = tokio::select! {
             biased;
@@ -97,7 +98,8 @@ impl<'a> Handshake<'a> {
         };
         match named_revision(&refusal, None) {
             Some(named) if named.era == ProtocolEra::Session => self.initialize(named).await,
-            // A server of the stateless era refuses `initialize` before it has answered, too.
+            // A server of a stateless revision also refuses `initialize` before it has answered
+            // `server/discover`.
             Some(_) | None => match discovery.await {
                 Ok(agreement) => Ok(agreement),
                 Err(_) => self.follow(Err(refusal)).await,
@@ -108,15 +110,15 @@ impl<'a> Handshake<'a> {
     async fn initialize_or_follow(
         &self,
         revision: &'static Revision,
-    ) -> Result<Agreement, RequestFailure> {
+    ) -> Result<AgreedRevision, RequestFailure> {
         self.follow(self.initialize(revision).await).await
     }
 
     /// Returns the outcome of `initialize`, or tries the revision that a refusal names.
     async fn follow(
         &self,
-        begun: Result<Agreement, RequestFailure>,
-    ) -> Result<Agreement, RequestFailure> {
+        begun: Result<AgreedRevision, RequestFailure>,
+    ) -> Result<AgreedRevision, RequestFailure> {
         let Err(refusal) = &begun else { return begun };
         match named_revision(refusal, None) {
             None => begun,
@@ -128,12 +130,13 @@ impl<'a> Handshake<'a> {
     }
 
     /// Asks for the server's revisions in the stateless protocol.
-    async fn discover(&self) -> Result<Agreement, RequestFailure> {
+    async fn discover(&self) -> Result<AgreedRevision, RequestFailure> {
         let stateless = Revision::newest(ProtocolEra::Stateless);
         self.transport.set_revision(Some(stateless));
         let params = discover_params(stateless);
         let mut found = self.ask("server/discover", stateless, &params).await;
-        // Some servers both refuse and list the revision in one answer. A second try decides.
+        // Some servers refuse a revision and list it as supported in the same answer. A second
+        // attempt decides.
         if let Err(refusal) = &found
             && named_revision(refusal, Some(ProtocolEra::Stateless)).is_some()
         {
@@ -141,13 +144,16 @@ impl<'a> Handshake<'a> {
         }
         let server_info: Value = serde_json::from_str(found?.get()).unwrap_or_default();
         match lists_revision(&server_info["supportedVersions"], stateless) {
-            true => Ok(Agreement { revision: stateless, server_info }),
+            true => Ok(AgreedRevision { revision: stateless, server_info }),
             false => Err(unsupported_revision(&server_info["supportedVersions"])),
         }
     }
 
-    /// Begins a session with `revision`, or with the one that the server answers with.
-    async fn initialize(&self, revision: &'static Revision) -> Result<Agreement, RequestFailure> {
+    /// Begins a session with `revision`, or with the revision in the server's answer.
+    async fn initialize(
+        &self,
+        revision: &'static Revision,
+    ) -> Result<AgreedRevision, RequestFailure> {
         self.transport.set_revision(None);
         let params = initialize_params(self.capabilities, revision);
         let answer = match self.ask("initialize", revision, &params).await {
@@ -159,8 +165,8 @@ impl<'a> Handshake<'a> {
         let server_info: Value = serde_json::from_str(answer.get()).unwrap_or_default();
         let name = server_info["protocolVersion"].as_str().unwrap_or_default();
         match Revision::find(name, ProtocolEra::Session) {
-            Some(revision) => Ok(Agreement { revision, server_info }),
-            None => Err(RequestFailure::Refused(RpcError::new(
+            Some(revision) => Ok(AgreedRevision { revision, server_info }),
+            None => Err(RequestFailure::Refused(UpstreamRpcError::new(
                 -32603,
                 format!("it uses the protocol revision `{name}`, which is unknown here"),
             ))),
@@ -188,15 +194,15 @@ impl<'a> Handshake<'a> {
 fn describe_answer(answer: &Result<Box<RawValue>, RequestFailure>) -> String {
     match answer {
         Ok(result) => format!("it answered {}", result.get()),
-        Err(failure @ RequestFailure::Refused(RpcError { data: Some(data), .. })) => {
+        Err(failure @ RequestFailure::Refused(UpstreamRpcError { data: Some(data), .. })) => {
             format!("{}: {data}", describe_failure(failure))
         }
         Err(failure) => describe_failure(failure),
     }
 }
 
-/// Returns the newest known revision that a refused protocol version names as supported, among those
-/// of `era` if it is set.
+/// Returns the newest known revision that a refused protocol version names as supported, among
+/// those of `era` if it is set.
 fn named_revision(failure: &RequestFailure, era: Option<ProtocolEra>) -> Option<&'static Revision> {
     let RequestFailure::Refused(error) = failure else { return None };
     let supported = Some(supported_in(error)).filter(|_| error.code == UNSUPPORTED_VERSION)?;
@@ -205,7 +211,7 @@ fn named_revision(failure: &RequestFailure, era: Option<ProtocolEra>) -> Option<
 }
 
 /// Returns the list of supported versions in the data of a refusal.
-fn supported_in(error: &RpcError) -> Value {
+fn supported_in(error: &UpstreamRpcError) -> Value {
     let data = error.data.as_ref();
     let list = |name: &str| data.and_then(|data| data.get(name)).cloned();
     list("supported").or_else(|| list("supportedVersions")).unwrap_or_default()
@@ -223,9 +229,9 @@ fn unsupported_revision(supported: &Value) -> RequestFailure {
     };
     let message = format!("it does not support this protocol revision; it supports {shown}");
     let data = serde_json::json!({ "supported": supported });
-    RequestFailure::Refused(RpcError {
+    RequestFailure::Refused(UpstreamRpcError {
         data: Some(data),
-        ..RpcError::new(UNSUPPORTED_VERSION, message)
+        ..UpstreamRpcError::new(UNSUPPORTED_VERSION, message)
     })
 }
 
@@ -238,14 +244,14 @@ mod tests {
     use toolgate_contract::BoxFuture;
 
     use super::*;
-    use crate::server_requests::NoReceiver;
+    use crate::server_requests::RefusingReceiver;
     use crate::transport::OutgoingMessage;
 
     /// A server's answer to a request, and the time that it takes in seconds.
-    type TimedAnswer = (u64, Result<Value, RpcError>);
+    type TimedAnswer = (u64, Result<Value, UpstreamRpcError>);
 
-    /// A server that answers each request of a method with the next answer in its list, and then
-    /// never again.
+    /// A server with a list of answers for each method. It sends the next answer of the list for
+    /// each request, and none after the last.
     struct ScriptedHandshake {
         answers: Mutex<Vec<(&'static str, TimedAnswer)>>,
         asked: Mutex<Vec<String>>,
@@ -299,8 +305,8 @@ mod tests {
         }
     }
 
-    /// Agrees with a server that answers as `answers` say. Returns the revision or the reason for
-    /// the failure, and what was asked.
+    /// Agrees with a server that sends `answers`. Returns the revision or the reason for the
+    /// failure, and the requests that were sent.
     async fn agree(
         wanted: Option<&str>,
         answers: Vec<(&'static str, TimedAnswer)>,
@@ -311,7 +317,7 @@ mod tests {
             closed: CancellationToken::new(),
         });
         let transport: Arc<dyn TransportConnection> = server.clone();
-        let receiver: Arc<dyn MessageReceiver> = Arc::new(NoReceiver);
+        let receiver: Arc<dyn MessageReceiver> = Arc::new(RefusingReceiver);
         let handshake = Handshake::new(&transport, QuestionSupport::default(), &receiver);
         let wanted = wanted.and_then(|name| REVISIONS.iter().find(|known| known.name == name));
         let agreed = tokio::time::timeout(Duration::from_secs(30), handshake.agree(wanted)).await;
@@ -325,21 +331,21 @@ mod tests {
         (agreed, asked)
     }
 
-    fn discovered(revisions: &[&str]) -> Result<Value, RpcError> {
+    fn discovered(revisions: &[&str]) -> Result<Value, UpstreamRpcError> {
         Ok(json!({ "supportedVersions": revisions, "capabilities": {} }))
     }
 
-    fn begun(revision: &str) -> Result<Value, RpcError> {
+    fn begun(revision: &str) -> Result<Value, UpstreamRpcError> {
         Ok(json!({ "protocolVersion": revision, "capabilities": {} }))
     }
 
-    fn unsupported(revisions: &[&str]) -> Result<Value, RpcError> {
+    fn unsupported(revisions: &[&str]) -> Result<Value, UpstreamRpcError> {
         let data = Some(json!({ "supported": revisions }));
-        Err(RpcError { data, ..RpcError::new(UNSUPPORTED_VERSION, "unsupported") })
+        Err(UpstreamRpcError { data, ..UpstreamRpcError::new(UNSUPPORTED_VERSION, "unsupported") })
     }
 
-    fn unknown() -> Result<Value, RpcError> {
-        Err(RpcError::new(-32601, "unknown method"))
+    fn unknown() -> Result<Value, UpstreamRpcError> {
+        Err(UpstreamRpcError::new(-32601, "unknown method"))
     }
 
     const DISCOVER: &str = "server/discover";
@@ -405,7 +411,7 @@ mod tests {
         let (agreed, _) = agree(
             None,
             vec![
-                (DISCOVER, (0, Err(RpcError::new(-32000, "not ready")))),
+                (DISCOVER, (0, Err(UpstreamRpcError::new(-32000, "not ready")))),
                 (INITIALIZE, (0, unsupported(&[MODERN]))),
                 (DISCOVER, (0, discovered(&[MODERN]))),
             ],

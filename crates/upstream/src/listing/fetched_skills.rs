@@ -7,11 +7,11 @@ use toolgate_contract::Skill;
 
 use super::skill_index;
 
-/// Most fetched skills that are remembered.
+/// Maximum number of fetched skills that are remembered.
 const FETCHED_MAX: usize = 64;
 
-/// The skills that were fetched last. They cover skills that are not listed, and newer versions of
-/// listed ones.
+/// The skills that were fetched last. These include skills that are not listed, and newer versions
+/// of listed skills.
 #[derive(Default)]
 pub(crate) struct FetchedSkills(Mutex<VecDeque<Skill>>);
 

@@ -10,14 +10,14 @@ use super::UpstreamListing;
 
 /// Name of a skill's main file.
 const SKILL_FILE: &str = "SKILL.md";
-/// Most invalid skills of one upstream that are logged.
+/// Maximum number of invalid skills of one upstream that are logged.
 const INVALID_LOGGED_MAX: usize = 3;
 
 /// The skills of an upstream, sorted by URI, without duplicates.
 #[derive(Debug, Default)]
 pub(crate) struct SkillIndex {
     pub(crate) all: Vec<Skill>,
-    /// Index of the skill that each file belongs to.
+    /// The skill to which each file belongs, as its index.
     files: HashMap<String, usize>,
 }
 
@@ -60,8 +60,8 @@ impl SkillIndex {
         self.files.contains_key(uri)
     }
 
-    /// Returns the skill that `uri` belongs to, as a listed file, a path inside its folder, or the
-    /// folder itself.
+    /// Returns the skill to which `uri` belongs: as one of its files, a path inside its folder, or
+    /// the folder itself.
     pub(crate) fn skill_of(&self, uri: &str) -> Option<&Skill> {
         let named = self.files.get(uri).map(|at| &self.all[*at]);
         named.or_else(|| {
@@ -72,8 +72,8 @@ impl SkillIndex {
         })
     }
 
-    /// Returns true if `uri` may belong to a skill that is not listed. Without any listed skill,
-    /// only `skill://` URIs may.
+    /// Returns true if `uri` may belong to a skill that is not listed. If no skill is listed, only
+    /// `skill://` URIs may.
     pub(crate) fn may_have(&self, uri: &str) -> bool {
         self.has_scheme(uri) || (self.all.is_empty() && uri.starts_with("skill://"))
     }
@@ -156,7 +156,7 @@ pub(crate) fn is_normal_form(uri: &str) -> bool {
         && escapes_well
 }
 
-/// Returns the scheme of `uri` with `://`, unless it is a shared one such as `https://`.
+/// Returns the scheme of `uri` with `://`, unless it is a general scheme such as `https://`.
 pub(crate) fn own_scheme(uri: &str) -> Option<&str> {
     let end = uri.find("://")? + 3;
     let scheme = &uri[..end];

@@ -1,4 +1,4 @@
-//! Decides which URIs belong to an upstream, how surely, and which of them several upstreams claim.
+//! Decides which URIs belong to an upstream, and detects URIs that several upstreams claim.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use toolgate_contract::UriClaim;
 use super::UpstreamListing;
 use super::skill_index::{SkillIndex, own_scheme};
 
-/// Most conflicts of one listing that are logged.
+/// Maximum number of conflicts of one listing that are logged.
 const CONFLICTS_LOGGED_MAX: usize = 3;
 
 /// The URIs that each upstream lists. Clones share one map.
@@ -42,8 +42,8 @@ impl UriOwnership {
     }
 }
 
-/// Returns how surely `uri` belongs to the upstream with `listing` and the skills `skills`, if it
-/// may at all.
+/// Returns the strength of the claim on `uri` by the upstream with `listing` and `skills`. `None`
+/// if `uri` cannot belong to it.
 pub(crate) fn claim_of_uri(
     listing: &UpstreamListing,
     skills: &SkillIndex,

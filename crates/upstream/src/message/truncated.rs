@@ -1,9 +1,10 @@
-//! Identifies messages that are too long to read, from their beginning and end.
+//! Identifies messages that are too long to read by their beginning and end.
 
 use toolgate_contract::strip_byte_order_mark_bytes;
 
-/// Bytes kept of the beginning and of the end.
+/// Number of bytes that are kept of the beginning.
 const HEAD_BYTES: usize = 4096;
+/// Number of bytes that are kept of the end of a message.
 const TAIL_BYTES: usize = 256;
 
 /// The beginning and the end of a message.
@@ -13,12 +14,12 @@ pub(crate) struct TruncatedMessage {
     tail: Vec<u8>,
 }
 
-/// Kind of a message, as far as it can be recognized.
+/// Kind of a truncated message, if it can be recognized.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum MessageKind {
-    /// An answer, with its id if that can be read.
+    /// An answer, with its id if the id can be read.
     Answer(Option<u64>),
-    /// A request, a notification, or no message at all.
+    /// A request, a notification, or text that is not a message.
     Other,
 }
 
@@ -41,7 +42,8 @@ impl TruncatedMessage {
     }
 }
 
-/// Identifies a message by the top-level members in `start`, its beginning or whole.
+/// Identifies a message by the top-level members in `start`, which is the beginning of the message
+/// or all of it.
 pub(crate) fn kind_of_message(start: &[u8]) -> MessageKind {
     let mut at = JsonScanner { text: strip_byte_order_mark_bytes(start), at: 0 };
     if at.next() != Some(b'{') {
@@ -74,7 +76,7 @@ pub(crate) fn kind_of_message(start: &[u8]) -> MessageKind {
     }
 }
 
-/// Returns the id at the end of a message. No nested object can end there.
+/// Returns the id at the end of a message. An id at this place belongs to the top-level object.
 fn id_at_end(end: &[u8]) -> Option<u64> {
     let text = String::from_utf8_lossy(end);
     let members = text.trim_end().strip_suffix('}')?.trim_end();
@@ -125,7 +127,7 @@ impl<'a> JsonScanner<'a> {
         &self.text[start..]
     }
 
-    /// Returns the next value, up to its end or the truncation.
+    /// Returns the next value, up to its end or to the end of the text.
     fn value(&mut self) -> &'a [u8] {
         let mut depth = 0_usize;
         let Some(first) = self.next() else { return &[] };

@@ -19,7 +19,7 @@ pub struct OAuthAccess {
     transport: UpstreamTransport,
 }
 
-/// A sign-in that waits for the person to return from the browser.
+/// A sign-in that waits until the person returns from the browser.
 pub struct PendingSignIn<'a> {
     access: &'a OAuthAccess,
     sign_in: SignInAttempt,
@@ -111,7 +111,8 @@ impl OAuthAccess {
         Ok(was_signed_in)
     }
 
-    /// Performs each step of authorization and reports it. Returns true if all succeeded.
+    /// Performs each step of authorization and reports its outcome. Returns true if all steps
+    /// succeeded.
     pub async fn examine(&self, callback: &mut StepCallback<'_>) -> bool {
         let steps = &mut StepReporter(Some(callback));
         let outcome = self.examine_steps(steps).await;
@@ -181,8 +182,8 @@ impl OAuthAccess {
         discovery::discover(fetcher, url, &challenge, settings, steps).await
     }
 
-    /// Returns the scopes to request: those that the upstream wants now, those it wanted before,
-    /// and `offline_access` if the server supports it.
+    /// Returns the scopes to request: the scopes that the upstream wants now or wanted before, and
+    /// `offline_access` if the authorization server supports it.
     fn scopes_to_request(
         &self,
         found: &DiscoveredServer,
@@ -201,7 +202,7 @@ impl OAuthAccess {
         scopes
     }
 
-    /// Returns the OAuth client to sign in as, registering one if needed.
+    /// Returns the OAuth client for the sign-in. Registers one if needed.
     async fn client_for(
         &self,
         found: &DiscoveredServer,
@@ -251,7 +252,8 @@ impl PendingSignIn<'_> {
         self.sign_in.page_url()
     }
 
-    /// Returns true if `query` answers this sign-in. Other requests do not end the wait.
+    /// Returns true if `query` is the answer to this sign-in. The wait continues after other
+    /// requests.
     pub fn is_answered_by(&self, query: &str) -> bool {
         self.sign_in.is_answered_by(query)
     }

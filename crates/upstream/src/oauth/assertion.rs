@@ -23,7 +23,7 @@ pub(crate) struct SigningKey {
     id: Option<String>,
 }
 
-/// A key pair, by algorithm.
+/// A key pair, with one variant for each algorithm.
 enum SigningKeyPair {
     P256(EcdsaKeyPair),
     P384(EcdsaKeyPair),
@@ -36,7 +36,8 @@ impl SigningKey {
     ///
     /// # Errors
     ///
-    /// Returns an error without any part of the key if it is invalid or of an unsupported kind.
+    /// Returns an error if the key is invalid or of an unsupported kind. The error contains no part
+    /// of the key.
     pub(crate) fn read(pem: &str, id: Option<String>) -> Result<Self, String> {
         // Environment variables often hold the lines joined by `\n`.
         let pem = pem.replace("\\n", "\n");
@@ -62,8 +63,8 @@ impl SigningKey {
         Ok(Self { pair, id })
     }
 
-    /// Returns a signed assertion that identifies us to `server` as `client`. It is valid once, for
-    /// 60 seconds.
+    /// Returns a signed assertion that identifies toolgate to `server` as `client`. It is valid
+    /// once, for 60 seconds.
     ///
     /// # Errors
     ///

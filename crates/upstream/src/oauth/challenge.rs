@@ -14,8 +14,8 @@ pub(crate) struct BearerChallenge {
 }
 
 impl BearerChallenge {
-    /// Parses the `Bearer` challenge in `text`, which may hold several challenges. Returns an
-    /// empty one if there is none.
+    /// Parses the `Bearer` challenge in `text`, which may contain several challenges. Returns an
+    /// empty challenge if there is none.
     pub(crate) fn parse(text: &str) -> Self {
         let mut read = Self::default();
         let mut is_bearer = false;

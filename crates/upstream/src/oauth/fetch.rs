@@ -1,4 +1,4 @@
-//! Sends requests to authorization servers and limits which addresses they may go to.
+//! Sends requests to authorization servers, and limits the addresses to which requests may go.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::world::UpstreamWorld;
 
 /// Timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
-/// Most bytes of an answer.
+/// Maximum size of an answer, in bytes.
 const BYTES_MAX: usize = 256 << 10;
 
 /// HTTP client for authorization. It follows no redirects.
@@ -34,11 +34,12 @@ pub(crate) struct OAuthFetcher {
     private_network: bool,
     /// True if the upstream is on this machine. Only then may its authorization server be, too.
     is_upstream_local: bool,
-    /// Hosts that the settings name: the upstream's and the authorization server's.
+    /// Hosts that the settings name: the host of the upstream and the host of the authorization
+    /// server.
     hosts: Vec<String>,
 }
 
-/// An HTTP response.
+/// A response of an authorization server.
 pub(crate) struct FetchedResponse {
     pub(crate) status: StatusCode,
     pub(crate) body: Bytes,
@@ -74,8 +75,8 @@ impl OAuthFetcher {
 
     /// Checks that secrets may be sent to `url`.
     ///
-    /// Refuses unencrypted URLs to other machines. Refuses URLs on this machine if the upstream is
-    /// on another.
+    /// Refuses unencrypted URLs of other machines. Refuses URLs of this machine if the upstream is
+    /// on another machine.
     pub(crate) fn check(&self, url: &str) -> Result<(), String> {
         let (place, _) = parse_address(url, self.private_network)?;
         match (is_this_machine(&place.host), place.secure) {
@@ -175,8 +176,8 @@ impl OAuthFetcher {
         Ok(FetchedResponse { status: head.status, body: body.to_bytes() })
     }
 
-    /// Sends a request and returns the head and body. The connection lives as long as the returned
-    /// handle.
+    /// Sends a request and returns the head and body of the response. The connection lives as long
+    /// as the returned handle.
     async fn send_head(
         &self,
         method: Method,
@@ -232,10 +233,10 @@ mod tests {
     use super::*;
     use crate::world::{self, NetworkAddress, ProgramToStart, RunningProgram};
 
-    /// A world where every connection fails. The error shows if a local address was allowed.
-    struct Nowhere;
+    /// A network in which every connection fails. The error shows if a local address was allowed.
+    struct UnreachableNetwork;
 
-    impl UpstreamWorld for Nowhere {
+    impl UpstreamWorld for UnreachableNetwork {
         fn start<'a>(
             &'a self,
             _: &'a ProgramToStart,
@@ -282,9 +283,13 @@ mod tests {
             ("https://a.example/mcp", "https://c.example/token", true),
             ("http://127.0.0.1:1/mcp", "https://b.example/token", true),
         ] {
-            let fetcher =
-                OAuthFetcher::new(Arc::new(Nowhere), upstream, Some("https://c.example"), true)
-                    .expect("a URL");
+            let fetcher = OAuthFetcher::new(
+                Arc::new(UnreachableNetwork),
+                upstream,
+                Some("https://c.example"),
+                true,
+            )
+            .expect("a URL");
             let why = fetcher.get(url).await.map(drop).expect_err("no connection");
             assert!(why.ends_with(&format!("may be local: {may_be_local}")), "{why}");
         }
@@ -292,7 +297,8 @@ mod tests {
 
     #[test]
     fn urls_of_a_remote_upstream_must_be_encrypted_and_not_local() {
-        let fetcher = |url| OAuthFetcher::new(Arc::new(Nowhere), url, None, true).expect("a URL");
+        let fetcher =
+            |url| OAuthFetcher::new(Arc::new(UnreachableNetwork), url, None, true).expect("a URL");
         let remote = fetcher("https://a.example/mcp");
         let local = fetcher("http://127.0.0.1:1/mcp");
         assert!(remote.check("https://b.example/token").is_ok());

@@ -14,7 +14,7 @@ pub(crate) struct SignInAttempt {
     client: OAuthClient,
     redirect: String,
     scopes: Vec<String>,
-    /// Random value that ties the answer to this sign-in (CSRF protection).
+    /// Random value that the answer to this sign-in must repeat (CSRF protection).
     state: String,
     verifier: String,
 }
@@ -113,7 +113,7 @@ impl SignInAttempt {
         parameter("code").ok_or_else(|| "the response has no code".to_owned())
     }
 
-    /// Returns true if `query` carries the state of this sign-in.
+    /// Returns true if `query` contains the state of this sign-in.
     pub(crate) fn is_answered_by(&self, query: &str) -> bool {
         let mut all = form_urlencoded::parse(query.as_bytes());
         all.any(|(name, value)| name == "state" && value == self.state)

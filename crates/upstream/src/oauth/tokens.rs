@@ -15,7 +15,7 @@ use super::discovery::AuthorizationServer;
 use super::fetch::OAuthFetcher;
 use crate::pins::invisible::escape_line;
 
-/// Seconds before its expiry at which a token is no longer used.
+/// Time before its expiry from which a token is no longer used, in seconds.
 const EXPIRY_MARGIN_SECS: u64 = 30;
 
 /// The `client_assertion_type` of a signed assertion.
@@ -28,7 +28,7 @@ pub(crate) struct OAuthClient {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) secret: Option<String>,
     shows: ClientAuthMethod,
-    /// Signing key. It is never stored.
+    /// Signing key of the client. It is never stored.
     #[serde(skip)]
     key: Option<Arc<SigningKey>>,
 }
@@ -82,7 +82,7 @@ impl OAuthClient {
         Self { id, secret, shows, key }
     }
 
-    /// Returns true if the client must sign but has no key.
+    /// Returns true if the client must sign assertions but has no key.
     pub(crate) fn lacks_its_key(&self) -> bool {
         self.shows == ClientAuthMethod::Signed && self.key.is_none()
     }
@@ -166,7 +166,7 @@ pub(crate) struct OAuthTokens {
     pub(crate) access: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) refresh: Option<String>,
-    /// Expiry, in seconds since 1970.
+    /// Expiry of the access token, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) until: Option<u64>,
     /// Granted scopes, if the server named them.
@@ -291,7 +291,7 @@ pub(crate) async fn request_tokens(
     })
 }
 
-/// Returns the error in an authorization server's answer, safe for terminals.
+/// Returns the error in an authorization server's answer, escaped for terminals.
 fn error_in_body(body: &[u8]) -> String {
     escape_line(&match serde_json::from_slice(strip_byte_order_mark_bytes(body)) {
         Ok(OAuthErrorBody { error, error_description: Some(more) }) => format!("{error}: {more}"),

@@ -12,13 +12,13 @@ use super::{PinLock, ToolDefinition, ToolDefinitionChange};
 /// Reaction to a tool or instructions that differ from their pins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum PinReaction {
-    /// Serve the current definition.
+pub enum PinMismatchReaction {
+    /// Serve the current definition without a check.
     Allow,
     /// Serve the current definition and log the differences.
     Shadow,
-    /// List the pinned definition and refuse calls until the change is approved. Tools without a
-    /// pin are not listed. Changed instructions are not sent.
+    /// List the pinned definition, and refuse calls until the change is approved. Do not list tools
+    /// without a pin, and do not send changed instructions.
     #[default]
     Block,
 }
@@ -29,24 +29,25 @@ pub enum PinReaction {
 pub struct PinSettings {
     /// Reaction to a change of a pinned upstream's tools or instructions: `allow`, `shadow` or
     /// `block`. Upstreams without pins are served as they are.
-    pub on_change: PinReaction,
+    pub on_change: PinMismatchReaction,
 }
 
 /// The approved definitions and the reaction to a difference.
 #[derive(Debug, Clone)]
 pub struct PinPolicy {
-    /// The lock file: `None` if nothing was ever approved, or the reason why it cannot be read.
+    /// The content of the lock file, or the reason why it cannot be read. `None` if nothing was
+    /// ever approved.
     pub lock: Result<Option<Arc<PinLock>>, String>,
     /// Reaction to a difference.
-    pub on_change: PinReaction,
+    pub on_change: PinMismatchReaction,
 }
 
-/// A tool as it is served.
+/// A tool of an upstream in the form that clients see.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ServedTool {
     /// Entry of the tool list.
     pub(crate) entry: Value,
-    /// Reason why calls are refused, if they are.
+    /// The reason if calls of the tool are refused.
     pub(crate) withheld: Option<String>,
 }
 
@@ -63,13 +64,14 @@ impl PinPolicy {
     /// Returns true if any tool of the upstream `name` may be withheld.
     pub(crate) fn may_withhold(&self, name: &str) -> bool {
         match (&self.lock, self.on_change) {
-            (_, PinReaction::Allow | PinReaction::Shadow) | (Ok(None), PinReaction::Block) => false,
-            (Ok(Some(lock)), PinReaction::Block) => lock.upstreams.contains_key(name),
-            (Err(_), PinReaction::Block) => true,
+            (_, PinMismatchReaction::Allow | PinMismatchReaction::Shadow)
+            | (Ok(None), PinMismatchReaction::Block) => false,
+            (Ok(Some(lock)), PinMismatchReaction::Block) => lock.upstreams.contains_key(name),
+            (Err(_), PinMismatchReaction::Block) => true,
         }
     }
 
-    /// Returns the tools of the upstream `name` that are served, out of `tools`.
+    /// Returns the tools among `tools` of the upstream `name` that are served.
     pub(crate) fn served_tools<'v>(
         &self,
         name: &str,
@@ -78,13 +80,13 @@ impl PinPolicy {
         let tools: Vec<_> = tools.into_iter().collect();
         let as_it_is = |entry: &&Value| ServedTool { entry: (*entry).clone(), withheld: None };
         let lock = match (&self.lock, self.on_change) {
-            (_, PinReaction::Allow) | (Ok(None), _) => None,
+            (_, PinMismatchReaction::Allow) | (Ok(None), _) => None,
             (Ok(Some(lock)), _) => lock.upstreams.get(name),
-            (Err(why), PinReaction::Shadow) => {
+            (Err(why), PinMismatchReaction::Shadow) => {
                 tracing::warn!("{why}");
                 None
             }
-            (Err(why), PinReaction::Block) => {
+            (Err(why), PinMismatchReaction::Block) => {
                 let withheld =
                     |tool: ServedTool| ServedTool { withheld: Some(why.clone()), ..tool };
                 return tools.iter().map(as_it_is).map(withheld).collect();
@@ -96,7 +98,8 @@ impl PinPolicy {
 
     /// Returns true if clients get the instructions `now` of the upstream `name`.
     pub(crate) fn passes_instructions(&self, name: &str, now: &str) -> bool {
-        self.on_change != PinReaction::Block || self.check_instructions(name, Some(now)).is_ok()
+        self.on_change != PinMismatchReaction::Block
+            || self.check_instructions(name, Some(now)).is_ok()
     }
 
     /// Checks the instructions of the upstream `name` against their pin, if there is one.
@@ -106,15 +109,17 @@ impl PinPolicy {
     /// Returns the difference and how to approve it.
     pub(crate) fn check_instructions(&self, name: &str, now: Option<&str>) -> Result<(), String> {
         let lock = match (&self.lock, self.on_change) {
-            (_, PinReaction::Allow) | (Ok(None), _) => return Ok(()),
-            (Err(why), PinReaction::Shadow | PinReaction::Block) => return Err(why.clone()),
-            (Ok(Some(lock)), PinReaction::Shadow | PinReaction::Block) => lock,
+            (_, PinMismatchReaction::Allow) | (Ok(None), _) => return Ok(()),
+            (Err(why), PinMismatchReaction::Shadow | PinMismatchReaction::Block) => {
+                return Err(why.clone());
+            }
+            (Ok(Some(lock)), PinMismatchReaction::Shadow | PinMismatchReaction::Block) => lock,
         };
         match lock.upstreams.get(name) {
             Some(pins) if pins.instructions.as_deref() != now => {
                 let until = match self.on_change {
-                    PinReaction::Block => "; until then they are not sent to clients",
-                    PinReaction::Allow | PinReaction::Shadow => "",
+                    PinMismatchReaction::Block => "; until then they are not sent to clients",
+                    PinMismatchReaction::Allow | PinMismatchReaction::Shadow => "",
                 };
                 Err(format!(
                     "the instructions of the upstream `{name}` differ from their pin: `toolgate \
@@ -151,16 +156,16 @@ impl PinPolicy {
              it, `toolgate pins accept {upstream}` approves it"
         );
         match (self.on_change, pinned.get(name)) {
-            (PinReaction::Allow, _) => Some(as_it_is),
-            (PinReaction::Shadow, _) => {
+            (PinMismatchReaction::Allow, _) => Some(as_it_is),
+            (PinMismatchReaction::Shadow, _) => {
                 tracing::warn!("{why}");
                 Some(as_it_is)
             }
-            (PinReaction::Block, None) => {
+            (PinMismatchReaction::Block, None) => {
                 tracing::warn!("{why}; until then it is not listed");
                 None
             }
-            (PinReaction::Block, Some(pinned)) => {
+            (PinMismatchReaction::Block, Some(pinned)) => {
                 tracing::warn!("{why}; until then calls are refused");
                 Some(ServedTool { entry: pinned.to_entry(), withheld: Some(why) })
             }

@@ -6,12 +6,12 @@ use serde_json::Value;
 
 use super::{ToolDefinition, UpstreamPins, injection_signs, invisible, schemas};
 
-/// Severity of a difference, mildest first.
+/// Severity of a difference from a pin, mildest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DifferenceClass {
     /// Only the wording changed.
     Cosmetic,
-    /// Earlier calls still work, and more are accepted.
+    /// Earlier calls still work, and more calls are accepted.
     Widening,
     /// Earlier calls may fail.
     Breaking,
@@ -31,10 +31,10 @@ impl DifferenceClass {
     }
 }
 
-/// One difference.
+/// One difference between a pinned and a current definition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PinDifference {
-    /// Severity.
+    /// Severity of the difference.
     pub class: DifferenceClass,
     /// Part that differs, e.g. `description`, with a JSON pointer into it.
     pub location: String,
@@ -42,14 +42,14 @@ pub struct PinDifference {
     pub description: String,
 }
 
-/// Change of one tool.
+/// Change of one tool's definition.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ToolDefinitionChange {
     /// The tool is new.
     Added(Box<ToolDefinition>),
     /// The tool was removed.
     Removed,
-    /// The definition changed: before and after.
+    /// The definition changed. The values are the definitions before and after.
     Changed(Box<[ToolDefinition; 2]>),
 }
 
@@ -89,7 +89,7 @@ impl ToolDefinitionChange {
     }
 }
 
-/// Changes of one upstream.
+/// Changes of one upstream since its approval.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UpstreamChanges {
     /// Instructions before and after, if they changed.
@@ -181,8 +181,8 @@ fn differences(before: &ToolDefinition, now: &ToolDefinition) -> Vec<PinDifferen
     all
 }
 
-/// Compares the behaviour hints. A riskier hint is breaking, because policy relied on it. A milder
-/// hint widens the calls that rules allow.
+/// Compares the behaviour hints. A riskier hint is breaking, because policy relied on the old one.
+/// A milder hint is widening, because rules allow more calls.
 fn compare_hints(before: &ToolDefinition, now: &ToolDefinition, all: &mut Vec<PinDifference>) {
     for (hint, default, worse) in [
         ("readOnlyHint", false, false),

@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use super::invisible;
 
-/// Signs of instruction-like text, each with its report.
+/// Signs of instruction-like text, each with the phrase that reports it.
 ///
-/// A sign only classes a difference, so that people look at it first. Honest text may have one, and
-/// an attacker can avoid them all.
+/// A sign only classifies a difference, so that people read it first. Honest text may contain a
+/// sign, and an attacker can avoid all of them.
 const SIGNS: &[InjectionSign] = &[
     InjectionSign { report: "has an invisible character", pattern: SignPattern::Invisible },
     InjectionSign {
@@ -209,8 +209,8 @@ enum SignPattern {
     Base64,
 }
 
-/// Finds the first sign in the sentences of `after` that are not in `before`. Returns its report,
-/// e.g. ``has a link: `https://…` ``.
+/// Finds the first sign in sentences of `after` that `before` does not contain. Returns the phrase
+/// that reports it, e.g. ``has a link: `https://…` ``.
 pub(super) fn added_sign(before: &[&str], after: &[&str]) -> Option<String> {
     let known: HashSet<_> = before.iter().copied().flat_map(sentences).map(normalize).collect();
     let words: HashSet<_> = before.iter().flat_map(|text| text.split_whitespace()).collect();
@@ -241,7 +241,7 @@ pub(super) fn texts(value: &Value) -> Vec<&str> {
     texts
 }
 
-/// A sentence in the forms that signs are matched against.
+/// A sentence in the two forms that are searched for signs.
 struct ScannedSentence<'t> {
     text: &'t str,
     /// Lower case, without invisible characters.
@@ -262,7 +262,7 @@ impl<'t> ScannedSentence<'t> {
         Self { text, plain, words }
     }
 
-    /// Returns the text that matches the sign. `known` holds the earlier words.
+    /// Returns the text that matches the sign. `known` contains the words of the earlier texts.
     fn find_sign(&self, pattern: &SignPattern, known: &HashSet<&str>) -> Option<String> {
         let new = || self.text.split_whitespace().filter(|word| !known.contains(word));
         let one_of = |all: &[&str], has: &dyn Fn(&str) -> bool| {

@@ -7,7 +7,7 @@ use similar::{ChangeTag, TextDiff};
 use super::differences::{DifferenceClass, ToolDefinitionChange, UpstreamChanges};
 use super::{ToolDefinition, invisible, pretty_json};
 
-/// Lines of context around each changed line.
+/// Number of lines of context around each changed line.
 const CONTEXT_LINES: usize = 2;
 
 /// Renders the changes of `upstream`: its instructions, then its tools, worst first.

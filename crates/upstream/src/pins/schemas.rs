@@ -1,4 +1,4 @@
-//! Compares two JSON schemas and classes the differences by their direction.
+//! Compares two JSON schemas and classifies each difference as stricter or looser.
 
 use std::collections::BTreeSet;
 
@@ -13,18 +13,18 @@ const DEPTH_MAX: usize = 32;
 /// Keywords that do not constrain values.
 const ANNOTATION_KEYWORDS: [&str; 8] =
     ["title", "description", "examples", "$comment", "deprecated", "$schema", "$id", "format"];
-/// Lower bounds: a higher value is stricter.
+/// Keywords for lower bounds. A higher value is stricter.
 const LOWER_BOUND_KEYWORDS: [&str; 6] =
     ["minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties", "minContains"];
-/// Upper bounds: a lower value is stricter.
+/// Keywords for upper bounds. A lower value is stricter.
 const UPPER_BOUND_KEYWORDS: [&str; 6] =
     ["maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties", "maxContains"];
-/// Keywords that hold a schema per name.
+/// Keywords whose value is a map of schemas by name.
 const SCHEMA_MAP_KEYWORDS: [&str; 5] =
     ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
-/// Keywords that hold one schema.
+/// Keywords whose value is one schema.
 const SCHEMA_KEYWORDS: [&str; 2] = ["items", "propertyNames"];
-/// Keywords that hold an array of schemas.
+/// Keywords whose value is an array of schemas.
 const SCHEMA_LIST_KEYWORDS: [&str; 4] = ["anyOf", "oneOf", "allOf", "prefixItems"];
 
 /// Direction of the data that a schema describes.
@@ -196,7 +196,7 @@ impl SchemaComparison<'_> {
         }
     }
 
-    /// Compares sets of allowed values. `None` allows any.
+    /// Compares sets of allowed values. `None` allows any value.
     fn compare_choices(
         &mut self,
         at: &str,
@@ -265,7 +265,7 @@ impl SchemaComparison<'_> {
     }
 }
 
-/// Returns the member names of `of`.
+/// Returns the names of the members of the object `of`.
 fn member_names(of: Option<&Value>) -> impl Iterator<Item = String> {
     of.and_then(Value::as_object).into_iter().flat_map(|all| all.keys().cloned())
 }
@@ -274,7 +274,7 @@ fn accepts_any(schema: &Value) -> bool {
     *schema == Value::Bool(true) || schema.as_object().is_some_and(serde_json::Map::is_empty)
 }
 
-/// Returns the allowed types. `number` includes `integer`.
+/// Returns the types that the schema `of` allows. `number` includes `integer`.
 fn allowed_types(of: Option<&Value>) -> Option<BTreeSet<String>> {
     let mut types = match of? {
         Value::String(one) => BTreeSet::from([one.clone()]),

@@ -1,4 +1,4 @@
-//! Cuts results that are too long, largest parts first. Texts keep their beginning and end, and
+//! Cuts results that are too long, the largest parts first. Texts keep their beginning and end, and
 //! embedded files become links.
 
 use std::cmp::Reverse;
@@ -13,17 +13,18 @@ use toolgate_contract::{
 use super::{ResultStore, StoredData, id_in_uri, piece};
 use crate::message::json_bytes;
 
-/// Bytes shown of the beginning and of the end of a cut text.
+/// Number of bytes that a cut text keeps of its beginning.
 const HEAD_BYTES: usize = 4 << 10;
+/// Number of bytes that a cut text keeps of its end.
 const TAIL_BYTES: usize = 2 << 10;
 /// Longest text that is never cut, in bytes.
 const UNCUT_BYTES_MAX: usize = HEAD_BYTES + TAIL_BYTES;
 
 /// Estimated size of a link and its note, in bytes.
 const LINK_BYTES: usize = 512;
-/// Most links per result. More would make the result too long again.
+/// Maximum number of links in a result. More links would make the result too long again.
 const PARTS_MAX: usize = 64;
-/// Most bytes of an upstream's own name that are repeated.
+/// Maximum number of bytes of an upstream's name for an item that a note repeats.
 const NAME_MAX: usize = 200;
 
 const PLAIN: &str = "text/plain";
@@ -33,11 +34,11 @@ const OCTETS: &str = "application/octet-stream";
 /// Limits of a result's size.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ResultBudget {
-    /// Most bytes of text. 0 means no limit.
+    /// Maximum number of bytes of text. 0 means no limit.
     pub(crate) text_bytes: usize,
-    /// Most bytes of images, audio and binary files. 0 means no limit.
+    /// Maximum number of bytes of images, audio and binary files. 0 means no limit.
     pub(crate) media_bytes: usize,
-    /// True if the output schema was promised to clients. The structured value is then never cut.
+    /// True if clients know the output schema. In that case the structured value is never cut.
     pub(crate) is_schema_promised: bool,
 }
 
@@ -79,7 +80,7 @@ struct ResultCutter<'a> {
     notes: Vec<String>,
 }
 
-/// The texts of a result that are cut.
+/// The parts of a result's text that are cut.
 struct CutPlan {
     parts: Vec<TextPart>,
     /// True if short embedded texts are merged into the body, because there are too many of them.
@@ -91,7 +92,7 @@ struct CutPlan {
 /// A text part of a result.
 #[derive(PartialEq, Eq)]
 enum TextPart {
-    /// The body and the text blocks, with the structured value if they repeat it.
+    /// The body and the text blocks. If they repeat the structured value, they stand for it, too.
     Texts,
     /// The structured value, as JSON.
     Structured,
@@ -274,7 +275,7 @@ impl ResultCutter<'_> {
     }
 }
 
-/// A media item that is not text.
+/// An image, audio clip or binary file in a result.
 struct MediaItem<'a> {
     media_type: &'a str,
     bytes: &'a Bytes,
@@ -340,7 +341,7 @@ fn text_repeats_value(output: &ToolOutput) -> Option<&'static str> {
     (parsed == *value || Some(&parsed) == only_field).then_some(JSON)
 }
 
-/// Returns the part of an upstream's own name that is repeated.
+/// Returns the part of an upstream's name for an item that a note repeats.
 fn shortened_name(name: &str) -> &str {
     piece(name, 0, NAME_MAX)
 }
@@ -352,7 +353,7 @@ fn append(text: &mut String, more: &str) {
     text.push_str(more);
 }
 
-/// Returns a note on the stored `spec` and how to read on from byte `from`.
+/// Returns a note about the stored result `spec`, and how to read it from byte `from` on.
 fn read_on_note(what: &str, spec: &ResourceSpec, from: usize) -> String {
     let bytes = spec.bytes.unwrap_or_default();
     let uri = &spec.uri;

@@ -1,4 +1,4 @@
-//! Tool that reads on in a stored result or searches it.
+//! The tool that reads a stored result from any position, or searches it.
 
 use std::collections::VecDeque;
 
@@ -12,18 +12,19 @@ use super::{ResultStore, StoredData, piece};
 /// Default number of bytes per read.
 const READ_BYTES: usize = 16 << 10;
 const READ_BYTES_MAX: usize = 256 << 10;
-/// Most matches per search.
+/// Maximum number of matches per search.
 const MATCHES_MAX: usize = 50;
-/// Most bytes shown of a match's line, and of the part before the match.
+/// Maximum number of bytes that are shown of a match's line.
 pub(super) const LINE_BYTES: usize = 300;
+/// Maximum number of bytes that are shown of a match's line before the match.
 const BEFORE_BYTES: usize = 100;
 
-pub(super) struct ReadResult(pub(super) ResultStore);
+pub(super) struct ReadStoredResult(pub(super) ResultStore);
 
 /// Part of a result to read.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ResultReadInput {
+pub(super) struct ReadStoredResultInput {
     /// The result's id or `result://` URI.
     pub(super) id: String,
     /// First byte to read.
@@ -62,22 +63,22 @@ pub(super) struct ResultMatch {
     pub(super) line: String,
 }
 
-impl Tool for ReadResult {
+impl Tool for ReadStoredResult {
     const NAME: &'static str = "results.read";
     const TITLE: &'static str = "Read a long result";
     const DESCRIPTION: &'static str = "Read on in a result that was too long to return at once, or \
                                  find text in it. Its note has the id.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
-    type Input = ResultReadInput;
+    type Input = ReadStoredResultInput;
     type Output = ResultPart;
 
     async fn run(
         &self,
         ctx: &ToolContext,
-        input: ResultReadInput,
+        input: ReadStoredResultInput,
     ) -> Result<ResultPart, ToolError> {
-        let ResultReadInput { id, offset, bytes, find } = input;
+        let ReadStoredResultInput { id, offset, bytes, find } = input;
         let text = match self.0.find(&ctx.caller, &id)? {
             (_, StoredData::Text(text)) => text,
             (spec, StoredData::Bytes(_)) => {
@@ -105,7 +106,7 @@ impl Tool for ReadResult {
         Ok(ResultPart { total, text: Some(part.to_owned()), next, found: None })
     }
 
-    fn decode_utf8(output: &ResultPart) -> ResultText {
+    fn result_text(output: &ResultPart) -> ResultText {
         let ResultPart { total, text, next, found } = output;
         let body = match (text, found) {
             (Some(text), _) if text.is_empty() => format!("No more: the result has {total} bytes."),

@@ -1,4 +1,4 @@
-//! Stored results as resources, each visible to its own caller only.
+//! Stored results as resources. Each result is visible only to its own caller.
 
 use serde_json::{Value, json};
 use toolgate_contract::{

@@ -1,4 +1,4 @@
-//! Results are cut, and stored results are read.
+//! Tests of cutting results and of reading stored results.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,9 @@ use toolgate_contract::{
     ResultText, Tool, ToolContext, ToolError, ToolId, ToolOutput,
 };
 
-use super::reading::{LINE_BYTES, ReadResult, ResultPart, ResultReadInput, find_matches};
+use super::reading::{
+    LINE_BYTES, ReadStoredResult, ReadStoredResultInput, ResultPart, find_matches,
+};
 use super::{ResultBudget, ResultStore, STORE_BYTES_MAX};
 
 const BUDGET: ResultBudget =
@@ -53,7 +55,7 @@ fn links(output: &ToolOutput) -> Vec<String> {
     output.content.iter().filter_map(link).collect()
 }
 
-/// Reads what is stored for Ann at `uri`.
+/// Reads the result that is stored for Ann at `uri`.
 async fn stored(results: &ResultStore, uri: &str) -> ResourceContents {
     let resources = results.resources();
     let ctx = ctx("ann");
@@ -69,8 +71,8 @@ async fn text(results: &ResultStore, uri: &str) -> (String, String) {
 }
 
 async fn read(results: &ResultStore, input: Value) -> Result<ResultPart, ToolError> {
-    let input: ResultReadInput = serde_json::from_value(input).expect("input");
-    ReadResult(results.clone()).run(&ctx("ann"), input).await
+    let input: ReadStoredResultInput = serde_json::from_value(input).expect("input");
+    ReadStoredResult(results.clone()).run(&ctx("ann"), input).await
 }
 
 #[tokio::test]

@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct OAuthSettings {
-    /// Identity that tokens are requested for. `authorization_code` is a person, who signs in once
-    /// with `toolgate login NAME`. `client_credentials` is this server. `token_exchange` is each
-    /// caller: the authorization server exchanges the caller's token for one of the upstream, and
-    /// requests without a caller use this server's own token.
+    /// Identity for which toolgate requests tokens. `authorization_code` is a person, who signs in
+    /// once with `toolgate login NAME`. `client_credentials` is this server. `token_exchange` is
+    /// each caller: the authorization server exchanges the caller's token for a token of the
+    /// upstream. Requests without a caller use this server's own token.
     pub grant: OAuthGrant,
     /// Client id of toolgate at the authorization server: an id, or the `https:` URL of a client
     /// metadata document. By default, toolgate registers itself if the server allows that.
@@ -24,11 +24,11 @@ pub struct OAuthSettings {
     pub client_key: Option<String>,
     /// Key id (`kid`) of `client_key`, if the authorization server needs one.
     pub client_key_id: Option<String>,
-    /// Scopes to request. By default, those that the upstream asks for.
+    /// Scopes to request. By default, the scopes that the upstream asks for.
     pub scopes: Vec<String>,
-    /// Issuer URL of the authorization server, e.g. `https://login.example`. No other server is
-    /// used. By default, the one that the upstream names. Required with `client_secret` and for
-    /// every grant but `authorization_code`, because secrets are sent to it.
+    /// Issuer URL of the authorization server, e.g. `https://login.example`. toolgate uses no other
+    /// server. By default, the server that the upstream names. Required with `client_secret` and
+    /// for every grant except `authorization_code`, because toolgate sends secrets to this server.
     pub issuer: Option<String>,
     /// Audience of an exchanged token, if the authorization server needs it in addition to the
     /// upstream's URL.
@@ -41,7 +41,7 @@ pub struct OAuthSettings {
     pub assume_pkce: bool,
 }
 
-/// Identity that tokens are requested for.
+/// Identity for which tokens are requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OAuthGrant {

@@ -35,7 +35,7 @@ impl Upstream {
         Ok(Some(skill))
     }
 
-    /// Refuses a skill URI that is not in normal form, because such a file has one name only.
+    /// Refuses a skill URI that is not in normal form, so that each file has only one URI.
     pub(crate) fn check_normal_form(&self, uri: &str) -> Result<(), ToolError> {
         match is_normal_form(uri.trim_end_matches('/')) || !self.skill_index().has_scheme(uri) {
             true => Ok(()),
@@ -45,9 +45,9 @@ impl Upstream {
         }
     }
 
-    /// Checks `contents` of `uri` against the skill that the file belongs to.
+    /// Checks the `contents` of `uri` against the skill to which the file belongs.
     ///
-    /// A person who approved one version of a skill has not approved another.
+    /// The approval of one version of a skill does not apply to another version.
     pub(crate) async fn check_skill_file(
         &self,
         ctx: &ToolContext,
@@ -142,7 +142,8 @@ fn digest(bytes: &[u8]) -> String {
     format!("sha256:{hex}")
 }
 
-/// Compares two values. YAML and JSON may write the same number differently.
+/// Compares two values. Numbers are compared by value, because YAML and JSON may write them
+/// differently.
 fn is_same_value(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => {

@@ -1,7 +1,7 @@
-//! Adaptive spinning for answers of a fast upstream.
+//! Busy polling (spinning) for the answers of a fast upstream.
 //!
 //! Putting a thread to sleep and waking it can take longer than a server on this machine takes to
-//! answer. For slow upstreams the only cost is one look at the clock.
+//! answer. For slow upstreams, the only additional cost is one read of the clock.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
 
-/// Longest time that an answer is spun for, and within which it counts as fast.
+/// Longest time of spinning for an answer. An answer within this time counts as fast.
 const SPIN_TIME: Duration = Duration::from_micros(150);
 /// Number of fast answers in a row before spinning starts.
 const FAST_ANSWERS_MIN: u32 = 4;
 
-/// True while a thread spins. One at a time may, so that spinning uses at most one processor.
+/// True while a thread spins. Only one thread may spin at a time, so that spinning uses at most one
+/// processor.
 static IS_SPINNING: AtomicBool = AtomicBool::new(false);
 
 /// Recent answer times of an upstream, and the task that spins.
@@ -31,8 +32,8 @@ pub(super) struct AnswerSpin {
 
 /// The task that spins.
 enum Spinner {
-    /// The task that waits for the answer, yielding between polls. It spins only on a
-    /// single-threaded runtime, because each poll would wake another thread.
+    /// The task that waits for the answer, which yields between polls. It spins only on a
+    /// single-threaded runtime. On others, each poll would wake another thread.
     Waiter,
     /// The task that reads from the connection, on request.
     Reader { signal: Notify, is_wanted: AtomicBool },
@@ -52,7 +53,7 @@ impl AnswerSpin {
         Self { spinner, ..Self::new() }
     }
 
-    /// Creates a reader's spinner that has seen fast answers.
+    /// Creates a spinner for a reader that has already received fast answers.
     #[cfg(test)]
     pub(super) fn for_fast_reader() -> Self {
         Self {
@@ -62,7 +63,7 @@ impl AnswerSpin {
         }
     }
 
-    /// Waits for `answer`, spinning if it is the only request in flight (`alone`).
+    /// Waits for `answer`. Spins if no other request is in flight (`alone`).
     pub(super) async fn wait<F: Future>(&self, alone: bool, answer: F) -> F::Output {
         if !alone || !self.is_multiprocessor || !self.spinner.can_spin() {
             return answer.await;
@@ -127,7 +128,7 @@ impl Spinner {
     }
 }
 
-/// Runs `look` with its deadline unless another thread spins. Returns true if it found anything.
+/// Calls `look` with the deadline, unless another thread spins. Returns true if `look` found data.
 pub(super) fn spin(look: impl FnOnce(Instant) -> bool) -> bool {
     if IS_SPINNING.swap(true, Ordering::Acquire) {
         return false;

@@ -14,14 +14,14 @@ use super::adaptive_spin::AnswerSpin;
 use super::in_flight::InFlightRequests;
 use super::writer::LineWriter;
 use crate::message::truncated::{MessageKind, TruncatedMessage};
-use crate::message::{self, RpcError, UpstreamMessage};
+use crate::message::{self, UpstreamMessage, UpstreamRpcError};
 use crate::transport::{MessageReceiver, OutgoingMessage, RequestFailure, TransportConnection};
 
-/// Most messages that wait to be written.
+/// Maximum number of messages that wait to be written.
 const QUEUE_MAX: usize = 256;
-/// Most open requests of one upstream.
+/// Maximum number of requests of one upstream that may be open at a time.
 pub(super) const QUESTIONS_MAX: usize = 64;
-/// Most bytes of standard error that are kept to explain an exit.
+/// Maximum number of bytes of standard error that are kept to explain an exit.
 const LAST_WORDS_BYTES: usize = 2048;
 
 /// A conversation that matches answers to requests by id, over any transport.
@@ -31,7 +31,7 @@ pub(crate) struct UpstreamConversation {
     _ends: DropGuard,
     /// Guard that signals the end of the conversation.
     _gone: DropGuard,
-    /// Resources of the transport, released on drop.
+    /// Resources of the transport, which are released on drop.
     _hold: WatchGuard,
 }
 
@@ -62,7 +62,8 @@ impl ConversationState {
         drop(self.in_flight.remove_all());
     }
 
-    /// Ends the conversation because the server refused the message `id` of an unknown session.
+    /// Ends the conversation because the server refused the message `id` and does not know the
+    /// session.
     pub(crate) fn end_lost_session(&self, id: Option<u64>, why: String) {
         // The refused request can be repeated. The others may have been executed.
         let refused = id.and_then(|id| self.in_flight.remove(id));
@@ -89,8 +90,8 @@ impl ConversationState {
 impl UpstreamConversation {
     /// Starts a conversation. `receiver` gets messages that belong to no request.
     ///
-    /// The receiver yields outgoing messages. The token is cancelled when the conversation is
-    /// dropped.
+    /// Returns it with the receiver of outgoing messages, and a token that is cancelled when the
+    /// conversation is dropped.
     pub(super) fn start(
         receiver: Arc<dyn MessageReceiver>,
         hold: WatchGuard,
@@ -114,13 +115,13 @@ impl UpstreamConversation {
         (conversation, messages, ends)
     }
 
-    /// Sets a writer for messages that need not wait.
+    /// Sets a writer for messages that can be written at once.
     pub(super) fn with_writer(mut self, writer: Arc<LineWriter>) -> Self {
         self.outgoing.writer = Some(writer);
         self
     }
 
-    /// Returns the spinner, which asks the reader to spin.
+    /// Returns the spinner, with which the waiting task asks the reader to spin.
     pub(super) fn spin(&self) -> &Arc<AnswerSpin> {
         &self.shared.spin
     }
@@ -138,7 +139,7 @@ pub(crate) struct IncomingMessages {
     outgoing: OutgoingQueue,
 }
 
-/// A receiver that panics ends the conversation, so that requests in flight fail.
+/// Ends the conversation if the receiving task panics, so that requests in flight fail.
 impl Drop for IncomingMessages {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -147,15 +148,15 @@ impl Drop for IncomingMessages {
     }
 }
 
-/// Outgoing messages: a queue that the transport reads, and a direct writer for when the queue is
-/// empty.
+/// Outgoing messages: a queue that the transport reads, and a direct writer that is used while the
+/// queue is empty.
 #[derive(Clone)]
 struct OutgoingQueue {
     queue: mpsc::Sender<Bytes>,
     writer: Option<Arc<LineWriter>>,
 }
 
-/// The transport no longer writes.
+/// Error if the transport no longer writes.
 struct QueueClosed;
 
 impl OutgoingQueue {
@@ -194,7 +195,7 @@ impl ConversationState {
         self.in_flight.record_output(output);
     }
 
-    /// Keeps the end of the standard error output.
+    /// Stores the end of the program's standard error output.
     pub(crate) fn keep_last_words(&self, output: &[u8]) {
         self.in_flight.record_error_output(output);
         let mut kept = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
@@ -204,10 +205,10 @@ impl ConversationState {
     }
 }
 
-/// Returns the error for an answer longer than `bytes_max`.
+/// Returns the error for an answer that is longer than `bytes_max`.
 pub(super) fn too_long_error(bytes_max: usize) -> RequestFailure {
     let why = format!("its answer is longer than {bytes_max} bytes");
-    RequestFailure::Refused(RpcError::new(-32603, why))
+    RequestFailure::Refused(UpstreamRpcError::new(-32603, why))
 }
 
 /// Runs `work` until `ends` is cancelled.
@@ -281,7 +282,7 @@ impl IncomingMessages {
                 UpstreamMessage::Request { id, method, params } => {
                     shared.in_flight.note_server_request(&method);
                     let Ok(permit) = shared.questions.clone().try_acquire_owned() else {
-                        let busy = RpcError::new(-32603, "too many requests at once");
+                        let busy = UpstreamRpcError::new(-32603, "too many requests at once");
                         out.try_send(message::encode_answer(&id, Err(busy)));
                         continue;
                     };
@@ -365,7 +366,7 @@ impl TransportConnection for UpstreamConversation {
     }
 
     fn may_lose_session(&self) -> bool {
-        // Only programs are written to directly, and a program ends with its session.
+        // Only programs have a writer, and a program ends with its session.
         self.outgoing.writer.is_none()
     }
 

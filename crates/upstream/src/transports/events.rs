@@ -12,13 +12,13 @@ pub(crate) struct SseParser {
     rest: Option<LongLineRest>,
     event: SseEvent,
     has_fields: bool,
-    /// True if the last byte was a `\r`, whose `\n` may follow in the next piece.
+    /// True if the last byte was a `\r`. Its `\n` may follow in the next piece.
     after_cr: bool,
 }
 
 #[derive(Clone, Copy)]
 enum LongLineRest {
-    /// Data of an event that is truncated.
+    /// The line is data of an event, which is truncated.
     Data,
     Ignored,
 }
@@ -29,7 +29,7 @@ pub(crate) struct SseEvent {
     /// Event type. Empty means `message`.
     pub(crate) kind: String,
     pub(crate) data: String,
-    /// Beginning and end of data that is too long.
+    /// Beginning and end of the data, if it is too long.
     pub(crate) cut: Option<TruncatedMessage>,
     pub(crate) id: Option<String>,
     /// Reconnection time, in milliseconds.
@@ -67,7 +67,7 @@ impl SseParser {
         all
     }
 
-    /// Appends `more` of a line, unless it is too long.
+    /// Appends `more` bytes of a line, unless the line is too long.
     fn hold(&mut self, more: &[u8], bytes_max: usize) {
         match self.rest {
             None => self.line.extend_from_slice(more),
@@ -105,7 +105,7 @@ impl SseParser {
     }
 
     fn end_line(&mut self, line: &[u8]) -> Option<SseEvent> {
-        // A stream may begin with a mark.
+        // A stream may begin with a byte order mark.
         let line = strip_byte_order_mark_bytes(line);
         if line.is_empty() {
             let event = std::mem::take(&mut self.event);

@@ -28,16 +28,16 @@ use super::pool::{HttpPool, PooledConnection};
 use super::refusals::{ResponseError, is_session_unknown, names_session};
 use super::site::{RedirectedTo, UpstreamSite, describe_response};
 use crate::address::{request_path, without_query};
-use crate::message::{self, RpcError, UpstreamMessage};
+use crate::message::{self, UpstreamMessage, UpstreamRpcError};
 use crate::server_requests::ELICITATION_COMPLETE;
 use crate::transport::{MessageReceiver, OutgoingMessage, RequestFailure, TransportConnection};
 use request_guard::HttpRequestGuard;
 
-/// Most bytes read of a response body that is not an answer.
+/// Maximum number of bytes that are read of a response body which is not an answer.
 pub(super) const ERROR_BODY_BYTES_MAX: usize = 64 << 10;
-/// Most bytes of a body that are shown in a message.
+/// Maximum number of bytes of a body that are shown in a message.
 const SHOWN_BODY_BYTES: usize = 200;
-/// Stands for the id of a request if a stream answers none.
+/// Id of a stream that answers no request.
 const NO_REQUEST: u64 = u64::MAX;
 /// Timeout of notifications.
 const NOTIFY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -54,10 +54,10 @@ struct HttpEndpoint {
     path: RwLock<Uri>,
     headers: Vec<(HeaderName, HeaderValue)>,
     receiver: Arc<dyn MessageReceiver>,
-    /// Requests in flight, which receive messages from the notification stream.
+    /// Requests in flight. They also receive messages from the notification stream.
     in_flight: Arc<InFlightRequests<()>>,
     spin: AnswerSpin,
-    /// Permits for open requests of the server, and for refusing further ones.
+    /// Permits for open requests of the server, and for the refusals of further requests.
     questions: Arc<Semaphore>,
     refusals: Arc<Semaphore>,
     session: RwLock<Option<HeaderValue>>,
@@ -159,7 +159,8 @@ impl HttpEndpoint {
         Ok(request)
     }
 
-    /// Sends an authorized HTTP request. A request for a stream resumes it after the event `last`.
+    /// Sends an authorized HTTP request. If it requests a stream, the stream resumes after the
+    /// event `last`.
     async fn send(
         &self,
         method: Method,
@@ -249,7 +250,8 @@ impl HttpEndpoint {
                 UpstreamMessage::Answer(Some(of), outcome) if of == id => {
                     answer = Some(outcome.map_err(RequestFailure::Refused));
                 }
-                // At the start of the response to a request, this is about the request.
+                // At the start of the response to a request, an error without an id concerns the
+                // request.
                 UpstreamMessage::Answer(None, Err(error))
                     if id != NO_REQUEST && position == StreamPosition::Start =>
                 {
@@ -276,8 +278,8 @@ impl HttpEndpoint {
         answer.or_else(|| Some(Err(self.failure(StatusCode::OK, anonymous?, &[]))))
     }
 
-    /// Returns the failure of a request that `error` answers. A session that the server does not
-    /// know ends.
+    /// Returns the failure of a request that `error` answers. If the server does not know the
+    /// session, the session ends.
     fn failure(&self, status: StatusCode, error: ResponseError, body: &[u8]) -> RequestFailure {
         match self.is_session_gone(status, Some(&error), body) {
             true => self.end_session(error.error.message),
@@ -293,7 +295,7 @@ impl HttpEndpoint {
         body: &[u8],
     ) -> bool {
         let has_id = || self.session.read().unwrap_or_else(PoisonError::into_inner).is_some();
-        // Without the id of a session, a refusal may have any reason.
+        // If toolgate has no session id, a refusal may have any reason.
         let names_it = || match error {
             Some(error) => names_session(&error.error.message),
             None => names_session(&String::from_utf8_lossy(body)),
@@ -308,7 +310,8 @@ impl HttpEndpoint {
 
     /// Answers a request of the server in the background.
     ///
-    /// If too many are open, it is refused. If too many refusals are open as well, it is dropped.
+    /// If too many requests are open, refuses the request. If too many refusals are open as well,
+    /// drops it.
     fn answer_in_background(
         self: &Arc<Self>,
         id: Box<RawValue>,
@@ -324,7 +327,7 @@ impl HttpEndpoint {
             });
         } else if let Ok(permit) = self.refusals.clone().try_acquire_owned() {
             tokio::spawn(async move {
-                let busy = RpcError::new(-32603, "too many requests at once");
+                let busy = UpstreamRpcError::new(-32603, "too many requests at once");
                 endpoint.post_answer(&id, method, Err(busy)).await;
                 drop(permit);
             });
@@ -354,7 +357,7 @@ impl HttpEndpoint {
         self: &Arc<Self>,
         id: &RawValue,
         method: String,
-        outcome: Result<Value, RpcError>,
+        outcome: Result<Value, UpstreamRpcError>,
     ) {
         let body = message::encode_answer(id, outcome);
         let answer =
@@ -430,7 +433,8 @@ fn shown_start(body: &[u8]) -> String {
     }
 }
 
-/// Returns `text` as a header value, in Base64 if it has other characters than a header allows.
+/// Returns `text` as a header value. Uses Base64 if it contains characters that a header does not
+/// allow.
 fn header_text(text: &str) -> String {
     let plain = text.bytes().all(|b| (b' '..=b'~').contains(&b)) && text.trim() == text;
     match plain && !text.starts_with("=?base64?") {

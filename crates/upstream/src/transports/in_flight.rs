@@ -1,4 +1,5 @@
-//! Requests in flight on one connection, and the routing of notifications and requests to them.
+//! Requests in flight on one connection. Notifications and requests of the upstream are routed to
+//! them.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,13 +8,14 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use toolgate_contract::BoxFuture;
 
-use crate::message::RpcError;
+use crate::message::UpstreamRpcError;
 use crate::server_requests::ELICITATION_COMPLETE;
 use crate::transport::{MessageReceiver, OutgoingMessage};
 
-/// Most abandoned calls that are remembered, and for how long. A server need not answer a cancelled
-/// call, so its end may never be reported.
+/// Maximum number of abandoned calls that are remembered. A server need not answer a cancelled
+/// call, so the end of the call may never be known.
 const ABANDONED_MAX: usize = 256;
+/// Time for which an abandoned call is remembered.
 const ABANDONED_FOR: Duration = Duration::from_secs(60);
 
 /// Requests in flight by id, each with data `T` of the transport.
@@ -27,9 +29,9 @@ pub(super) struct InFlightRequests<T> {
 
 /// A request in flight.
 struct InFlightRequest<T> {
-    /// Receiver of its notifications and requests.
+    /// Receiver of the upstream's notifications and requests about this request.
     receiver: Arc<dyn MessageReceiver>,
-    /// True if the request only listens.
+    /// True if the request only listens for notifications.
     is_listen: bool,
     data: T,
 }
@@ -82,7 +84,7 @@ impl<T> InFlightRequests<T> {
         self.all().drain().map(|(_, one)| one.data).collect()
     }
 
-    /// Removes a request that nobody waits for, and remembers its call, which may still ask
+    /// Removes a request for which nobody waits any longer. Remembers its call, which may still ask
     /// questions.
     pub(super) fn abandon(&self, id: u64) -> Option<T> {
         let InFlightRequest { receiver, is_listen, data } = self.all().remove(&id)?;
@@ -102,7 +104,7 @@ impl<T> InFlightRequests<T> {
         self.abandoned().retain(|one| one.id != id);
     }
 
-    /// Records a request of the server that does not show which call it belongs to.
+    /// Records a request of the upstream that does not show to which call it belongs.
     pub(super) fn note_server_request(&self, method: &str) {
         let works = || self.all().values().any(|one| !one.is_listen);
         if method != "ping" && works() {
@@ -110,10 +112,10 @@ impl<T> InFlightRequests<T> {
         }
     }
 
-    /// Returns the receiver of a request that does not show which call it belongs to.
+    /// Returns the receiver of a request that does not show to which call it belongs.
     ///
-    /// The only call in flight receives it. With several, nobody does, because a caller must not
-    /// see another call's questions.
+    /// If one call is in flight, it receives the request. If several are, none receives it, because
+    /// a caller must not see the questions of another call.
     fn question_receiver(&self, method: &str) -> Option<Arc<dyn MessageReceiver>> {
         let sole = {
             let all = self.all();
@@ -135,8 +137,8 @@ impl<T> InFlightRequests<T> {
         }
     }
 
-    /// Records on all calls in flight which capability is missing, if none of them supports the
-    /// question. The call that asked then fails for that reason.
+    /// If no call in flight supports the question, records on all of them which capability is
+    /// missing. The call that asked then fails with this reason.
     fn record_unsupported(&self, method: &str, params: &Value) {
         let calls: Vec<_> = {
             let all = self.all();
@@ -152,8 +154,8 @@ impl<T> InFlightRequests<T> {
 
     /// Returns the receivers of a log line, which does not show its call.
     ///
-    /// All calls in flight receive it if they have the same caller. Otherwise nobody does, because
-    /// a caller must not read another's log.
+    /// If all calls in flight have the same caller, all of them receive it. Otherwise none does,
+    /// because a caller must not read the log of another caller.
     fn log_receivers(&self) -> Vec<Arc<dyn MessageReceiver>> {
         let calls: Vec<_> = {
             let all = self.all();
@@ -173,7 +175,8 @@ impl<T> InFlightRequests<T> {
 }
 
 impl<T: Send + 'static> MessageReceiver for InFlightRequests<T> {
-    /// Routes progress by its token, and log lines to the only caller with calls in flight.
+    /// Routes progress to the request with its token, and log lines to the only caller with calls
+    /// in flight.
     fn notify(&self, method: &str, params: &Value) {
         if method == "notifications/progress" {
             let token = params.get("progressToken").and_then(Value::as_u64);
@@ -206,13 +209,13 @@ impl<T: Send + 'static> MessageReceiver for InFlightRequests<T> {
         self: Arc<Self>,
         method: String,
         params: Value,
-    ) -> BoxFuture<'static, Result<Value, RpcError>> {
+    ) -> BoxFuture<'static, Result<Value, UpstreamRpcError>> {
         Box::pin(async move {
             match self.question_receiver(&method) {
                 Some(receiver) => receiver.answer_request(method, params).await,
                 None => {
                     self.record_unsupported(&method, &params);
-                    Err(RpcError::new(
+                    Err(UpstreamRpcError::new(
                         -32603,
                         "several calls are in flight, and the request does not show its call",
                     ))
@@ -232,7 +235,7 @@ mod tests {
     use super::super::scripted::new_request;
     use super::*;
 
-    /// Receiver of a caller that counts its notifications.
+    /// Receiver of one caller, which counts notifications.
     struct CountingReceiver(&'static str, AtomicUsize);
 
     impl MessageReceiver for CountingReceiver {
@@ -248,7 +251,7 @@ mod tests {
             self: Arc<Self>,
             _: String,
             _: Value,
-        ) -> BoxFuture<'static, Result<Value, RpcError>> {
+        ) -> BoxFuture<'static, Result<Value, UpstreamRpcError>> {
             Box::pin(async { Ok(json!("asked")) })
         }
     }
@@ -297,10 +300,10 @@ mod tests {
         assert!(all.question_receiver("roots/list").is_some_and(|one| one.caller().is_none()));
     }
 
-    /// Receiver that cannot ask its caller, and notes whether it was notified.
-    struct Mute(AtomicBool);
+    /// Receiver whose caller supports no questions. It records if it was notified.
+    struct NoQuestionsReceiver(AtomicBool);
 
-    impl MessageReceiver for Mute {
+    impl MessageReceiver for NoQuestionsReceiver {
         fn caller(&self) -> Option<Arc<str>> {
             Some("eve".into())
         }
@@ -319,8 +322,8 @@ mod tests {
             self: Arc<Self>,
             _: String,
             _: Value,
-        ) -> BoxFuture<'static, Result<Value, RpcError>> {
-            Box::pin(async { Err(RpcError::new(-1, "nobody")) })
+        ) -> BoxFuture<'static, Result<Value, UpstreamRpcError>> {
+            Box::pin(async { Err(UpstreamRpcError::new(-1, "nobody")) })
         }
     }
 
@@ -328,8 +331,8 @@ mod tests {
     async fn a_missing_capability_is_recorded_if_no_call_in_flight_has_it() {
         let ask = async |with: Option<Arc<CountingReceiver>>| {
             let all = Arc::new(in_flight());
-            let one = Arc::new(Mute(false.into()));
-            let other = Arc::new(Mute(false.into()));
+            let one = Arc::new(NoQuestionsReceiver(false.into()));
+            let other = Arc::new(NoQuestionsReceiver(false.into()));
             all.insert(&new_request(1, "tools/call"), one.clone(), ());
             all.insert(&new_request(2, "tools/call"), other.clone(), ());
             if let Some(with) = with {

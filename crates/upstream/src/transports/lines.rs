@@ -1,4 +1,4 @@
-//! Line-based messages on the pipes of a program (stdio transport).
+//! The stdio transport: messages as lines on the pipes of a program.
 
 use std::ops::Range;
 use std::pin::pin;
@@ -20,16 +20,17 @@ use crate::message::truncated::TruncatedMessage;
 use crate::transport::MessageReceiver;
 use crate::world::{ProgramOutput, RunningProgram};
 
-/// Most bytes per read.
+/// Maximum number of bytes per read.
 const PIECE_BYTES: usize = 64 << 10;
 /// Longest wait for the rest of standard error after the output has ended.
 const LAST_WORDS_WAIT: Duration = Duration::from_millis(200);
-/// Time that output is read after the program has exited, because a child process may hold the pipe
-/// open. The second value is the limit if output keeps coming.
+/// Time without output after which reading stops, if the program has exited but a child process
+/// holds the pipe open.
 const DRAIN: Duration = Duration::from_millis(200);
+/// Longest time to read output after the program has exited.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
 
-/// Opens a conversation with `started`, in lines of at most `bytes_max` bytes.
+/// Opens a conversation with the program `started`, in lines of at most `bytes_max` bytes.
 pub(crate) fn open(
     started: RunningProgram,
     bytes_max: usize,
@@ -50,7 +51,7 @@ pub(crate) fn open(
     conversation
 }
 
-/// Writes the lines that could not be written at once by their senders.
+/// Writes the lines that their senders could not write at once.
 async fn write_lines(
     writer: Arc<LineWriter>,
     mut lines: mpsc::Receiver<Bytes>,
@@ -136,7 +137,7 @@ enum LineRead {
     End,
 }
 
-/// Records the beginning of a line that is no message, such as a prompt that waits for input.
+/// Records the beginning of a line that is not a message, such as a prompt that waits for input.
 fn record_begun(incoming: &IncomingMessages, begun: &[u8]) {
     let start = strip_byte_order_mark_bytes(begun).trim_ascii_start();
     if !start.is_empty() && !start.starts_with(b"{") && !start.starts_with(b"[") {
@@ -144,8 +145,8 @@ fn record_begun(incoming: &IncomingMessages, begun: &[u8]) {
     }
 }
 
-/// Reads one line into `line`, or truncates it if it is longer than `bytes_max`. Passes the
-/// beginning of a line without its end to `note_begun`.
+/// Reads one line into `line`, or truncates it if it is longer than `bytes_max`. Passes an
+/// incomplete line to `note_begun`.
 async fn next_line(
     output: &mut OutputPieces,
     line: &mut Vec<u8>,
@@ -197,7 +198,7 @@ impl OutputPieces {
         Self { output, spin, piece: vec![0; PIECE_BYTES].into(), unread: 0..0 }
     }
 
-    /// Returns the available bytes. They are empty at the end of the output.
+    /// Returns the available bytes. Returns no bytes at the end of the output.
     async fn next(&mut self) -> std::io::Result<&[u8]> {
         let Self { output, spin, piece, unread } = self;
         while Range::is_empty(unread) {
@@ -238,7 +239,7 @@ mod tests {
 
     impl ProgramOutput for DuplexStream {}
 
-    /// Output that never wakes its reader and shows its bytes only to a spinning reader.
+    /// Program output that never wakes its reader. Only a spinning reader receives its bytes.
     struct UnannouncedOutput(&'static [u8]);
 
     impl AsyncRead for UnannouncedOutput {

@@ -13,10 +13,9 @@ use hyper_util::rt::TokioIo;
 use crate::transport::RequestFailure;
 use crate::world::{NetworkAddress, UpstreamWorld};
 
-/// Longest idle time of a connection. Servers close idle connections after five seconds (Node.js)
-/// or later.
+/// Longest idle time of a connection. Servers close idle connections after five seconds or more.
 const IDLE_MAX: Duration = Duration::from_secs(4);
-/// Most idle connections.
+/// Maximum number of idle connections.
 const CONNECTIONS_MAX: usize = 64;
 
 type HttpSender = SendRequest<Full<Bytes>>;
@@ -33,7 +32,8 @@ impl HttpPool {
         Arc::new(Self { world, address, idle: Mutex::default() })
     }
 
-    /// Sends `request`. The returned handle gives the connection back once the response was read.
+    /// Sends `request`. Use the returned handle to return the connection to the pool after the
+    /// response was read.
     pub(crate) async fn send(
         self: &Arc<Self>,
         request: Request<Full<Bytes>>,
@@ -86,7 +86,7 @@ pub(crate) struct PooledConnection {
 }
 
 impl PooledConnection {
-    /// Returns the connection to the pool after the response was read to its end.
+    /// Returns the connection to the pool. Call this after the response was read to its end.
     pub(crate) fn give_back(self) {
         let mut idle = self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < CONNECTIONS_MAX {

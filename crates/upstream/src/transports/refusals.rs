@@ -1,14 +1,14 @@
-//! Errors in HTTP responses, and those that mean that the server does not know the session.
+//! Errors in HTTP responses, and the detection of errors that mean an unknown session.
 
 use http::StatusCode;
 
-use crate::message::{self, RpcError, UpstreamMessage};
+use crate::message::{self, UpstreamMessage, UpstreamRpcError};
 
 /// A JSON-RPC error in a response.
 #[derive(Debug)]
 pub(super) struct ResponseError {
-    pub(super) error: RpcError,
-    /// True if the error names none of our requests.
+    pub(super) error: UpstreamRpcError,
+    /// True if the error names none of toolgate's requests.
     pub(super) is_anonymous: bool,
 }
 
@@ -25,7 +25,8 @@ impl ResponseError {
     }
 }
 
-/// Returns true if a response means that the server does not know the session, and so did nothing.
+/// Returns true if a response means that the server does not know the session, and therefore did
+/// nothing.
 ///
 /// Servers should answer with 404. After a restart, some answer with 400 or 410, or with an error
 /// that names no request, because they cannot read a request without its session.
@@ -50,13 +51,13 @@ pub(super) fn is_session_unknown(
     }
 }
 
-/// Returns true if `text` is about a session, or about the request that begins one.
+/// Returns true if `text` mentions a session, or the request that begins a session.
 pub(super) fn names_session(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
     text.contains("session") || text.contains("initiali")
 }
 
-/// Returns true if an error of this code is about the content of a message: its JSON, its method or
+/// Returns true if an error of this code concerns the content of a message: its JSON, its method or
 /// its parameters.
 fn is_about_content(code: i64) -> bool {
     matches!(code, -32700 | -32601 | -32602)

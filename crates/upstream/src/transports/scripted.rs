@@ -1,4 +1,4 @@
-//! HTTP server in memory with scripted answers, for the tests of transports.
+//! An HTTP server in memory with scripted answers, for tests of transports.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use toolgate_contract::{BoxFuture, WatchGuard};
 
 use super::site::UpstreamSite;
 use crate::message;
-use crate::server_requests::NoReceiver;
+use crate::server_requests::RefusingReceiver;
 use crate::transport::{MessageReceiver, OutgoingMessage};
 use crate::world::{ByteStream, NetworkAddress, ProgramToStart, RunningProgram, UpstreamWorld};
 
@@ -29,7 +29,8 @@ pub(crate) enum ScriptedAnswer {
     Whole(u16, String),
     /// A redirect with this status and location.
     Redirect(u16, String),
-    /// A stream that starts with this text and continues with the messages sent to all streams.
+    /// A stream that starts with this text, and continues with the messages that are sent to all
+    /// streams.
     Stream(String),
     /// A stream with this text only.
     Short(String),
@@ -54,7 +55,7 @@ impl ScriptedServer {
         Arc::new(Self { answers: Box::new(answers), requests: Mutex::default(), streams })
     }
 
-    /// Returns a world in which every address leads to the server.
+    /// Returns a network in which every address leads to the server.
     pub(crate) fn world(self: &Arc<Self>) -> Arc<dyn UpstreamWorld> {
         let server = self.clone();
         world(move |stream| {
@@ -63,7 +64,7 @@ impl ScriptedServer {
         })
     }
 
-    /// Returns the server's site.
+    /// Returns the server's URL with settings for requests.
     pub(crate) fn site(self: &Arc<Self>) -> UpstreamSite {
         UpstreamSite {
             world: self.world(),
@@ -155,7 +156,7 @@ pub(crate) fn result(request: &ScriptedRequest, result: &Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": request.body["id"], "result": result })
 }
 
-/// Creates a world in which `serve` handles each connection, to any address.
+/// Creates a network in which `serve` handles every connection, whatever its address.
 pub(crate) fn world<F>(
     serve: impl Fn(DuplexStream) -> F + Send + Sync + 'static,
 ) -> Arc<dyn UpstreamWorld>
@@ -218,7 +219,7 @@ pub(crate) fn new_request(id: u64, method: &str) -> OutgoingMessage {
 
 /// Creates a receiver that ignores everything.
 pub(crate) fn no_receiver() -> Arc<dyn MessageReceiver> {
-    Arc::new(NoReceiver)
+    Arc::new(RefusingReceiver)
 }
 
 /// Waits until `is` returns true.

@@ -1,4 +1,4 @@
-//! Address of an upstream on the network, with the headers of requests to it.
+//! The address of an upstream on the network, with the headers for requests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::oauth::{BearerChallenge, UpstreamCredentials, challenges};
 use crate::transport::RequestFailure;
 use crate::world::{NetworkAddress, UpstreamWorld};
 
-/// Most repetitions of a request with another token: once for an expired token and once for a
-/// missing scope.
+/// Maximum number of repetitions of a request with another token: once for an expired token, and
+/// once for a missing scope.
 const TOKEN_RETRIES: u32 = 2;
 
 /// URL to which a request was redirected.
@@ -28,7 +28,8 @@ fn redirect_location(status: StatusCode, headers: &HeaderMap) -> Option<&str> {
     headers.get(LOCATION).filter(|_| is_redirect)?.to_str().ok()
 }
 
-/// Describes the response to a request as a phrase after `it`, with the target of a redirect.
+/// Describes the response to a request as a phrase that can follow "it", with the target of a
+/// redirect.
 pub(crate) fn describe_response(status: StatusCode, headers: &HeaderMap) -> String {
     match redirect_location(status, headers) {
         Some(location) => {
@@ -45,7 +46,7 @@ pub(crate) struct UpstreamSite {
     pub(crate) world: Arc<dyn UpstreamWorld>,
     pub(crate) url: String,
     pub(crate) private_network: bool,
-    /// Configured headers.
+    /// Headers from the settings.
     pub(crate) headers: BTreeMap<String, String>,
     /// OAuth credentials, if `headers` does not set `Authorization`.
     pub(crate) credentials: Option<Arc<UpstreamCredentials>>,
@@ -86,9 +87,9 @@ impl UpstreamSite {
         Ok(headers)
     }
 
-    /// Sends the request that `make` creates, with a token. Repeats it with another token if it is
-    /// refused, and follows one redirect within the server. [`RedirectedTo`] is an extension of the
-    /// response then.
+    /// Sends the request that `make` creates, with a token. If the token is refused, repeats the
+    /// request with another one. Follows one redirect within the server, and adds [`RedirectedTo`]
+    /// to the extensions of the response.
     pub(crate) async fn send(
         &self,
         pool: &Arc<HttpPool>,
@@ -125,13 +126,13 @@ impl UpstreamSite {
     }
 
     /// Returns the URL to which `response` redirects a request for `path`, if it is on the same
-    /// server. Credentials go nowhere else.
+    /// server. Credentials are sent to no other server.
     fn redirect_target(&self, path: &Uri, response: &Response<Incoming>) -> Option<Uri> {
         let location = redirect_location(response.status(), response.headers())?;
         let (_, url) = self.address().ok()?;
         let base = resolve_reference(&url, path.path_and_query()?.as_str()).ok()?;
         let target = resolve_reference(&base, location).ok()?;
-        // A 303 asks for a GET request, which carries no message.
+        // The status 303 asks for a GET request, which contains no message.
         let keeps_body = response.status() != StatusCode::SEE_OTHER;
         (keeps_body && is_same_origin(&url, &target)).then_some(target)
     }
@@ -144,7 +145,7 @@ impl UpstreamSite {
         }
     }
 
-    /// Returns true if another token might be accepted.
+    /// Returns true if the response refuses the token, so that another token might be accepted.
     pub(crate) fn is_refused(&self, status: StatusCode, headers: &HeaderMap) -> bool {
         let wants_more =
             || challenges(headers).is_some_and(|text| BearerChallenge::parse(&text).lacks_scope());

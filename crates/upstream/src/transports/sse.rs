@@ -24,9 +24,9 @@ use crate::message;
 use crate::transport::describe_failure;
 use crate::transport::{MessageReceiver, RequestFailure};
 
-/// Most concurrent POST requests.
+/// Maximum number of concurrent POST requests.
 const POSTS_MAX: usize = 64;
-/// Timeout of a POST request. Servers accept it at once and answer on the stream.
+/// Timeout of a POST request. Servers accept it at once, and answer on the stream.
 const POST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Opens the stream at `site` and starts a conversation over it.
@@ -107,8 +107,8 @@ async fn read_endpoint(
     Err("the stream ended before it named the endpoint for messages".to_owned())
 }
 
-/// Returns the path of `endpoint`, a reference in the stream at the URL `stream`. It must be on the
-/// server of the stream, because messages go nowhere else.
+/// Returns the path of `endpoint`, a reference in the stream at the URL `stream`. The endpoint must
+/// be on the server of the stream, so that messages never go to another server.
 fn endpoint_path(stream: &Uri, endpoint: &str) -> Result<Uri, String> {
     let invalid =
         |why: String| format!("its endpoint for messages, `{endpoint}`, is invalid: {why}");
@@ -141,7 +141,8 @@ async fn read_events(
     "the stream ended".to_owned()
 }
 
-/// Posts messages. Those of the handshake are sent one after another, and later ones concurrently.
+/// Posts messages. Messages of the handshake are sent one after another, later messages
+/// concurrently.
 async fn post_messages<P>(posts: MessagePoster<P>, mut messages: mpsc::Receiver<Bytes>)
 where
     P: Fn(Uri, Bytes) -> Request<Full<Bytes>> + Send + Sync + 'static,
@@ -169,7 +170,7 @@ where
     }
 }
 
-/// Sender of messages.
+/// Sender of messages by POST.
 struct MessagePoster<P> {
     site: UpstreamSite,
     pool: Arc<HttpPool>,
@@ -180,7 +181,8 @@ struct MessagePoster<P> {
 }
 
 impl<P: Fn(Uri, Bytes) -> Request<Full<Bytes>>> MessagePoster<P> {
-    /// Posts `message`. Returns false if the server does not accept it; a request then fails.
+    /// Posts `message`. Returns false if the server does not accept it. If it is a request, the
+    /// request then fails.
     async fn post(&self, id: Option<u64>, message: Bytes) -> bool {
         let sent = async {
             let endpoint = self.endpoint.read().unwrap_or_else(PoisonError::into_inner).clone();
@@ -238,7 +240,8 @@ mod tests {
     use super::*;
     use crate::transport::TransportConnection;
 
-    /// Creates a server that answers a POST request as `posted` decides, or accepts and answers it.
+    /// Creates a server that answers a POST request as `posted` decides. If `posted` returns
+    /// nothing, the server accepts the message and answers it.
     fn server(
         posted: impl Fn(&ScriptedRequest) -> Option<ScriptedAnswer> + Send + Sync + 'static,
     ) -> Arc<ScriptedServer> {

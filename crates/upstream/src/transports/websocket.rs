@@ -84,7 +84,8 @@ pub(crate) async fn open(
     Ok(conversation)
 }
 
-/// Connects with the subprotocol `mcp`, or without one if the server names none.
+/// Connects with the subprotocol `mcp`. If the server does not support subprotocols, connects
+/// without one.
 async fn connect(
     site: &UpstreamSite,
     token: Option<&HeaderValue>,

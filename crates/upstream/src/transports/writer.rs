@@ -1,4 +1,4 @@
-//! Writes lines into a pipe, directly from the sender if nothing else waits.
+//! Writes lines into a pipe. If no line waits, the sender writes directly.
 
 use std::io;
 use std::pin::Pin;
@@ -9,19 +9,20 @@ use std::task::{Context, Poll, Waker, ready};
 use tokio::io::AsyncWrite;
 use tokio::sync::Notify;
 
-/// A pipe that lines are written into, each whole and in order.
+/// Writer of whole lines into a pipe, in order.
 pub(super) struct LineWriter {
     buffer: Mutex<WriteBuffer>,
-    /// Number of lines that wait to be handed over.
+    /// Number of lines that wait to be passed to the writer.
     waiting: AtomicUsize,
-    /// Signal that some bytes are left to write.
+    /// Signal that some bytes remain to be written.
     has_rest: Notify,
 }
 
 struct WriteBuffer {
     input: Box<dyn AsyncWrite + Send + Unpin>,
-    /// Buffer of unwritten lines, and how many of its bytes are written.
+    /// Buffer of unwritten lines.
     rest: Vec<u8>,
+    /// Number of bytes of `rest` that are written.
     written_bytes: usize,
 }
 
@@ -31,7 +32,7 @@ impl LineWriter {
         Self { buffer: buffer.into(), waiting: AtomicUsize::new(0), has_rest: Notify::new() }
     }
 
-    /// Writes `line` if nothing waits. Returns false if it was not accepted.
+    /// Writes `line` if no other line waits. Returns false if the line was not accepted.
     pub(super) fn try_write(&self, line: &[u8]) -> bool {
         let Ok(mut buffer) = self.buffer.try_lock() else { return false };
         if self.waiting.load(Ordering::Acquire) > 0 || !buffer.rest.is_empty() {
@@ -46,18 +47,18 @@ impl LineWriter {
         true
     }
 
-    /// Registers a line that will be handed over later.
+    /// Registers a line that will be passed to [`accept`](Self::accept) later.
     pub(super) fn add_waiting(&self) {
         self.waiting.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Accepts a line that was registered.
+    /// Accepts a line that [`add_waiting`](Self::add_waiting) registered.
     pub(super) fn accept(&self, line: &[u8]) {
         self.buffer.lock().unwrap_or_else(PoisonError::into_inner).add(line);
         self.waiting.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Waits until bytes are left to write.
+    /// Waits until there are bytes to write.
     pub(super) async fn wait_rest(&self) {
         self.has_rest.notified().await;
     }

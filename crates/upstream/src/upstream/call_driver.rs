@@ -1,5 +1,5 @@
-//! Drives calls to upstreams to their ends, over rounds of questions and over several requests of
-//! one client.
+//! Runs calls to upstreams to their end. A call may have several rounds of questions, and may
+//! continue over several requests of a client.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -18,44 +18,45 @@ use toolgate_contract::{
 use toolgate_dialects::mcp::upstream::{encode_answer, parse_question};
 
 use crate::connection::UpstreamConnection;
-use crate::server_requests::{CallReceiver, OpenQuestions};
+use crate::server_requests::{CallMessageReceiver, OpenQuestions};
 use crate::upstream::dedicated::DedicatedConnection;
-use crate::upstream::{RoundCall, TaskGuard};
+use crate::upstream::{StatelessCall, TaskGuard};
 
-/// Most calls that may be suspended at once.
+/// Maximum number of calls that may be suspended at once.
 const SUSPENDED_MAX: usize = 256;
 /// Longest time that a suspended call waits for its client.
 const SUSPENDED_FOR: Duration = Duration::from_secs(600);
-/// Most questions that are asked together.
+/// Maximum number of questions that are asked together.
 const BATCHED_QUESTIONS_MAX: usize = 16;
 const BATCH_WINDOW: Duration = Duration::from_millis(20);
-/// Most rounds of questions per call.
+/// Maximum number of rounds of questions in a call. In each round, the upstream asks and the caller
+/// answers.
 const ROUNDS_MAX: usize = 32;
 
 /// Calls that are suspended until their clients return with answers, for at most ten minutes.
 #[derive(Default)]
 pub(crate) struct SuspendedCalls(Arc<Mutex<SuspendedByName>>);
 
-/// Suspended calls by the name that resumes them.
+/// Suspended calls, by the name with which a client resumes them.
 type SuspendedByName = HashMap<String, SuspendedCall>;
 
-/// A suspended call.
+/// A call that waits until its client returns with answers.
 struct SuspendedCall {
     caller: Caller,
     since: Instant,
     call: RunningCall,
-    /// Timer that drops the call when its time is over.
+    /// Timer that drops the call when its time has expired.
     _expiry: AbortGuard,
 }
 
-/// The first response to a call, with the connection that the call continues on.
+/// The first response to a call, with the connection on which the call continues.
 pub(crate) struct StartedCall {
     /// The result, or the task that the call became.
     pub(crate) response: Value,
     pub(crate) connection: Arc<UpstreamConnection>,
     /// The dedicated connection, if the call has one.
     pub(crate) dedicated: Option<DedicatedConnection>,
-    /// The task that the call became. It is cancelled if nobody waits for it.
+    /// Guard of the task that the call became. It cancels the task if nobody waits for it.
     pub(crate) task: Option<TaskGuard>,
 }
 
@@ -79,7 +80,7 @@ impl StartedCall {
 pub(crate) struct RunningCall {
     task: OwnedTask<StartedCall>,
     incoming: mpsc::Receiver<OpenQuestions>,
-    receiver: Arc<CallReceiver>,
+    receiver: Arc<CallMessageReceiver>,
     /// Questions that wait for the caller's answers.
     waiting: Vec<OpenQuestions>,
 }
@@ -122,7 +123,8 @@ impl SuspendedCalls {
     /// Drops one suspended call to make room for a call of `caller`.
     ///
     /// Prefers the caller's own call that has waited longest. If the caller has none and the
-    /// connections are shared (`is_shared`), drops a call of the caller who has most.
+    /// connections are shared (`is_shared`), drops a call of the caller with the most suspended
+    /// calls.
     pub(crate) fn evict_one(&self, caller: &Caller, is_shared: bool) {
         let mut all = self.lock();
         let mut counts = HashMap::<_, usize>::new();
@@ -140,7 +142,7 @@ impl SuspendedCalls {
         }
     }
 
-    /// Suspends a call of `caller` and returns the name that resumes it.
+    /// Suspends a call of `caller`, and returns the name with which the client resumes it.
     fn suspend(&self, caller: &Caller, running: RunningCall) -> Result<String, ToolError> {
         let mut all = self.lock();
         if all.len() >= SUSPENDED_MAX {
@@ -173,15 +175,15 @@ impl SuspendedCalls {
     }
 }
 
-/// The state of a call when the time for it is over.
-pub(crate) enum DriveOutcome {
+/// The state of a call at its end, or when the time for driving it is over.
+pub(crate) enum CallDriveOutcome {
     Done(StartedCall),
     Running(RunningCall),
-    /// A call in rounds whose last request has no answer yet.
-    Unanswered(Box<(RoundCall, UnansweredRound)>),
+    /// A stateless call whose last request has no answer yet.
+    Unanswered(Box<(StatelessCall, UnansweredRequest)>),
 }
 
-impl DriveOutcome {
+impl CallDriveOutcome {
     /// Returns true if the call has its final result and did not become a task.
     pub(crate) fn has_result(&self) -> bool {
         match self {
@@ -193,15 +195,15 @@ impl DriveOutcome {
 
 /// Drives a call to an upstream that asks questions while it runs, until it ends.
 ///
-/// If the caller answers with another request, the call keeps running meanwhile and is not started
-/// again.
+/// If the caller answers with another request, the call continues to run meanwhile, instead of
+/// starting again.
 pub(crate) async fn drive_to_end(
     suspended_calls: &SuspendedCalls,
     ctx: &ToolContext,
-    begin: impl FnOnce(Arc<CallReceiver>) -> BoxFuture<'static, Result<StartedCall, ToolError>>,
+    begin: impl FnOnce(Arc<CallMessageReceiver>) -> BoxFuture<'static, Result<StartedCall, ToolError>>,
 ) -> Result<StartedCall, ToolError> {
     if !ctx.asker.repeats_calls() || ctx.asker.supported() == QuestionSupport::default() {
-        return begin(CallReceiver::for_live_caller(ctx)).await;
+        return begin(CallMessageReceiver::for_live_caller(ctx)).await;
     }
     drive_running(suspended_calls, ctx, resume_or_start(suspended_calls, ctx, begin)?).await
 }
@@ -210,9 +212,9 @@ pub(crate) async fn drive_to_end(
 pub(crate) async fn drive_for(
     suspended_calls: &SuspendedCalls,
     ctx: &ToolContext,
-    begin: impl FnOnce(Arc<CallReceiver>) -> BoxFuture<'static, Result<StartedCall, ToolError>>,
+    begin: impl FnOnce(Arc<CallMessageReceiver>) -> BoxFuture<'static, Result<StartedCall, ToolError>>,
     within: Duration,
-) -> Result<DriveOutcome, ToolError> {
+) -> Result<CallDriveOutcome, ToolError> {
     drive(suspended_calls, ctx, resume_or_start(suspended_calls, ctx, begin)?, within).await
 }
 
@@ -225,9 +227,9 @@ pub(crate) async fn drive_running(
     running.receiver.redirect_events(ctx.events.clone());
     loop {
         match drive(suspended_calls, ctx, running, Duration::from_secs(3600)).await? {
-            DriveOutcome::Done(begun) => return Ok(begun),
-            DriveOutcome::Running(more) => running = more,
-            DriveOutcome::Unanswered(_) => unreachable!("only a call in rounds is unanswered"),
+            CallDriveOutcome::Done(begun) => return Ok(begun),
+            CallDriveOutcome::Running(more) => running = more,
+            CallDriveOutcome::Unanswered(_) => unreachable!("only a call in rounds is unanswered"),
         }
     }
 }
@@ -236,11 +238,11 @@ pub(crate) async fn drive_running(
 fn resume_or_start(
     suspended_calls: &SuspendedCalls,
     ctx: &ToolContext,
-    begin: impl FnOnce(Arc<CallReceiver>) -> BoxFuture<'static, Result<StartedCall, ToolError>>,
+    begin: impl FnOnce(Arc<CallMessageReceiver>) -> BoxFuture<'static, Result<StartedCall, ToolError>>,
 ) -> Result<RunningCall, ToolError> {
     let Some(name) = ctx.asker.stored_note().filter(|_| ctx.asker.repeats_calls()) else {
         let (open, asked) = mpsc::channel(BATCHED_QUESTIONS_MAX);
-        let receiver = CallReceiver::for_call_driver(ctx, open);
+        let receiver = CallMessageReceiver::for_call_driver(ctx, open);
         let task = OwnedTask(tokio::spawn(begin(receiver.clone())));
         return Ok(RunningCall { task, incoming: asked, receiver, waiting: Vec::new() });
     };
@@ -258,7 +260,7 @@ async fn drive(
     ctx: &ToolContext,
     mut running: RunningCall,
     within: Duration,
-) -> Result<DriveOutcome, ToolError> {
+) -> Result<CallDriveOutcome, ToolError> {
     loop {
         if !running.waiting.is_empty() {
             let all = running.waiting.iter().flat_map(|open| open.questions.clone());
@@ -279,7 +281,7 @@ async fn drive(
         }
         tokio::select! {
             biased;
-            done = running.task.wait() => return done.map(DriveOutcome::Done),
+            done = running.task.wait() => return done.map(CallDriveOutcome::Done),
             Some(open) = running.incoming.recv() => {
                 running.waiting.push(open);
                 // Questions that arrive within a few milliseconds are sent to the caller together.
@@ -289,12 +291,13 @@ async fn drive(
                     running.waiting.push(open);
                 }
             }
-            () = sleep(within) => return Ok(DriveOutcome::Running(running)),
+            () = sleep(within) => return Ok(CallDriveOutcome::Running(running)),
         }
     }
 }
 
-/// State of a call between two rounds. The client carries it in `requestState`.
+/// State of a stateless call between two rounds of questions. The client returns it in
+/// `requestState`.
 #[derive(Serialize, Deserialize)]
 struct QuestionRound {
     asked: ClientQuestions,
@@ -302,42 +305,45 @@ struct QuestionRound {
     state: Option<String>,
 }
 
-/// A request of a call in rounds that has no answer yet.
-pub(crate) struct UnansweredRound {
+/// A request of a stateless call that has no answer yet.
+pub(crate) struct UnansweredRequest {
     params: Map<String, Value>,
     answer: OwnedTask<Value>,
 }
 
-/// The point at which a call in rounds starts or continues.
-pub(crate) enum RoundStart {
+/// The point at which a stateless call starts or continues.
+pub(crate) enum StatelessCallStart {
     Start(Map<String, Value>),
-    Unanswered(UnansweredRound),
+    Unanswered(UnansweredRequest),
 }
 
-/// The outcome of a call in rounds.
-pub(crate) enum RoundOutcome {
+/// The outcome of driving a stateless call.
+pub(crate) enum StatelessCallOutcome {
     Done(Value),
-    Unanswered(UnansweredRound),
+    Unanswered(UnansweredRequest),
 }
 
-/// Drives a call that ends with questions and is repeated with the answers (`input_required`).
+/// Drives a stateless call: each of its requests may end with questions (`input_required`), and is
+/// then repeated with the answers.
 ///
-/// With `within`, returns early when an answer takes longer than that. If `folders` is set, they
-/// answer the upstream's questions for roots.
+/// With `within`, returns early if an answer takes longer. If `folders` is set, it answers the
+/// upstream's requests for roots.
 pub(crate) async fn drive_rounds<F>(
     ctx: &ToolContext,
-    from: RoundStart,
+    from: StatelessCallStart,
     within: Option<Duration>,
     folders: Option<&Value>,
     mut send: impl FnMut(Map<String, Value>) -> F,
-) -> Result<RoundOutcome, ToolError>
+) -> Result<StatelessCallOutcome, ToolError>
 where
     F: Future<Output = Result<Value, ToolError>> + Send + 'static,
 {
     let mut before = BTreeSet::new();
     let (mut params, mut sent) = match from {
-        RoundStart::Unanswered(UnansweredRound { params, answer }) => (params, Some(answer)),
-        RoundStart::Start(mut params) => {
+        StatelessCallStart::Unanswered(UnansweredRequest { params, answer }) => {
+            (params, Some(answer))
+        }
+        StatelessCallStart::Start(mut params) => {
             let noted = ctx.asker.stored_note();
             let noted = noted.and_then(|note| serde_json::from_str::<QuestionRound>(&note).ok());
             if let Some(round) = noted {
@@ -356,13 +362,16 @@ where
                 match timeout(within, answer.wait()).await {
                     Ok(result) => result?,
                     Err(_) => {
-                        return Ok(RoundOutcome::Unanswered(UnansweredRound { params, answer }));
+                        return Ok(StatelessCallOutcome::Unanswered(UnansweredRequest {
+                            params,
+                            answer,
+                        }));
                     }
                 }
             }
         };
         if result.get("resultType").and_then(Value::as_str) != Some("input_required") {
-            return Ok(RoundOutcome::Done(result));
+            return Ok(StatelessCallOutcome::Done(result));
         }
         let round = parse_round(&result)?;
         if round.asked.is_empty() {
@@ -378,7 +387,7 @@ where
     Err(ToolError::new(ToolFault::Failed, message))
 }
 
-/// Asks the caller the questions of a round and adds the answers to `params`.
+/// Asks the caller the questions of one round, and adds the answers to `params`.
 async fn answer_round(
     ctx: &ToolContext,
     round: QuestionRound,
@@ -432,7 +441,7 @@ fn parse_round(result: &Value) -> Result<QuestionRound, ToolError> {
 mod tests {
     use super::*;
 
-    /// Returns a call that never ends, and a value that it shares while it runs.
+    /// Returns a call that never ends, and a value that the call shares while it runs.
     fn running() -> (RunningCall, Arc<()>) {
         let alive = Arc::new(());
         let held = alive.clone();
@@ -442,7 +451,7 @@ mod tests {
         }));
         let (sender, open) = mpsc::channel(1);
         let ctx = ToolContext::detached(Caller::local(), Instant::now());
-        let receiver = CallReceiver::for_call_driver(&ctx, sender);
+        let receiver = CallMessageReceiver::for_call_driver(&ctx, sender);
         (RunningCall { task, incoming: open, receiver, waiting: Vec::new() }, alive)
     }
 
@@ -497,15 +506,17 @@ mod tests {
                 Ok(json!({ "content": [] }))
             }
         };
-        let start = RoundStart::Start(Map::new());
+        let start = StatelessCallStart::Start(Map::new());
         let within = Some(Duration::from_millis(150));
         let begun = drive_rounds(&ctx, start, within, None, slow).await.expect("it is sent");
-        let RoundOutcome::Unanswered(sent) = begun else { panic!("it has its answer") };
+        let StatelessCallOutcome::Unanswered(sent) = begun else { panic!("it has its answer") };
         let never = |_| async { Err(ToolError::failed("it was sent before")) };
-        let ended = drive_rounds(&ctx, RoundStart::Unanswered(sent), None, None, never)
+        let ended = drive_rounds(&ctx, StatelessCallStart::Unanswered(sent), None, None, never)
             .await
             .expect("an answer");
-        assert!(matches!(ended, RoundOutcome::Done(result) if result == json!({ "content": [] })));
+        assert!(
+            matches!(ended, StatelessCallOutcome::Done(result) if result == json!({ "content": [] }))
+        );
         assert_eq!(times, 1);
     }
 }

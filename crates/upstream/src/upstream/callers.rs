@@ -1,4 +1,5 @@
-//! Upstream instances for single callers or sessions, if each has its own token or connection.
+//! Instances of an upstream for single callers or sessions, if each has its own token or
+//! connection.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,25 +10,27 @@ use toolgate_contract::{AnyTool, BearerToken, Caller, ToolContext, ToolError, To
 
 use super::{Upstream, UpstreamHost, UpstreamState};
 use crate::listing::UpstreamListing;
-use crate::pins::{PinPolicy, PinReaction};
+use crate::pins::{PinMismatchReaction, PinPolicy};
 use crate::settings::{ConnectionSharing, OAuthGrant};
 
-/// Most callers or sessions with their own connections, per upstream.
+/// Maximum number of callers or sessions with their own connections, per upstream.
 const CALLERS_MAX: usize = 256;
-/// Idle time after which such a connection is closed. Its caller may be gone for good.
+/// Idle time after which the connection of a single caller is closed. The caller may be gone for
+/// good.
 const IDLE: Duration = Duration::from_secs(300);
 
 /// Owner of an upstream instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum InstanceOwner {
-    /// All callers.
+    /// All callers share the instance.
     Shared,
-    /// One caller or session, with the bearer token that is exchanged for it.
+    /// The instance belongs to one caller or session. The value is the bearer token that is
+    /// exchanged, if one is.
     Caller(Option<BearerToken>),
 }
 
 impl InstanceOwner {
-    /// Returns the bearer token that the connection is authorized for.
+    /// Returns the bearer token for which the connection is authorized.
     pub(super) fn bearer(&self) -> Option<BearerToken> {
         match self {
             Self::Shared => None,
@@ -38,15 +41,15 @@ impl InstanceOwner {
 
 /// The instances of single callers or sessions, most recently used last.
 ///
-/// The key is a hash of the caller and, if that is exchanged, of the bearer token, because the next
-/// token may allow less.
+/// The key is a hash of the caller. If the bearer token is exchanged, the hash covers the token,
+/// too, because the next token may allow less.
 #[derive(Default)]
 pub(super) struct CallerInstances(Mutex<VecDeque<CallerInstance>>);
 
 /// The instance of one caller or session.
 struct CallerInstance {
     key: Hash,
-    /// The session, if the instance belongs to one.
+    /// The session, if the instance belongs to a session.
     session: Option<Arc<str>>,
     upstream: Arc<Upstream>,
 }
@@ -70,7 +73,7 @@ impl CallerInstances {
 }
 
 impl Upstream {
-    /// Returns the caller's own instance, if callers do not share one.
+    /// Returns the caller's own instance, if callers do not share an instance.
     pub(crate) fn instance_for(&self, ctx: &ToolContext) -> Result<Option<Arc<Self>>, ToolError> {
         if self.owner != InstanceOwner::Shared {
             return Ok(None);
@@ -145,7 +148,7 @@ impl Upstream {
     }
 }
 
-/// Storage of an instance that belongs to one caller. It keeps and offers nothing.
+/// Storage for the instance of one caller. It stores no listings and offers no tools.
 pub(super) struct NoStorage;
 
 impl UpstreamHost for NoStorage {
@@ -156,7 +159,7 @@ impl UpstreamHost for NoStorage {
     fn store_listing(&self, _: &str, _: &UpstreamListing) {}
 
     fn pins(&self) -> PinPolicy {
-        PinPolicy { lock: Ok(None), on_change: PinReaction::default() }
+        PinPolicy { lock: Ok(None), on_change: PinMismatchReaction::default() }
     }
 
     fn is_own_toolset(&self, _: &str) -> bool {

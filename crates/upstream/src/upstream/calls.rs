@@ -14,10 +14,12 @@ use toolgate_dialects::mcp::upstream::{
 use super::Upstream;
 use super::visits::PageVisits;
 use crate::connection::{UpstreamConnection, UpstreamRequest};
-use crate::message::RpcError;
-use crate::server_requests::CallReceiver;
+use crate::message::UpstreamRpcError;
+use crate::server_requests::CallMessageReceiver;
 use crate::transport::RequestFailure;
-use crate::upstream::call_driver::{self, DriveOutcome, RoundOutcome, RoundStart, StartedCall};
+use crate::upstream::call_driver::{
+    self, CallDriveOutcome, StartedCall, StatelessCallOutcome, StatelessCallStart,
+};
 
 /// Method that calls a tool.
 const TOOLS_CALL: &str = "tools/call";
@@ -57,8 +59,8 @@ impl Upstream {
                     .await
                 }
                 ProtocolEra::Stateless => {
-                    let (rounds, params) = RoundCall::new(self.this(), ctx, asked, link, None);
-                    rounds.drive_to_end(ctx, RoundStart::Start(params)).await
+                    let (rounds, params) = StatelessCall::new(self.this(), ctx, asked, link, None);
+                    rounds.drive_to_end(ctx, StatelessCallStart::Start(params)).await
                 }
             }
         };
@@ -69,14 +71,14 @@ impl Upstream {
         }
     }
 
-    /// Drives a request for at most `within`. A call that is still running then continues with its
-    /// own permit.
+    /// Drives a request for at most `within`. A call that is still running after that continues
+    /// with its own permit.
     pub(crate) async fn start_call_for(
         &self,
         ctx: &ToolContext,
         asked: CallRequest,
         within: Duration,
-    ) -> Result<DriveOutcome, ToolError> {
+    ) -> Result<CallDriveOutcome, ToolError> {
         if let Some(instance) = self.instance_for(ctx)? {
             return Box::pin(instance.start_call_for(ctx, asked, within)).await;
         }
@@ -97,8 +99,9 @@ impl Upstream {
                 }
                 ProtocolEra::Stateless => {
                     let permits = Some(self.permits.clone());
-                    let (rounds, params) = RoundCall::new(self.this(), ctx, asked, link, permits);
-                    rounds.drive(ctx, RoundStart::Start(params), Some(within)).await
+                    let (rounds, params) =
+                        StatelessCall::new(self.this(), ctx, asked, link, permits);
+                    rounds.drive(ctx, StatelessCallStart::Start(params), Some(within)).await
                 }
             }
         };
@@ -113,18 +116,18 @@ impl Upstream {
     pub(crate) async fn continue_call(
         &self,
         ctx: &ToolContext,
-        driven: DriveOutcome,
+        driven: CallDriveOutcome,
     ) -> Result<StartedCall, ToolError> {
         let work = async {
             match driven {
-                DriveOutcome::Done(begun) => Ok(begun),
-                DriveOutcome::Running(going) => {
+                CallDriveOutcome::Done(begun) => Ok(begun),
+                CallDriveOutcome::Running(going) => {
                     call_driver::drive_running(&self.lasting.suspended, ctx, going).await
                 }
-                DriveOutcome::Unanswered(sent) => {
+                CallDriveOutcome::Unanswered(sent) => {
                     let (rounds, sent) = *sent;
                     rounds.receiver.redirect_events(ctx.events.clone());
-                    rounds.drive_to_end(ctx, RoundStart::Unanswered(sent)).await
+                    rounds.drive_to_end(ctx, StatelessCallStart::Unanswered(sent)).await
                 }
             }
         };
@@ -135,7 +138,7 @@ impl Upstream {
         }
     }
 
-    /// Checks the pin of the tool that `asked` calls.
+    /// Checks the tool that `asked` calls against its pin.
     async fn check_called_pin(
         &self,
         link: &UpstreamConnection,
@@ -152,8 +155,8 @@ impl Upstream {
         ctx: &ToolContext,
         asked: CallRequest,
         link: Arc<UpstreamConnection>,
-    ) -> impl FnOnce(Arc<CallReceiver>) -> BoxFuture<'static, Result<StartedCall, ToolError>> + use<>
-    {
+    ) -> impl FnOnce(Arc<CallMessageReceiver>) -> BoxFuture<'static, Result<StartedCall, ToolError>>
+    + use<> {
         let CallRequest { method, mut params, target: name, as_task, .. } = asked;
         let this = self.this();
         let trace = ctx.trace.clone();
@@ -168,7 +171,7 @@ impl Upstream {
         if as_task && link.revision.tasks == TaskSupport::Param {
             params.insert("task".into(), json!({}));
         }
-        move |receiver: Arc<CallReceiver>| -> BoxFuture<'static, _> {
+        move |receiver: Arc<CallMessageReceiver>| -> BoxFuture<'static, _> {
             receiver.set_folders(this.folders());
             Box::pin(async move {
                 let mut dedicated = match needs_dedicated {
@@ -206,7 +209,7 @@ impl Upstream {
                             is_repeated = true;
                             link = match dedicated.take() {
                                 Some(lost) => {
-                                    // It holds the permit that another one needs.
+                                    // The lost connection holds the permit that a new one needs.
                                     drop(lost);
                                     let owner = (&caller, session.clone());
                                     let other = this.dedicated.take(&this, owner, capabilities);
@@ -252,21 +255,22 @@ impl Upstream {
     }
 }
 
-/// A call in the stateless protocol. It ends with its questions and is repeated with the answers.
-pub(crate) struct RoundCall {
+/// A call in the stateless protocol. Each of its requests may end with questions, and is then
+/// repeated with the answers.
+pub(crate) struct StatelessCall {
     upstream: Arc<Upstream>,
     connection: Arc<UpstreamConnection>,
-    receiver: Arc<CallReceiver>,
+    receiver: Arc<CallMessageReceiver>,
     method: &'static str,
     target: String,
     as_task: bool,
     header_params: Vec<(String, String)>,
-    /// Permits for each request of the call, if it takes them one by one.
+    /// The semaphore for permits, if each request of the call takes its own permit.
     permits: Option<Arc<Semaphore>>,
 }
 
-impl RoundCall {
-    /// Creates the call for `asked` over `link`. Returns it with the parameters of its first
+impl StatelessCall {
+    /// Creates the call for `asked` over `link`. Returns the call and the parameters of its first
     /// request.
     fn new(
         upstream: Arc<Upstream>,
@@ -276,7 +280,7 @@ impl RoundCall {
         permits: Option<Arc<Semaphore>>,
     ) -> (Self, Map<String, Value>) {
         let CallRequest { method, params, target, as_task, header_params } = asked;
-        let receiver = CallReceiver::for_live_caller(ctx);
+        let receiver = CallMessageReceiver::for_live_caller(ctx);
         (
             Self {
                 upstream,
@@ -296,11 +300,11 @@ impl RoundCall {
     async fn drive_to_end(
         self,
         ctx: &ToolContext,
-        from: RoundStart,
+        from: StatelessCallStart,
     ) -> Result<StartedCall, ToolError> {
         match self.drive(ctx, from, None).await? {
-            DriveOutcome::Done(begun) => Ok(begun),
-            DriveOutcome::Running(_) | DriveOutcome::Unanswered(_) => {
+            CallDriveOutcome::Done(begun) => Ok(begun),
+            CallDriveOutcome::Running(_) | CallDriveOutcome::Unanswered(_) => {
                 unreachable!("the drive has no time limit")
             }
         }
@@ -310,16 +314,18 @@ impl RoundCall {
     async fn drive(
         self,
         ctx: &ToolContext,
-        from: RoundStart,
+        from: StatelessCallStart,
         within: Option<Duration>,
-    ) -> Result<DriveOutcome, ToolError> {
+    ) -> Result<CallDriveOutcome, ToolError> {
         let send = |params| self.send(ctx, params);
         let folders = self.upstream.folders();
         match call_driver::drive_rounds(ctx, from, within, folders.as_ref(), send).await? {
-            RoundOutcome::Done(first) => {
-                Ok(DriveOutcome::Done(StartedCall::new(first, self.connection, None)))
+            StatelessCallOutcome::Done(first) => {
+                Ok(CallDriveOutcome::Done(StartedCall::new(first, self.connection, None)))
             }
-            RoundOutcome::Unanswered(sent) => Ok(DriveOutcome::Unanswered(Box::new((self, sent)))),
+            StatelessCallOutcome::Unanswered(sent) => {
+                Ok(CallDriveOutcome::Unanswered(Box::new((self, sent))))
+            }
         }
     }
 
@@ -404,8 +410,8 @@ impl CallRequest {
     }
 }
 
-/// Returns true if the server refuses because it needs task support.
-fn needs_tasks(error: &RpcError) -> bool {
+/// Returns true if the server refuses the request because it requires support for tasks.
+fn needs_tasks(error: &UpstreamRpcError) -> bool {
     let required = error.data.as_ref().and_then(|data| data.get("requiredCapabilities"));
     let extensions = required.and_then(|required| required.get("extensions"));
     error.code == -32021 && extensions.is_some_and(|all| all.get(TASKS_EXTENSION).is_some())

@@ -13,17 +13,18 @@ use toolgate_dialects::mcp::upstream::ProtocolEra;
 
 use super::{InstanceOwner, Upstream};
 use crate::connection::{LISTING_LIFETIME, UpstreamConnection, UpstreamRequest};
-use crate::message::RpcError;
-use crate::server_requests::{ELICITATION_COMPLETE, NoReceiver};
+use crate::message::UpstreamRpcError;
+use crate::server_requests::{ELICITATION_COMPLETE, RefusingReceiver};
 use crate::start_report::StartReport;
 use crate::transport::{LISTEN, MessageReceiver, RequestFailure};
 
-/// First and longest pause before a listening stream is opened again.
+/// First pause before a listening stream is opened again.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
+/// Longest pause before a listening stream is opened again.
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Timeout of a subscription request.
 const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Most subscriptions that are renewed at once on a new connection.
+/// Maximum number of subscriptions that are renewed at once on a new connection.
 const RENEWED_AT_ONCE: usize = 8;
 /// Duration after which a stream counts as stable.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
@@ -88,7 +89,7 @@ impl Upstream {
         listening.take_if(|listening| listening.connection.ptr_eq(&Arc::downgrade(link)));
     }
 
-    /// Watches the resource `uri` until the returned hold is dropped.
+    /// Watches the resource `uri` until the returned guard is dropped.
     pub(crate) async fn watch(&self, uri: &str) -> Result<WatchGuard, ToolError> {
         // A second watcher waits for the outcome of the first subscription.
         let _lock = self.watches.request_lock(uri).lock_owned().await;
@@ -183,7 +184,7 @@ impl Upstream {
                 let request = UpstreamRequest::new(method, params).with_target(uri);
                 let answered = tokio::time::timeout(
                     SUBSCRIBE_TIMEOUT,
-                    link.request(request, Arc::new(NoReceiver)),
+                    link.request(request, Arc::new(RefusingReceiver)),
                 )
                 .await;
                 let late = |_| Err(RequestFailure::Lost("it did not answer in time".to_owned()));
@@ -194,8 +195,8 @@ impl Upstream {
     }
 }
 
-/// Listens over `link` with `params`, and again whenever the request ends, until it is refused.
-/// Lists are refreshed after each gap.
+/// Listens over `link` with `params`. Repeats the request when it ends, until it is refused.
+/// Refreshes the lists after each interruption.
 async fn keep_listening(
     weak: Weak<Upstream>,
     link: Weak<UpstreamConnection>,
@@ -239,7 +240,7 @@ async fn keep_listening(
     }
 }
 
-/// Counts of the watchers of each URI. They outlive a change of the upstream's settings.
+/// The number of watchers of each URI. The counts stay when the upstream's settings change.
 #[derive(Default)]
 pub(super) struct WatchCounts {
     counts: Mutex<BTreeMap<String, usize>>,
@@ -299,7 +300,7 @@ impl WatchCounts {
 struct UpstreamWatch {
     counts: Arc<WatchCounts>,
     uri: String,
-    /// The caller's own instance, kept alive while it is watched.
+    /// The caller's own instance, if any, which stays alive during the watch.
     _instance: Option<Arc<Upstream>>,
 }
 
@@ -403,14 +404,14 @@ impl MessageReceiver for ConnectionReceiver {
         self: Arc<Self>,
         method: String,
         _params: Value,
-    ) -> BoxFuture<'static, Result<Value, RpcError>> {
+    ) -> BoxFuture<'static, Result<Value, UpstreamRpcError>> {
         Box::pin(async move {
             let upstream = self.0.upgrade();
-            let upstream =
-                upstream.ok_or_else(|| RpcError::new(-32603, "the server is shutting down"))?;
+            let upstream = upstream
+                .ok_or_else(|| UpstreamRpcError::new(-32603, "the server is shutting down"))?;
             match method.as_str() {
                 "roots/list" => Ok(upstream.folders().unwrap_or_else(|| json!({ "roots": [] }))),
-                _ => Err(RpcError::new(
+                _ => Err(UpstreamRpcError::new(
                     -32601,
                     format!("`{method}` is not supported outside a call"),
                 )),

@@ -22,18 +22,19 @@ use crate::transports::site::UpstreamSite;
 use crate::transports::{lines, sse, websocket};
 use crate::world::ProgramToStart;
 
-/// First pause after a failed start, and the number of times it doubles.
+/// First pause after a failed start.
 const BACK_OFF: Duration = Duration::from_millis(500);
+/// Number of times that the pause after a failed start doubles.
 const BACK_OFF_DOUBLES: u32 = 6;
-/// Duration after which a server counts as started.
+/// Uptime after which a start counts as successful.
 const STARTED_AFTER: Duration = Duration::from_secs(10);
-/// Capabilities of a connection that several callers share.
+/// Client capabilities on a connection that several callers share.
 const SHARED_CAPABILITIES: QuestionSupport =
     QuestionSupport { form: true, visit: true, sample: true, tools: true, roots: true };
 /// Interval of the idle check.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Longest message to accept from an upstream, in bytes. It is held in memory; no model reads as
-/// much.
+/// Longest message to accept from an upstream, in bytes. A message is held in memory, and no model
+/// reads so much.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
 /// Recent failures to connect.
@@ -55,7 +56,7 @@ impl ConnectFailures {
 }
 
 impl Upstream {
-    /// Closes all connections for good.
+    /// Closes all connections permanently.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.dedicated.close();
@@ -76,7 +77,7 @@ impl Upstream {
         now.clone().filter(|link| !link.transport.closed().is_cancelled())
     }
 
-    /// Returns the best state of this instance and of the callers' own instances.
+    /// Returns the best state among this instance and the instances of single callers.
     pub(crate) fn state(&self) -> UpstreamState {
         let own = match self.live_connection() {
             Some(link) if link.is_in_trouble() => UpstreamState::Failing,
@@ -87,7 +88,7 @@ impl Upstream {
         self.callers.states().fold(own, UpstreamState::max)
     }
 
-    /// Returns the current connection, or connects.
+    /// Returns the current connection. Connects if there is none.
     pub(crate) async fn connection(&self) -> Result<Arc<UpstreamConnection>, ToolError> {
         if let Some(link) = self.live_connection() {
             return Ok(link);
@@ -344,12 +345,13 @@ impl Upstream {
         });
     }
 
-    /// Returns true if `link` delivers notifications of watched resources.
+    /// Returns true if `link` must stay open to deliver notifications of watched resources.
     fn delivers_notifications(&self, link: &Arc<UpstreamConnection>) -> bool {
         self.is_watched() && self.live_connection().is_some_and(|live| Arc::ptr_eq(&live, link))
     }
 
-    /// Drops `link` unless a call uses it exclusively. Returns true if it was known.
+    /// Drops the connection `link`, unless a call uses it exclusively. Returns true if the
+    /// connection was known.
     fn forget_connection(&self, link: &Arc<UpstreamConnection>) -> bool {
         let mut now = self.shared_connection.write().unwrap_or_else(PoisonError::into_inner);
         let was_now = now.take_if(|now| Arc::ptr_eq(now, link)).is_some();

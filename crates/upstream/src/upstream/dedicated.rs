@@ -1,7 +1,7 @@
 //! Dedicated connections, each used by one call at a time.
 //!
-//! A pipe does not show which of several calls asks a question, and the client's capabilities are
-//! sent only once, in the handshake.
+//! A pipe does not show which of several calls asks a question. The client's capabilities are sent
+//! only once, in the handshake. Therefore calls with questions need their own connections.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -15,16 +15,17 @@ use crate::upstream::Upstream;
 /// The dedicated connections of an upstream.
 pub(crate) struct DedicatedPool {
     permits: Arc<Semaphore>,
-    /// Idle connections, each with the callers that it fits.
+    /// Idle connections, each with the callers for which it can be used.
     idle: Mutex<VecDeque<(ConnectionFit, Arc<UpstreamConnection>)>>,
     connections_max: usize,
 }
 
-/// The callers that a connection can be used for.
+/// The callers for which a connection can be used.
 #[derive(Clone, PartialEq, Eq)]
 struct ConnectionFit {
     capabilities: QuestionSupport,
-    /// The caller and session whose folders the server may know. A server remembers folders.
+    /// The caller and session whose folders the server may know. The connection is only for them,
+    /// because a server remembers folders.
     owner: Option<(Caller, Option<Arc<str>>)>,
 }
 
@@ -48,7 +49,7 @@ impl DedicatedPool {
 
     /// Returns a connection for one call of `caller` in `session`, with `capabilities`.
     ///
-    /// If all are in use, a suspended call is dropped to free one.
+    /// If all connections are in use, drops a suspended call to free one.
     pub(crate) async fn take(
         &self,
         upstream: &Arc<Upstream>,
@@ -74,7 +75,7 @@ impl DedicatedPool {
         Ok(DedicatedConnection { connection: link, fit, upstream, is_done: false, _permit: permit })
     }
 
-    /// Takes an idle connection that fits.
+    /// Takes an idle connection with the fit `fit`.
     fn idle(&self, fit: &ConnectionFit) -> Option<Arc<UpstreamConnection>> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.retain(|(_, link)| !link.transport.closed().is_cancelled());
@@ -112,10 +113,10 @@ impl DedicatedPool {
 }
 
 impl DedicatedConnection {
-    /// Returns the connection for reuse once the call has its answer.
+    /// Returns the connection to the pool for reuse. Call this when the call has its answer.
     ///
-    /// A call that is broken off drops its connection, because the upstream may still ask questions
-    /// of that call over it.
+    /// The connection of an interrupted call is dropped instead, because the upstream may still ask
+    /// questions of that call over it.
     pub(crate) fn finish(mut self) {
         self.is_done = true;
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use toolgate_contract::{QuestionKind, ToolError, ToolFault};
 
 use super::Upstream;
-use crate::message::RpcError;
+use crate::message::UpstreamRpcError;
 use crate::transport::RequestFailure;
 
 impl Upstream {
@@ -42,8 +42,8 @@ pub(super) fn duration_text(duration: Duration) -> String {
 }
 
 /// Converts a JSON-RPC error of the upstream.
-fn error_from_refusal(method: &str, error: RpcError) -> ToolError {
-    let RpcError { code, message, data } = error;
+fn error_from_refusal(method: &str, error: UpstreamRpcError) -> ToolError {
+    let UpstreamRpcError { code, message, data } = error;
     // The server names the capability that it needs and we lack.
     if code == -32021 {
         let required = data.as_ref().and_then(|data| data.get("requiredCapabilities"));

@@ -1,4 +1,4 @@
-//! Listing of an upstream: waiting for it, refreshing it and announcing changes.
+//! Waits for the listing of an upstream, refreshes it and announces its changes.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -15,25 +15,26 @@ use crate::connection::{LISTING_LIFETIME, UpstreamConnection};
 use crate::listing::UpstreamListing;
 use crate::listing::skill_index::SkillIndex;
 use crate::pins::{PinPolicy, ServedTool};
-use crate::settings::{UpstreamPart, UpstreamSettings};
+use crate::settings::{EXCLUSION, UpstreamPart};
 use crate::transport::RequestFailure;
 use crate::transport::describe_failure;
 use crate::upstream::tool::UpstreamTool;
 use crate::{instructions, names};
 
-/// Pause in which list changes are collected.
+/// Pause during which notifications of changes are collected.
 const GATHER_PAUSE: Duration = Duration::from_millis(200);
-/// Longest such pause, for an upstream that announces changes that are none, and the number of
-/// refreshes before the pause grows.
+/// Longest pause, for an upstream whose notifications bring no changes.
 const GATHER_PAUSE_MAX: Duration = Duration::from_secs(30);
+/// Number of refreshes without changes before the pause grows.
 const UNCHANGED_MAX: u32 = 10;
-/// First pause before an unknown listing is requested again, and the number of times it doubles.
+/// First pause before an unknown listing is requested again.
 const RELIST_PAUSE: Duration = Duration::from_secs(1);
+/// Number of times that the pause before a listing request doubles.
 const RELIST_DOUBLES: u32 = 8;
 
 impl Upstream {
-    /// Records that listing failed. Waiting callers go on without it, and an unknown listing is
-    /// requested again with growing pauses.
+    /// Records that listing failed. Waiting callers continue without the listing. An unknown
+    /// listing is requested again with growing pauses.
     pub(super) fn record_list_failure(&self) {
         self.listed.send_replace(true);
         let is_known = || self.has_listed.load(Ordering::Acquire);
@@ -87,7 +88,7 @@ impl Upstream {
         }
     }
 
-    /// Refreshes a listing that is only known from long ago, in the background.
+    /// Refreshes an outdated listing, in the background.
     pub(crate) fn refresh_if_old(&self) {
         if !self.is_old.load(Ordering::Acquire)
             || self.has_begun_renewal.swap(true, Ordering::AcqRel)
@@ -122,7 +123,7 @@ impl Upstream {
         })
     }
 
-    /// Returns true if the upstream may have a tool called `name`.
+    /// Returns true if the upstream may have a tool with the name `name`.
     pub(crate) fn may_have(&self, name: Option<&str>) -> bool {
         let Some(name) = name.filter(|_| !self.prefix().is_empty()) else { return true };
         let begins = format!("{}.", self.prefix());
@@ -193,7 +194,8 @@ impl Upstream {
         });
     }
 
-    /// Schedules a refresh after `good_for`, if `link` is still in use then.
+    /// Schedules a refresh after the time `good_for`, if the connection `link` is still used at
+    /// that time.
     pub(super) fn refresh_later(&self, link: &Arc<UpstreamConnection>, good_for: Option<Duration>) {
         let Some(good_for) = good_for else { return };
         let this = self.this.clone();
@@ -209,7 +211,8 @@ impl Upstream {
         *scheduled = Some(AbortOnDropHandle::new(later));
     }
 
-    /// Stores a new listing and announces its changes. Returns true if it differs.
+    /// Stores a new listing and announces its changes. Returns true if it differs from the last
+    /// one.
     fn update_listing(&self, listing: UpstreamListing, mut announced: Vec<ServerChange>) -> bool {
         if self.retired.load(Ordering::Acquire) {
             return false;
@@ -292,7 +295,7 @@ impl Upstream {
         self.refresh();
     }
 
-    /// Refreshes the listing and the catalog, and waits for it.
+    /// Refreshes the listing and the catalog, and waits for both.
     pub(crate) async fn refresh_now(&self) {
         if let Ok(link) = self.connection().await
             && let Ok((listing, _)) = self.list_over(&link).await
@@ -302,7 +305,7 @@ impl Upstream {
         self.offer();
     }
 
-    /// Returns the reason why calls of the tool `name` are refused, if they are.
+    /// Returns the reason if calls of the tool `name` are refused.
     pub(crate) fn withheld_reason(&self, name: &str) -> Option<String> {
         let tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(tool) = tools.iter().find(|tool| tool.name() == name) else {
@@ -316,7 +319,7 @@ impl Upstream {
         !tools.is_empty() || self.listing().tools.is_empty()
     }
 
-    /// Puts the listed tools into the catalog. Unchanged tools are reused.
+    /// Adds the listed tools to the catalog. Reuses unchanged tools.
     pub(crate) fn offer(&self) {
         // The lock is held until the tools are offered, so that the later list wins.
         let mut known = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
@@ -367,8 +370,8 @@ impl Upstream {
             .then(|| instructions::quote_instructions(&self.name, self.prefix(), text))
     }
 
-    /// Removes tools whose names would be spelled alike, and those that would pass for the server's
-    /// own.
+    /// Removes tools whose names would be equal in some dialect, and tools that look like the
+    /// server's own tools.
     fn without_ambiguous(&self, tools: Vec<ServedTool>) -> impl Iterator<Item = ServedTool> {
         let name = |tool: &ServedTool| tool.entry["name"].as_str().unwrap_or_default().to_owned();
         let names: Vec<_> = tools.iter().map(name).collect();
@@ -377,7 +380,8 @@ impl Upstream {
         for (name, _) in names.iter().zip(&unique).filter(|(_, unique)| !**unique) {
             tracing::warn!(
                 "the tool `{}` is not served: the upstream `{}` lists `{name}` twice, or others \
-                 with the same spelling here; rename them there, or leave them out with `without`",
+                 with the same spelling here; rename them there, or leave them out with `!{name}` \
+                 in `tools`",
                 names::tool_id(self.prefix(), name),
                 self.name
             );
@@ -388,8 +392,8 @@ impl Upstream {
         tools.into_iter().zip(served).filter_map(|(tool, served)| served.then_some(tool))
     }
 
-    /// Returns true, with a warning, if the tool `name` would pass for one of the server's own
-    /// toolsets.
+    /// Returns true if the tool `name` looks like a tool of the server's own toolsets. Logs a
+    /// warning in that case.
     fn is_own_tool(&self, name: &str) -> bool {
         let id = names::tool_id(self.prefix(), name);
         let has_toolset = self.prefix().is_empty() && id.as_str().contains('.');
@@ -397,14 +401,15 @@ impl Upstream {
         if is_own {
             tracing::warn!(
                 "the tool `{id}` of the upstream `{}` is not served: it looks like one of this \
-                 server's own tools; set a `prefix`, or leave it out with `without`",
+                 server's own tools; set a `prefix`, or leave it out with `!{name}` in `tools`",
                 self.name
             );
         }
         is_own
     }
 
-    /// Logs the resources of `listing` that are refused because their URIs belong to this server.
+    /// Logs the resources of `listing` that are not served because their URIs belong to this
+    /// server.
     fn warn_refused(&self, listing: &UpstreamListing) {
         let of = |all: &[Value], key| {
             let uris = all.iter().filter_map(|entry| Some(entry.get(key)?.as_str()?.to_owned()));
@@ -428,11 +433,11 @@ impl Upstream {
             let mut names = listing.tools.iter().filter_map(|entry| entry["name"].as_str());
             names.any(|name| matches_pattern(pattern, name))
         };
-        let UpstreamSettings { tools, without, .. } = &self.settings;
-        for (setting, patterns) in [("tools", tools), ("without", without)] {
-            for pattern in patterns.iter().filter(|pattern| *pattern != "*" && !has(pattern)) {
+        for entry in &self.settings.tools {
+            let pattern = entry.strip_prefix(EXCLUSION).unwrap_or(entry);
+            if pattern != "*" && !has(pattern) {
                 tracing::warn!(
-                    "`{setting}` of the upstream `{}` has {pattern:?}, which matches no tool",
+                    "`tools` of the upstream `{}` has {entry:?}, which matches no tool",
                     self.name
                 );
             }
@@ -440,10 +445,21 @@ impl Upstream {
     }
 
     fn serves(&self, name: &str) -> bool {
-        let any =
-            |patterns: &[String]| patterns.iter().any(|pattern| matches_pattern(pattern, name));
-        any(&self.settings.tools) && !any(&self.settings.without)
+        selects(&self.settings.tools, name)
     }
+}
+
+/// Returns true if the `entries` of the setting `tools` select the tool `name`.
+///
+/// An exclusion always wins. Exclusions alone select all other tools, and no entries select none.
+fn selects(entries: &[String], name: &str) -> bool {
+    let mut excluded = entries.iter().filter_map(|entry| entry.strip_prefix(EXCLUSION));
+    if excluded.any(|pattern| matches_pattern(pattern, name)) {
+        return false;
+    }
+    let mut included = entries.iter().filter(|entry| !entry.starts_with(EXCLUSION)).peekable();
+    let only_excludes = !entries.is_empty() && included.peek().is_none();
+    only_excludes || included.any(|pattern| matches_pattern(pattern, name))
 }
 
 /// Returns true if `name` matches `pattern`, in which `*` matches any text.
@@ -463,6 +479,23 @@ fn matches_pattern(pattern: &str, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_exclusion_wins_and_exclusions_alone_select_all_other_tools() {
+        let selected = |entries: &[&str]| {
+            let entries: Vec<_> = entries.iter().map(|entry| (*entry).to_owned()).collect();
+            let names = ["get_a", "get_b", "rm_a"].into_iter();
+            names.filter(|name| selects(&entries, name)).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(selected(&["*"]), "get_a get_b rm_a");
+        assert_eq!(selected(&["get_*", "!*_a"]), "get_b");
+        assert_eq!(selected(&["!*_a", "get_*"]), "get_b");
+        assert_eq!(selected(&["!get_a", "get_a"]), "");
+        assert_eq!(selected(&["!rm_*"]), "get_a get_b");
+        assert_eq!(selected(&["!rm_*", "!get_b"]), "get_a");
+        assert_eq!(selected(&["!*"]), "");
+        assert_eq!(selected(&[]), "");
+    }
 
     #[test]
     fn a_star_in_a_pattern_matches_any_text() {

@@ -1,4 +1,4 @@
-//! Checks a pinned tool against its definition on the very connection that it is called over.
+//! Checks a pinned tool against its current definition, on the connection over which it is called.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,14 +10,14 @@ use toolgate_contract::{ToolError, ToolFault};
 use super::Upstream;
 use super::failures::duration_text;
 use crate::connection::UpstreamConnection;
-use crate::connection::checked_pins::CheckTime;
+use crate::connection::checked_pins::PinCheckTime;
 use crate::listing;
 use crate::pins::PinPolicy;
 use crate::transport::RequestFailure;
 use crate::transport::describe_failure;
 
 impl Upstream {
-    /// Records that the tools may have changed, on all connections.
+    /// Records that the tools may have changed. This invalidates earlier checks on all connections.
     pub(super) fn invalidate_checks(&self) {
         self.tools_version.fetch_add(1, Ordering::AcqRel);
     }
@@ -33,7 +33,7 @@ impl Upstream {
         if link.checked_pins.is_checked(turn, name, || Some(served()?.host.pins())) {
             return Ok(());
         }
-        let begun = CheckTime { turn, at: Instant::now() };
+        let begun = PinCheckTime { turn, at: Instant::now() };
         let served = served().ok_or_else(|| {
             ToolError::new(ToolFault::Unavailable, "the upstream is no longer served")
         })?;
@@ -60,7 +60,7 @@ impl Upstream {
         Ok(())
     }
 
-    /// Checks the tool `name` in `tools` against its pin.
+    /// Checks the definition of the tool `name` in `tools` against its pin.
     fn check_pin_among(
         &self,
         pinned: &PinPolicy,
@@ -77,11 +77,11 @@ impl Upstream {
         }
     }
 
-    /// Returns the tools on `link`, listed after `begun`, or earlier if `known` is true.
+    /// Returns the tools on `link`. They were listed after `begun`, or earlier if `known` is true.
     async fn tools_at(
         &self,
         link: &UpstreamConnection,
-        begun: CheckTime,
+        begun: PinCheckTime,
         known: bool,
     ) -> Result<Arc<[Value]>, ToolError> {
         let mut listed = link.checked_pins.tools.lock().await;
@@ -92,7 +92,7 @@ impl Upstream {
         }
         // A change during the listing belongs to a later turn.
         let then =
-            CheckTime { turn: self.tools_version.load(Ordering::Acquire), at: Instant::now() };
+            PinCheckTime { turn: self.tools_version.load(Ordering::Acquire), at: Instant::now() };
         let within = Duration::from_millis(self.settings.start_ms);
         let tools = tokio::time::timeout(within, listing::list_tools(&self.name, link)).await;
         let late = |_| {

@@ -1,10 +1,10 @@
-//! Repairs schemas that are invalid but can mean only one thing, such as `"required": null`.
+//! Repairs schemas that are invalid but have only one possible meaning, such as `"required": null`.
 //!
 //! A model's API may refuse a whole list because of one invalid schema.
 
 use serde_json::{Map, Value, json};
 
-/// Keywords whose null means that they are absent. `const`, `default` and `enum` may hold null.
+/// Keywords for which null means absent. In `const`, `default` and `enum`, null is a valid value.
 const NULLABLE_KEYWORDS: [&str; 55] = [
     "additionalItems",
     "additionalProperties",
@@ -62,10 +62,10 @@ const NULLABLE_KEYWORDS: [&str; 55] = [
     "uniqueItems",
     "writeOnly",
 ];
-/// Keywords that hold a schema for each name.
+/// Keywords whose value is an object of schemas by name.
 const SCHEMA_MAPS: [&str; 6] =
     ["$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"];
-/// Keywords that hold a schema or a list of schemas.
+/// Keywords whose value is a schema or a list of schemas.
 const SUBSCHEMAS: [&str; 16] = [
     "additionalItems",
     "additionalProperties",
@@ -84,13 +84,13 @@ const SUBSCHEMAS: [&str; 16] = [
     "unevaluatedItems",
     "unevaluatedProperties",
 ];
-/// Most notes on one schema.
+/// Maximum number of notes on one schema.
 const NOTES_MAX: usize = 5;
 
 /// Repairs the schema of a tool's arguments. Returns a note on each repair.
 pub(super) fn repair_input_schema(schema: &mut Value) -> Vec<String> {
     let mut notes = repair_schema(schema);
-    // Arguments are always an object, and clients refuse a schema that does not say so.
+    // Arguments are always an object, and clients refuse a schema without this type.
     if let Value::Object(root) = schema
         && !root.contains_key("type")
     {
@@ -168,7 +168,8 @@ impl SchemaRepair {
         }
     }
 
-    /// Replaces an empty list in place of an empty object, as PHP writes it, and the reverse.
+    /// Replaces an empty list where the schema must have an object, and removes an empty object
+    /// where it must have a list. PHP does not distinguish the two.
     fn replace_empty_lists(&mut self, keywords: &mut Map<String, Value>, at: &str) {
         for name in SCHEMA_MAPS {
             if keywords.get(name) == Some(&json!([])) {

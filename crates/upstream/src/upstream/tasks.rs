@@ -1,4 +1,4 @@
-//! Waits for tasks of an upstream.
+//! Waits for the results of an upstream's tasks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use toolgate_dialects::mcp::upstream::{RequestMetadata, encode_answer};
 
 use super::Upstream;
 use crate::connection::{UpstreamConnection, UpstreamRequest};
-use crate::message::RpcError;
-use crate::server_requests::{CallReceiver, NoReceiver};
+use crate::message::UpstreamRpcError;
+use crate::server_requests::{CallMessageReceiver, RefusingReceiver};
 use crate::transport::RequestFailure;
 use crate::upstream::call_driver::{self, StartedCall};
 
@@ -31,7 +31,7 @@ impl Upstream {
         let work = async {
             if let Some(id) = first.pointer("/task/taskId").and_then(Value::as_str) {
                 let params = Map::from_iter([("taskId".to_owned(), json!(id))]);
-                let receiver = CallReceiver::for_live_caller(ctx);
+                let receiver = CallMessageReceiver::for_live_caller(ctx);
                 let ends = task;
                 let asked = link
                     .request(UpstreamRequest::new("tasks/result", params).with_target(id), receiver)
@@ -91,7 +91,8 @@ impl Upstream {
                 "failed" => {
                     guard.finish();
                     let error = serde_json::from_value(task["error"].clone());
-                    let error = error.unwrap_or_else(|_| RpcError::new(-32603, "the task failed"));
+                    let error =
+                        error.unwrap_or_else(|_| UpstreamRpcError::new(-32603, "the task failed"));
                     return Err(self.tool_error("tools/call", RequestFailure::Refused(error)));
                 }
                 "cancelled" => {
@@ -113,7 +114,7 @@ impl Upstream {
                         ..UpstreamRequest::new("tasks/update", params)
                     };
                     let updated =
-                        link.request(request.with_target(&id), Arc::new(NoReceiver)).await;
+                        link.request(request.with_target(&id), Arc::new(RefusingReceiver)).await;
                     updated.map_err(|failure| self.tool_error("tasks/update", failure))?;
                 }
                 _ => {}
@@ -123,7 +124,7 @@ impl Upstream {
                 .await;
             let request =
                 UpstreamRequest { meta: meta(), ..UpstreamRequest::new("tasks/get", params()) };
-            let polled = link.request(request.with_target(&id), Arc::new(NoReceiver)).await;
+            let polled = link.request(request.with_target(&id), Arc::new(RefusingReceiver)).await;
             task = polled.map_err(|failure| self.tool_error("tasks/get", failure))?;
         }
     }
@@ -158,7 +159,7 @@ impl Drop for TaskGuard {
             let params = Map::from_iter([("taskId".to_owned(), json!(id))]);
             let meta = RequestMetadata { accepts_tasks: true, ..RequestMetadata::default() };
             let request = UpstreamRequest { meta, ..UpstreamRequest::new("tasks/cancel", params) };
-            let asked = link.request(request.with_target(&id), Arc::new(NoReceiver));
+            let asked = link.request(request.with_target(&id), Arc::new(RefusingReceiver));
             let _ = tokio::time::timeout(CANCEL_TIMEOUT, asked).await;
         });
     }

@@ -10,7 +10,7 @@ use super::callers::NoStorage;
 use super::*;
 use crate::transports::scripted::{ScriptedAnswer, ScriptedRequest, ScriptedServer, result, until};
 
-/// Creates an upstream for `server`, with settings that `more` changes.
+/// Creates an upstream for `server`. `more` changes its settings.
 fn upstream(server: &Arc<ScriptedServer>, more: impl Fn(&mut UpstreamSettings)) -> Arc<Upstream> {
     let mut settings = UpstreamSettings {
         url: Some("http://a.example/mcp".into()),
@@ -107,7 +107,7 @@ async fn a_server_that_repeats_the_same_page_is_listed_once() {
     assert!(server.times("tools/list") <= 4);
 }
 
-/// Lists a server whose `tools/list` answers each cursor as `page` says.
+/// Lists the tools of a server. `page` returns the answer of `tools/list` for a cursor.
 async fn list(
     page: impl Fn(Option<&str>) -> Result<(&'static [&'static str], Option<&'static str>), ()>
     + Send
@@ -141,7 +141,7 @@ async fn list(
 
 #[tokio::test]
 async fn an_empty_cursor_is_followed_once() {
-    // The next page, whose cursor is absent, empty or another.
+    // Cursors of the next page: absent, empty, or different.
     let (names, _) = list(|cursor| match cursor {
         None => Ok((&["a"], Some(""))),
         Some(_) => Ok((&["b"], None)),
@@ -156,7 +156,7 @@ async fn an_empty_cursor_is_followed_once() {
     })
     .await;
     assert_eq!(names, ["a", "b", "c", "d"]);
-    // The end, for which the server sends the first page again or refuses.
+    // Answers at the end: the first page again, or a refusal.
     for page in [
         (|_| Ok((&["a", "b"] as &[_], Some("")))) as fn(Option<&str>) -> _,
         |cursor| Ok((&["a", "b"], cursor.is_none().then_some(""))),

@@ -15,13 +15,13 @@ use crate::names;
 use crate::pins::ServedTool;
 use crate::results::{ResultBudget, ResultStore};
 use crate::settings::UpstreamLimits;
-use crate::upstream::call_driver::DriveOutcome;
+use crate::upstream::call_driver::CallDriveOutcome;
 use crate::upstream::schema_repair::{repair_input_schema, repair_schema};
 use crate::upstream::{CallRequest, LastingUpstream, Upstream};
 
-/// Time within which a call that ends does not become a job.
+/// Time within which a call must end so that it does not become a job.
 const QUICK_CALL: Duration = Duration::from_millis(150);
-/// Longest wait for a call to become a task of the upstream.
+/// Longest wait until a call becomes a task of the upstream.
 const TASK_WAIT: Duration = Duration::from_secs(5);
 
 /// A tool of an upstream.
@@ -30,11 +30,11 @@ pub(crate) struct UpstreamTool {
     /// The upstream's own name for the tool.
     name: String,
     spec: ToolSpec,
-    /// Entry of the tool list, and whether calls are refused.
+    /// Entry of the tool list, and the reason if calls are refused.
     served: ServedTool,
     /// Call properties of the upstream.
     call_properties: CallProperties,
-    /// Size limits of results, and the store for the rest.
+    /// Size limits of results.
     budget: ResultBudget,
     results: ResultStore,
     /// True if calls may become tasks of the upstream.
@@ -114,7 +114,7 @@ impl UpstreamTool {
         })
     }
 
-    /// Returns true if the tool was made from `served` and `call_properties`.
+    /// Returns true if the tool was created from `served` and `call_properties`.
     pub(crate) fn is_made_from(
         &self,
         served: &ServedTool,
@@ -151,7 +151,7 @@ impl Upstream {
     }
 }
 
-/// Collects the properties of `schema` that have an `x-mcp-header`.
+/// Collects the properties of `schema` that are marked with `x-mcp-header`.
 fn collect_header_arguments(
     schema: &Value,
     path: &mut Vec<String>,
@@ -201,7 +201,7 @@ impl AnyTool for UpstreamTool {
     }
 
     fn is_done(&self, started: &StartedWork) -> bool {
-        started.matches(DriveOutcome::has_result)
+        started.matches(CallDriveOutcome::has_result)
     }
 
     fn run<'a>(
@@ -211,7 +211,7 @@ impl AnyTool for UpstreamTool {
     ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
         Box::pin(async move {
             let upstream = self.upstream().await?;
-            let begun = match ctx.started_work.take::<DriveOutcome>() {
+            let begun = match ctx.started_work.take::<CallDriveOutcome>() {
                 Some(driven) => upstream.continue_call(ctx, driven).await?,
                 None => upstream.start_call(ctx, self.request(ctx, input)).await?,
             };
@@ -238,7 +238,7 @@ impl UpstreamTool {
         &self.name
     }
 
-    /// Returns the reason why calls are refused, if they are.
+    /// Returns the reason if calls of the tool are refused.
     pub(crate) fn withheld(&self) -> Option<&str> {
         self.served.withheld.as_deref()
     }

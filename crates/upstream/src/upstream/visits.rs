@@ -1,5 +1,5 @@
-//! Calls that a server of 2025-11-25 refuses until the caller has visited a page. The caller is
-//! sent there, and the call is repeated.
+//! Page visits: a server of 2025-11-25 may refuse a call until the caller has visited a page. The
+//! caller is asked to visit the page, and the call is repeated.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -9,23 +9,25 @@ use tokio::time::timeout;
 use toolgate_contract::{ClientAnswer, ClientAnswers, PersonChoice, ToolError, ToolFault};
 
 use super::Upstream;
-use crate::message::RpcError;
-use crate::server_requests::CallReceiver;
+use crate::message::UpstreamRpcError;
+use crate::server_requests::CallMessageReceiver;
 
-/// Error code of such a refusal. Nothing was done by then.
+/// Error code of a refusal that requires a page visit. The server has not run the call.
 const URL_ELICITATION_REQUIRED: i64 = -32042;
-/// Most pages per refusal, and most refusals per call.
+/// Maximum number of pages in one refusal.
 const PAGES_MAX: usize = 16;
+/// Maximum number of refusals in one call.
 const REFUSALS_MAX: usize = 64;
-/// Time that a caller who agreed has for the visit, before the page is offered again.
+/// Time for the visit after a caller has agreed. After it, the page is offered again.
 const VISIT_WAIT: Duration = Duration::from_secs(30);
-/// First and longest pause before the call is repeated without a notification.
+/// First pause before the call is repeated without a notification.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
+/// Longest pause before the call is repeated without a notification.
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// The page visits of one call.
 pub(super) struct PageVisits {
-    /// Ids of the visits that the caller agreed to.
+    /// Ids of the visits to which the caller agreed.
     agreed: BTreeSet<String>,
     since: Instant,
     pause: Duration,
@@ -38,7 +40,7 @@ impl PageVisits {
     }
 
     /// Returns true if `error` requires a page visit.
-    pub(super) fn is_required(error: &RpcError) -> bool {
+    pub(super) fn is_required(error: &UpstreamRpcError) -> bool {
         error.code == URL_ELICITATION_REQUIRED
     }
 
@@ -50,8 +52,8 @@ impl PageVisits {
     pub(super) async fn complete(
         &mut self,
         upstream: &Upstream,
-        receiver: &CallReceiver,
-        error: &RpcError,
+        receiver: &CallMessageReceiver,
+        error: &UpstreamRpcError,
     ) -> Result<(), ToolError> {
         let pages = error.data.as_ref().and_then(|data| data["elicitations"].as_array());
         let pages = pages.map(Vec::as_slice).unwrap_or_default();

@@ -258,9 +258,9 @@ mod tests {
     use super::*;
 
     /// A long-running program that is killed when dropped.
-    struct Sleep(Child);
+    struct SleepingProgram(Child);
 
-    impl Sleep {
+    impl SleepingProgram {
         fn with_mark(mark: ServerMark) -> Self {
             let mut command = Command::new("sleep");
             // SAFETY: the closure makes a system call only.
@@ -277,7 +277,7 @@ mod tests {
         }
     }
 
-    impl Drop for Sleep {
+    impl Drop for SleepingProgram {
         fn drop(&mut self) {
             let _ = self.0.kill();
             let _ = self.0.wait();
@@ -295,8 +295,8 @@ mod tests {
         let other = ServerMark::random().unwrap();
         let mut keeper = KeeperHandle::new(mark, None);
         let pid = running_keeper(&mut keeper);
-        let mut own = Sleep::with_mark(mark);
-        let mut foreign = Sleep::with_mark(other);
+        let mut own = SleepingProgram::with_mark(mark);
+        let mut foreign = SleepingProgram::with_mark(other);
         assert_eq!(running_keeper(&mut keeper), pid);
         assert!(own.is_alive());
         drop(keeper);
@@ -315,7 +315,7 @@ mod tests {
         poll(&mut [PollFd::new(&handle, PollFlags::IN)], None).unwrap();
         assert_ne!(running_keeper(&mut keeper), first);
         assert!(!fs::exists(format!("/proc/{first}")).unwrap(), "it was not reaped");
-        let mut sleep = Sleep::with_mark(mark);
+        let mut sleep = SleepingProgram::with_mark(mark);
         drop(keeper);
         assert_eq!(sleep.wait().signal(), Some(libc::SIGKILL));
     }
@@ -346,8 +346,8 @@ mod tests {
         let processes = ProcessRunner::new([]).unwrap();
         let dead_server = ServerMark::random().unwrap();
         let other = ServerMark::random().unwrap();
-        let mut leftover = Sleep::with_mark(dead_server);
-        let mut foreign = Sleep::with_mark(other);
+        let mut leftover = SleepingProgram::with_mark(dead_server);
+        let mut foreign = SleepingProgram::with_mark(other);
         let started = Instant::now();
         assert!(processes.kill_leftovers_of(dead_server));
         assert!(started.elapsed() < KILL_TIMEOUT / 2, "it waits until the dead process is reaped");
@@ -359,7 +359,7 @@ mod tests {
     #[test]
     fn a_server_does_not_kill_its_own_programs_as_leftovers() {
         let processes = ProcessRunner::new([]).unwrap();
-        let mut own = Sleep::with_mark(processes.mark());
+        let mut own = SleepingProgram::with_mark(processes.mark());
         assert!(!processes.kill_leftovers_of(processes.mark()));
         assert!(own.is_alive());
     }

@@ -36,7 +36,7 @@ pub struct CopyOptions {
     pub conflict: DestinationConflict,
     /// The handling of missing parents of the destination.
     pub parents: ParentPolicy,
-    /// The most bytes that may be copied.
+    /// The maximum number of bytes that may be copied.
     pub bytes_max: u64,
 }
 

@@ -18,7 +18,7 @@ use super::work::WorkMonitor;
 
 /// The depth to which an entry is inspected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InspectDepth {
+pub enum InspectionDepth {
     /// Skip the entry.
     Skip,
     /// Check where the entry leads.
@@ -57,7 +57,7 @@ impl Root {
         top: &str,
         entries_max: usize,
         watch: &WorkMonitor,
-        heed: impl Fn(&Path) -> InspectDepth,
+        heed: impl Fn(&Path) -> InspectionDepth,
     ) -> Result<Option<EscapedPath>, ToolError> {
         let top = Path::new(top);
         let mut seen = 0;
@@ -88,7 +88,7 @@ impl Root {
                 }
                 let inner = at.join(name);
                 let heed = heed(&inner);
-                if found.is_some() || heed == InspectDepth::Skip {
+                if found.is_some() || heed == InspectionDepth::Skip {
                     return Ok(());
                 }
                 let path = folder.join(name);
@@ -106,7 +106,7 @@ impl Root {
                     EntryKind::Other => {
                         found = Some(EscapedPath { path, reason: EscapeReason::NotRegular });
                     }
-                    EntryKind::Dir if heed == InspectDepth::Contents => waiting.push(inner),
+                    EntryKind::Dir if heed == InspectionDepth::Contents => waiting.push(inner),
                     EntryKind::Dir | EntryKind::File | EntryKind::Symlink => {}
                 }
                 Ok(())
@@ -151,7 +151,7 @@ mod tests {
     /// it.
     fn found(
         make: impl Fn(&Path),
-        heed: impl Fn(&Path) -> InspectDepth,
+        heed: impl Fn(&Path) -> InspectionDepth,
     ) -> Result<Option<EscapedPath>, ToolError> {
         let space = TempDir::new().unwrap();
         fs::create_dir_all(space.path().join("root/top/inner/deep")).unwrap();
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_symlink_that_leads_out_is_found_at_any_depth_and_others_are_followed() {
-        let all = |_: &Path| InspectDepth::Contents;
+        let all = |_: &Path| InspectionDepth::Contents;
         for target in ["/etc/passwd", "/nowhere", "../../../../gone"] {
             let made = found(|top| symlink(target, top.join("inner/deep/link")).unwrap(), all);
             assert_eq!(made.unwrap(), leads_out("top/inner/deep/link"), "{target}");
@@ -190,19 +190,19 @@ mod tests {
     #[test]
     fn only_selected_depths_are_inspected() {
         let out = |top: &Path| symlink("/etc", top.join("inner/out")).unwrap();
-        let shallow = |_: &Path| InspectDepth::Target;
+        let shallow = |_: &Path| InspectionDepth::Target;
         assert_eq!(found(out, shallow).unwrap(), None);
         let but_it = |path: &Path| {
-            if path.ends_with("out") { InspectDepth::Skip } else { InspectDepth::Contents }
+            if path.ends_with("out") { InspectionDepth::Skip } else { InspectionDepth::Contents }
         };
         assert_eq!(found(out, but_it).unwrap(), None);
-        let all = |_: &Path| InspectDepth::Contents;
+        let all = |_: &Path| InspectionDepth::Contents;
         assert_eq!(found(out, all).unwrap(), leads_out("top/inner/out"));
     }
 
     #[test]
     fn a_socket_is_found_and_too_many_entries_are_refused() {
-        let all = |_: &Path| InspectDepth::Contents;
+        let all = |_: &Path| InspectionDepth::Contents;
         let socket = |top: &Path| {
             std::os::unix::net::UnixListener::bind(top.join("inner/socket")).unwrap();
         };

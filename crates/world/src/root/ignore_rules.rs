@@ -1,7 +1,7 @@
 //! Ignore rules of a workspace: `.gitignore`, `.ignore` and `.git/info/exclude`.
 //!
-//! Only files of the repository count, never the user's own settings, so that every caller sees the
-//! same workspace.
+//! Only files of the repository are read, never the user's own settings, so that every caller sees
+//! the same workspace.
 
 mod above;
 mod rule;
@@ -21,16 +21,16 @@ use rule::IgnoreRule;
 use super::beneath::{self, SymlinkPolicy};
 use super::meta::{EntryKind, EntryMeta};
 
-/// The most bytes to read of a rule file. Rules cost time, and the author of the file is not
-/// trusted.
+/// The maximum number of bytes to read of a rule file. Rules cost time, and the author of the file
+/// is not trusted.
 const RULES_BYTES_MAX: u64 = 64 << 10;
-/// The most lines to read of a rule file.
+/// The maximum number of lines to read of a rule file.
 const RULES_MAX: usize = 2000;
 
 /// The number of rules in one matcher. The cost of a matcher grows with the square of this number.
 const RULES_PER_MATCHER: usize = 64;
-/// The most wildcard rules in the process. Above this number, only rules without wildcards are
-/// added.
+/// The maximum number of wildcard rules in the process. Above this number, only rules without
+/// wildcards are added.
 const WILDCARD_RULES_MAX: usize = 20_000;
 
 /// The number of wildcard rules in this process.
@@ -38,13 +38,14 @@ static WILDCARD_RULES: AtomicUsize = AtomicUsize::new(0);
 
 /// The ignore rules that apply in a directory: its own rules, then the rules of its parents.
 pub(super) struct IgnoreRules {
-    /// The directory of the own rules, relative to the root.
+    /// The directory of these rules, relative to the root.
     dir: PathBuf,
     /// The last rules of the files come first, because the last match decides.
     own: Vec<RuleSet>,
     wildcard_count: usize,
     parent: Option<Arc<IgnoreRules>>,
-    /// The path of the root for the rules of `parent`. Empty unless those are above the root.
+    /// The path of the root as the rules of `parent` see it. Empty unless these rules are above the
+    /// root.
     root_in_parent: PathBuf,
 }
 
@@ -124,7 +125,8 @@ impl IgnoreRules {
         if all.own.is_empty() { all.parent.take() } else { Some(Arc::new(all)) }
     }
 
-    /// Returns no own rules in the directory `dir`, but those of `parent`.
+    /// Returns the rules of the directory `dir` if it has none of its own: only the rules of
+    /// `parent`.
     fn empty(dir: &Path, parent: Option<Arc<Self>>) -> Self {
         Self {
             dir: dir.to_owned(),
@@ -137,7 +139,7 @@ impl IgnoreRules {
 }
 
 impl RuleSet {
-    /// Compiles `rules`. Leaves out those that are no globs, as git does.
+    /// Compiles `rules`. Leaves out rules that are not globs, as git does.
     fn compile(rules: &[IgnoreRule]) -> Option<Self> {
         let mut globs = GlobSetBuilder::new();
         let mut compiled = Vec::with_capacity(rules.len());

@@ -14,7 +14,7 @@ use super::entries::each_visible_entry;
 use super::path::{self, quoted_path};
 use super::work::WorkMonitor;
 
-/// The most names to read when looking for a similar one.
+/// The maximum number of names to read when looking for a similar one.
 const NAMES_MAX: usize = 2000;
 /// The longest name that is compared by similarity, in bytes. A longer name matches only if it
 /// differs in case alone.

@@ -64,7 +64,7 @@ impl Root {
         }
         let (first, second) = lock_order(&from, &to);
         let locked = self.handle.locks.lock(first, watch)?;
-        let second = second.map(|second| SecondLock::lock(second, watch)).transpose()?;
+        let second = second.map(|second| SecondDirectoryLock::lock(second, watch)).transpose()?;
         let there = to.stat().map_err(at_pointer("/destination"))?;
         let is_dir = |meta: &EntryMeta| meta.kind() == EntryKind::Dir;
         if there.as_ref().is_some_and(is_dir)
@@ -124,9 +124,9 @@ fn lock_order<'p>(
 /// The second lock is only a file lock, because both directories may share one lock of this
 /// process. Each place opens its directory separately, so that the file lock also works within this
 /// process.
-struct SecondLock<'p>(&'p OwnedFd);
+struct SecondDirectoryLock<'p>(&'p OwnedFd);
 
-impl<'p> SecondLock<'p> {
+impl<'p> SecondDirectoryLock<'p> {
     #[allow(clippy::disallowed_methods, reason = "a lock of the file system wakes nobody here")]
     fn lock(place: &'p EntryPlace, watch: &WorkMonitor) -> Result<Self, ToolError> {
         let since = Instant::now();
@@ -151,7 +151,7 @@ impl<'p> SecondLock<'p> {
     }
 }
 
-impl Drop for SecondLock<'_> {
+impl Drop for SecondDirectoryLock<'_> {
     fn drop(&mut self) {
         let _ = flock(self.0, FlockOperation::Unlock);
     }

@@ -24,7 +24,7 @@ use super::refusal::{WorkError, refusal};
 use super::temp::{PublishMode, TempFile};
 use super::work::WorkMonitor;
 
-/// The most retries if the entry changes between the check and the rename.
+/// The maximum number of retries if the entry changes between the check and the rename.
 const TRIES: usize = 8;
 
 /// Conditions of a write, and the mode of the written file.

@@ -16,7 +16,7 @@ use super::place::or_dot;
 use super::refusal::refusal;
 use super::work::WorkMonitor;
 
-/// The most entries of a tree that one operation may change.
+/// The maximum number of entries of a tree that one operation may change.
 const ENTRIES_MAX: u64 = 2_000_000;
 
 /// One directory of a tree.

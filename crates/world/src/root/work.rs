@@ -10,7 +10,7 @@ use toolgate_contract::{CallEvent, EventSink, ToolContext, ToolError};
 
 use super::Root;
 
-/// The most disk operations at a time. Each operation keeps a few files open.
+/// The maximum number of disk operations at a time. Each operation keeps a few files open.
 pub(super) const CONCURRENT_WORK_MAX: usize = 16;
 /// The shortest time between two progress messages, in milliseconds.
 const PROGRESS_INTERVAL_MS: u64 = 200;

@@ -21,7 +21,7 @@ use super::settings::{SandboxProfile, SandboxSettings};
 use super::view::{MachineView, ViewRequest};
 use crate::Root;
 
-/// The most files that a program may have open.
+/// The maximum number of files that a program may have open.
 const OPEN_FILES_MAX: u64 = 4096;
 /// The largest file that a program may write, in bytes.
 const FILE_BYTES_MAX: u64 = 8 << 30;

@@ -49,7 +49,7 @@ fn owned_result(returned: libc::c_long) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The most retries of a system call.
+/// The maximum number of retries of a system call.
 const TRIES: usize = 100;
 
 /// Makes `call`, and repeats it if the kernel asks for a retry, for example because of a concurrent

@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use super::plan::FileIdentity;
 use crate::root::{PLACEHOLDER_MODE, is_placeholder, open_folder};
 
-/// The most tries to lock a placeholder that another server removes meanwhile.
+/// The maximum number of tries to lock a placeholder that another server removes meanwhile.
 const TRIES: usize = 10;
 
 /// The reserved names: placeholder folders by workspace and name.

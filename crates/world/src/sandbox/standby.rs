@@ -37,7 +37,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The longest lifetime of a program after which a helper takes its next task without waiting for
 /// leftover processes.
 const BRIEF_RUN: Duration = Duration::from_millis(50);
-/// The most checks for leftover processes, with [`CHECK_PAUSE`] between them.
+/// The maximum number of checks for leftover processes, with [`CHECK_PAUSE`] between them.
 const CHECKS_MAX: usize = 200;
 const CHECK_PAUSE: Duration = Duration::from_millis(1);
 /// The longest wait for a helper to create a process.

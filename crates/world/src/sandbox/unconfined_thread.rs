@@ -8,7 +8,7 @@ use std::thread;
 
 type BoxedWork = Box<dyn FnOnce() + Send>;
 
-/// A thread that runs pieces of work, one after another.
+/// A thread outside the server's sandbox. It runs pieces of work, one after another.
 pub(super) struct UnconfinedThread(Mutex<SyncSender<BoxedWork>>);
 
 impl UnconfinedThread {

@@ -112,7 +112,7 @@ impl MachineView {
         let mut base = Vec::new();
         let mut own = Vec::new();
         let mut owned: Vec<SlashedPath> = Vec::new();
-        for PlannedPlace { path: spelled, place, is_common } in
+        for PlannedViewPlace { path: spelled, place, is_common } in
             self.planned_places(workspace, wanted)
         {
             if is_common && !owned.iter().any(|around| spelled.lies_in(around)) {
@@ -126,7 +126,7 @@ impl MachineView {
     }
 
     /// Returns all places that a program in `workspace` sees, parents first.
-    fn planned_places(&self, workspace: &Path, wanted: &ViewRequest<'_>) -> Vec<PlannedPlace> {
+    fn planned_places(&self, workspace: &Path, wanted: &ViewRequest<'_>) -> Vec<PlannedViewPlace> {
         let how = wanted.workspace_access();
         let git = if wanted.repository.is_some() { &self.git_places[..] } else { &[] };
         let write = self.writable.iter().map(|at| ViewPlace::Same { at: at.into(), how });
@@ -136,7 +136,7 @@ impl MachineView {
             .map(|at| ViewPlace::Same { at: at.into(), how: PlaceAccess::Read });
         let made = |place: ViewPlace, is_common| {
             let spelled = SlashedPath::new(place.path(workspace));
-            PlannedPlace { path: spelled, place, is_common }
+            PlannedViewPlace { path: spelled, place, is_common }
         };
         let common = self.places.iter().cloned().map(|place| {
             let is_common = !matches!(place, ViewPlace::Fresh { .. });
@@ -160,7 +160,7 @@ impl MachineView {
         places.extend(with_fixed_parents(workspace, &hidden, empty).into_iter().map(own));
         // Parents come first. Of two entries at one place, the later one hides the other.
         places.sort_by_key(|it| it.path.depth());
-        let mut made: Vec<PlannedPlace> = Vec::with_capacity(places.len());
+        let mut made: Vec<PlannedViewPlace> = Vec::with_capacity(places.len());
         for place in places {
             if !is_covered_by(&made, &place) {
                 made.push(place);
@@ -205,7 +205,7 @@ impl MachineView {
 }
 
 /// A place of a view that is being planned.
-struct PlannedPlace {
+struct PlannedViewPlace {
     path: SlashedPath,
     place: ViewPlace,
     /// `true` if all programs see this place.
@@ -238,8 +238,8 @@ impl SlashedPath {
 }
 
 /// Returns `true` if the places in `made` already show the place `planned` with the same access.
-fn is_covered_by(made: &[PlannedPlace], planned: &PlannedPlace) -> bool {
-    let PlannedPlace { path: spelled, place, .. } = planned;
+fn is_covered_by(made: &[PlannedViewPlace], planned: &PlannedViewPlace) -> bool {
+    let PlannedViewPlace { path: spelled, place, .. } = planned;
     let around = made.iter().rev().find(|it| spelled.lies_in(&it.path));
     match (around.map(|it| &it.place), place) {
         (

@@ -13,7 +13,7 @@ use super::folder_watches::{FolderWatches, WatchDetail, WatchError};
 use crate::Root;
 use crate::root::{EntryKind, EntryMeta, FileTime, WalkFilter, WalkFolder, WalkStart, WorkMonitor};
 
-/// The most folders to watch for new and removed files.
+/// The maximum number of folders to watch for new and removed files.
 const FOLDERS_MAX: usize = 8192;
 /// A filter that includes all entries except ignored ones.
 const WORKSPACE_FILTER: WalkFilter = WalkFilter { include_ignored: false, include_hidden: true };

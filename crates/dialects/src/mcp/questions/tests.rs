@@ -26,7 +26,7 @@ fn visit() -> ClientQuestion {
     ClientQuestion::Visit { message: "Pay.".into(), url: "https://a.test/".into(), id: "v1".into() }
 }
 
-fn read(params: Value) -> Result<(QuestionSupport, ClientAnswers, Option<String>), McpFailure> {
+fn read(params: Value) -> Result<(QuestionSupport, ClientAnswers, Option<String>), McpError> {
     let Value::Object(params) = params else { panic!("{params} is no object") };
     match parse_question_mode(&id(), &params.into(), revision("2026-07-28"))? {
         QuestionMode::OnRepeat { can, given, state } => Ok((can, given, state)),

@@ -26,7 +26,7 @@ pub fn parse_output(result: &Value) -> Result<ToolOutput, String> {
     let failed = result.get("isError").and_then(Value::as_bool).unwrap_or(false);
     Ok(ToolOutput {
         text: match structured {
-            // Clients of older revisions, and some others, read only the text.
+            // Clients of older revisions, and some newer clients, read only the text.
             Some(value) if !has_text => ResultText::from_json(value),
             Some(_) | None => ResultText::from_body(text),
         },
@@ -38,8 +38,8 @@ pub fn parse_output(result: &Value) -> Result<ToolOutput, String> {
     })
 }
 
-/// Parses the `content` of a result. Some servers write null for an empty list, or one block without
-/// a list.
+/// Parses the `content` of a result. Some servers write null for an empty list, or one block
+/// without a list.
 fn parse_blocks(content: Option<&Value>, is_structured: bool) -> Result<Vec<ContentBlock>, String> {
     match content {
         Some(Value::Array(blocks)) => Ok(blocks.iter().map(parse_content).collect()),

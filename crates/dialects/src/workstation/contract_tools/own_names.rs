@@ -7,8 +7,8 @@ use super::{ContractTool, ToolBehavior};
 use crate::tool_mentions::rename_tools;
 use crate::workstation::encoding::dialect_name;
 
-/// Parameters of the catalog tools that no tool of the contract has, as their texts quote them.
-/// Advice about them is left out.
+/// Parameters of catalog tools that no tool of the contract has, in the form in which messages
+/// quote them. Advice about these parameters is left out.
 const FOREIGN_PARAMETERS: [&str; 35] = [
     "`all`",
     "`allow_empty`",
@@ -46,7 +46,7 @@ const FOREIGN_PARAMETERS: [&str; 35] = [
     "`timeout_ms`",
     "`until`",
 ];
-/// What separates a piece of advice from the text before it.
+/// Separators between a piece of advice and the text before it.
 const ADVICE_SEPARATORS: [&str; 2] = ["; ", ", or "];
 
 impl ContractTool {
@@ -123,7 +123,7 @@ mod tests {
             ),
             ("ci/run", "über lang, or use `stdin`", "über lang"),
             ("ci/build", "it has no targets; name them in `args`", "it has no targets"),
-            // The first statement stays, whatever it quotes.
+            // The first statement stays, even if it quotes such a parameter.
             ("filesystem/read", "`limit` does not exist", "`limit` does not exist"),
             ("git/log", "", ""),
         ] {

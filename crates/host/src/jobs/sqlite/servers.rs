@@ -8,7 +8,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Most tries to create the file, if another server removes it as abandoned.
+/// Maximum number of tries to create the file, if another server removes it as abandoned.
 const REGISTER_TRIES: usize = 8;
 
 /// Id of a server in the rows of its jobs.

@@ -11,7 +11,7 @@ pub(super) struct CancelJob(pub(super) JobsHandle);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Input {
+pub(super) struct CancelJobInput {
     /// The job's id.
     job_id: String,
 }
@@ -22,15 +22,15 @@ impl Tool for CancelJob {
     const DESCRIPTION: &'static str = "Stop a job and all programs it runs, and return its state. A job \
         that has ended cannot be cancelled.";
     const EFFECTS: Effects = Effects::Changes;
-    type Input = Input;
+    type Input = CancelJobInput;
     type Output = JobView;
 
-    async fn run(&self, ctx: &ToolContext, input: Input) -> Result<JobView, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: CancelJobInput) -> Result<JobView, ToolError> {
         let job = self.0.jobs()?.cancel(&ctx.caller, &input.job_id).await;
         job.map(JobView::from_job).map_err(|err| tool_error(err, "/job_id"))
     }
 
-    fn decode_utf8(output: &JobView) -> ResultText {
+    fn result_text(output: &JobView) -> ResultText {
         ResultText::from_body(output.summary_line())
     }
 }

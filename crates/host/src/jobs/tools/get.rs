@@ -17,7 +17,7 @@ pub(super) struct GetJob(pub(super) JobsHandle);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Input {
+pub(super) struct GetJobInput {
     /// The job's id.
     job_id: String,
     /// Longest wait for its end in milliseconds; 0 by default.
@@ -32,10 +32,10 @@ impl Tool for GetJob {
     const DESCRIPTION: &'static str = "Get a job's state and progress and, once it has ended, its result \
         or error and the files it left. Set `wait_ms` to wait for its end instead of polling.";
     const EFFECTS: Effects = Effects::Reads;
-    type Input = Input;
+    type Input = GetJobInput;
     type Output = JobView;
 
-    async fn run(&self, ctx: &ToolContext, input: Input) -> Result<JobView, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: GetJobInput) -> Result<JobView, ToolError> {
         let jobs = self.0.jobs()?;
         let wait = Duration::from_millis(input.wait_ms);
         let ended = timeout(wait, jobs.wait_until_ended(&ctx.caller, &input.job_id, &ctx.asker));
@@ -49,7 +49,7 @@ impl Tool for GetJob {
         job.map(JobView::from_job).map_err(|err| tool_error(err, "/job_id"))
     }
 
-    fn decode_utf8(output: &JobView) -> ResultText {
+    fn result_text(output: &JobView) -> ResultText {
         let result = output.result.as_ref().map(|result| format!("\n{result:#}"));
         ResultText::from_body(output.summary_line() + &result.unwrap_or_default())
     }

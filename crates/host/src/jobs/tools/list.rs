@@ -14,14 +14,14 @@ pub(super) struct ListJobs(pub(super) JobsHandle);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Input {
+pub(super) struct ListJobsInput {
     /// Id of the last job of the previous page; by default, the list begins with the newest.
     #[serde(default)]
     after: Option<String>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Output {
+pub(super) struct ListJobsOutput {
     /// The jobs, newest first, without results.
     jobs: Vec<JobView>,
     /// Value of `after` for the next page; null on the last page.
@@ -33,21 +33,25 @@ impl Tool for ListJobs {
     const TITLE: &'static str = "List jobs";
     const DESCRIPTION: &'static str = "List your jobs, newest first, 50 at a time.";
     const EFFECTS: Effects = Effects::Reads;
-    type Input = Input;
-    type Output = Output;
+    type Input = ListJobsInput;
+    type Output = ListJobsOutput;
 
-    async fn run(&self, ctx: &ToolContext, input: Input) -> Result<Output, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: ListJobsInput,
+    ) -> Result<ListJobsOutput, ToolError> {
         let after = input.after.map(|id| id.parse::<JobId>()).transpose();
         let after = after.map_err(|err| ToolError::invalid("/after", err.to_string()))?;
         let page = self.0.jobs()?.list(Some(&ctx.caller), after, PAGE_SIZE).await;
         let page = page.map_err(|err| tool_error(err, "/after"))?;
-        Ok(Output {
+        Ok(ListJobsOutput {
             jobs: page.jobs.into_iter().map(JobView::from_job).collect(),
             next: page.next.map(|id| id.to_string()),
         })
     }
 
-    fn decode_utf8(output: &Output) -> ResultText {
+    fn result_text(output: &ListJobsOutput) -> ResultText {
         let lines: Vec<_> = output.jobs.iter().map(JobView::summary_line).collect();
         let text = ResultText::from_body(lines.join("\n"));
         match &output.next {

@@ -18,7 +18,7 @@ pub(super) struct ReadJobOutput(pub(super) JobsHandle);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Input {
+pub(super) struct ReadJobOutputInput {
     /// The job's id.
     job_id: String,
     /// The `next` of the previous answer; 0 by default.
@@ -61,10 +61,14 @@ impl Tool for ReadJobOutput {
     const DESCRIPTION: &'static str = "Read what a job's program has printed so far, from the start or \
         from where the last answer ended. Works during the job and after its end.";
     const EFFECTS: Effects = Effects::Reads;
-    type Input = Input;
+    type Input = ReadJobOutputInput;
     type Output = JobOutputPage;
 
-    async fn run(&self, ctx: &ToolContext, input: Input) -> Result<JobOutputPage, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: ReadJobOutputInput,
+    ) -> Result<JobOutputPage, ToolError> {
         let bytes = input.max_bytes.unwrap_or(BYTES_DEFAULT);
         let page = self.0.jobs()?.read_events(&ctx.caller, &input.job_id, input.after, bytes).await;
         let (job, events) = page.map_err(|err| tool_error(err, "/job_id"))?;
@@ -84,7 +88,7 @@ impl Tool for ReadJobOutput {
         Ok(JobOutputPage { pieces, next, ended: job.state.is_terminal() && next >= job.last_event })
     }
 
-    fn decode_utf8(output: &JobOutputPage) -> ResultText {
+    fn result_text(output: &JobOutputPage) -> ResultText {
         let text = ResultText::from_body(
             output.pieces.iter().map(|piece| piece.text.as_str()).collect::<String>(),
         );

@@ -16,7 +16,7 @@ pub(super) struct StartJob(pub(super) JobsHandle);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Input {
+pub(super) struct StartJobInput {
     /// The tool to call.
     tool: String,
     /// The arguments.
@@ -34,10 +34,10 @@ impl Tool for StartJob {
     /// Effects of starting a job. The tool that the job runs is checked by its own effects, and
     /// waits for its own slot.
     const EFFECTS: Effects = Effects::Changes;
-    type Input = Input;
+    type Input = StartJobInput;
     type Output = JobView;
 
-    async fn run(&self, ctx: &ToolContext, input: Input) -> Result<JobView, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: StartJobInput) -> Result<JobView, ToolError> {
         let jobs = self.0.jobs()?;
         if fold_name(&input.tool) == fold_name(Self::NAME) {
             return Err(ToolError::invalid(
@@ -68,7 +68,7 @@ impl Tool for StartJob {
         }
     }
 
-    fn decode_utf8(output: &JobView) -> ResultText {
+    fn result_text(output: &JobView) -> ResultText {
         ResultText::from_body(output.summary_line())
             .with_note("use jobs_get to wait for its result")
     }

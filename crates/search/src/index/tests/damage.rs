@@ -12,7 +12,7 @@ fn fill(folder: &Path) {
     for at in 0..60 {
         let text =
             format!("alpha word{at}\nbody of it\n\nbeta other{at}\n{}", "filler ".repeat(at));
-        Doc::new(&format!("src/{at}.rs"), &text, &["rust"]).put(&mut writer, b"1");
+        TestDocument::new(&format!("src/{at}.rs"), &text, &["rust"]).put(&mut writer, b"1");
         if at % 20 == 19 {
             writer.commit().unwrap();
         }
@@ -63,7 +63,7 @@ fn check(break_it: impl Fn(&[u8]) -> Option<Vec<u8>>, what: &str) {
             IndexOpenOutcome::Created => assert!(file.ends_with("index.json"), "{label}"),
         }
         let mut writer = index.writer().unwrap().unwrap();
-        Doc::new("new.rs", "gamma", &[]).put(&mut writer, b"1");
+        TestDocument::new("new.rs", "gamma", &[]).put(&mut writer, b"1");
         writer.commit().unwrap();
         assert_eq!(find(&index.snapshot().unwrap(), "gamma").len(), 1, "{label}");
     }
@@ -152,7 +152,7 @@ fn files_truncated_under_an_open_index_are_damage_without_a_crash() {
     for at in 0..4_000 {
         let words: Vec<String> =
             (0..30).map(|it| format!("w{}x", (at * 7 + it * 31) % 5_000)).collect();
-        Doc::new(&format!("src/{at}.rs"), &format!("alpha{at} {}", words.join(" ")), &[])
+        TestDocument::new(&format!("src/{at}.rs"), &format!("alpha{at} {}", words.join(" ")), &[])
             .put(&mut writer, b"1");
     }
     writer.commit().unwrap();

@@ -25,11 +25,11 @@ proptest! {
         wanted in vec(prop::sample::select(&["rust", "TEST", "docs"][..]), 0..2),
         limit in 1_usize..10,
     ) {
-        let docs: Vec<Doc> = docs
+        let docs: Vec<TestDocument> = docs
             .into_iter()
             .map(|(path, tags, filler)| {
                 let text = format!("word {}", "filler ".repeat(filler));
-                Doc { path, text, tags }
+                TestDocument { path, text, tags }
             })
             .collect();
         let (index, _) = filled(&docs);

@@ -5,13 +5,13 @@ use crate::index::NameMatchKind;
 
 fn check(query: &str, expected: &[(&str, NameMatchKind)]) {
     let docs = [
-        Doc::new(
+        TestDocument::new(
             "src/parse.rs",
             "parse_header a\n\nParseHeader b\n\nparse_header_map c",
             &["rust"],
         ),
-        Doc::new("src/session.rs", "Session d\n\nnew e\n\nheaderParser f", &["rust"]),
-        Doc::new("src/other.rs", "new g\n\ntokenizer h", &["rust"]),
+        TestDocument::new("src/session.rs", "Session d\n\nnew e\n\nheaderParser f", &["rust"]),
+        TestDocument::new("src/other.rs", "new g\n\ntokenizer h", &["rust"]),
     ];
     let (_index, now) = filled(&docs);
     let named = now.find_named(query, &DocumentFilter::default(), 10).unwrap();

@@ -13,9 +13,9 @@ const FILES: usize = 25;
 /// Number of chunks: two in each file. Both contain the number of the version.
 const CHUNKS: usize = 2 * FILES;
 
-struct Started(Child);
+struct KilledOnDrop(Child);
 
-impl Drop for Started {
+impl Drop for KilledOnDrop {
     fn drop(&mut self) {
         // Killed with SIGKILL.
         self.0.kill().ok();
@@ -24,7 +24,7 @@ impl Drop for Started {
 }
 
 /// Starts this test program again, for the test `name` only.
-fn start(name: &str, folder: &Path) -> (Started, Receiver<String>) {
+fn start(name: &str, folder: &Path) -> (KilledOnDrop, Receiver<String>) {
     let name = format!("index::tests::processes::{name}");
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", &name, "--ignored", "--nocapture"])
@@ -34,7 +34,7 @@ fn start(name: &str, folder: &Path) -> (Started, Receiver<String>) {
         .spawn()
         .unwrap();
     let lines = lines(child.stdout.take().unwrap());
-    (Started(child), lines)
+    (KilledOnDrop(child), lines)
 }
 
 fn lines(stdout: ChildStdout) -> Receiver<String> {
@@ -60,7 +60,7 @@ fn report(reported: &str) {
 fn put_all(writer: &mut SearchIndexWriter, version: u64) {
     for at in 0..FILES {
         let text = format!("version {version}\n\nfile of {version}");
-        Doc::new(&format!("f{at}.txt"), &text, &[]).put(writer, &version.to_le_bytes());
+        TestDocument::new(&format!("f{at}.txt"), &text, &[]).put(writer, &version.to_le_bytes());
     }
 }
 

@@ -40,10 +40,10 @@ proptest! {
         query in vec(prop::sample::select(&WORDS[..]), 1..5),
         limit in 1_usize..20,
     ) {
-        let docs: Vec<Doc> = texts
+        let docs: Vec<TestDocument> = texts
             .iter()
             .enumerate()
-            .map(|(at, text)| Doc::new(&format!("src/file_{at}.rs"), text, &[]))
+            .map(|(at, text)| TestDocument::new(&format!("src/file_{at}.rs"), text, &[]))
             .collect();
         let (_index, now) = filled(&docs);
         let question = now.weigh_question(&query.join(" ")).unwrap();
@@ -90,10 +90,10 @@ proptest! {
 
 #[test]
 fn several_segments_rank_like_one() {
-    let docs: Vec<Doc> = (0..30)
+    let docs: Vec<TestDocument> = (0..30)
         .map(|at| {
             let text = format!("parse {}\n\nheader parse {at}", "filler ".repeat(at));
-            Doc::new(&format!("f{at:02}"), &text, &[])
+            TestDocument::new(&format!("f{at:02}"), &text, &[])
         })
         .collect();
     let (_one, at_once) = filled(&docs);

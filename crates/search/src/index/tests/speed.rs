@@ -206,7 +206,8 @@ fn a_million_lines() {
     println!("{:>10.2?} documents", at.elapsed());
     let mut committed = Vec::new();
     let commits = (0..30).map(|number| {
-        let doc = Doc::new("changed.rs", &format!("changed {}\n\nother", unheard(number)), &[]);
+        let doc =
+            TestDocument::new("changed.rs", &format!("changed {}\n\nother", unheard(number)), &[]);
         let at = Instant::now();
         doc.put(&mut writer, b"1");
         writer.commit().unwrap();

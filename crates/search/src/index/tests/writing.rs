@@ -13,8 +13,8 @@ fn a_document_larger_than_the_queue_is_indexed() {
     // Each chunk carries the whole path.
     let path = format!("{}.rs", "-".repeat(15_000));
     let text: String = (0..300).map(|at| format!("alpha{at}\n\n")).collect();
-    Doc::new(&path, &text, &[]).put(&mut writer, b"1");
-    Doc::new("small.rs", "beta", &[]).put(&mut writer, b"1");
+    TestDocument::new(&path, &text, &[]).put(&mut writer, b"1");
+    TestDocument::new("small.rs", "beta", &[]).put(&mut writer, b"1");
     writer.commit().unwrap();
     let now = index.snapshot().unwrap();
     let counts = now.counts();
@@ -41,12 +41,12 @@ fn a_failed_commit_keeps_the_previous_one_and_the_next_continues() {
     let folder = tempfile::tempdir().unwrap();
     let (index, _) = SearchIndex::open(IndexLocation::Folder(folder.path()), None).unwrap();
     let mut writer = index.writer().unwrap().unwrap();
-    Doc::new("a.rs", "alpha", &[]).put(&mut writer, b"1");
+    TestDocument::new("a.rs", "alpha", &[]).put(&mut writer, b"1");
     writer.commit().unwrap();
     // Like a full disk: the first write fails.
     let full = folder.path().join("words/meta.json.new");
     fs::create_dir(&full).unwrap();
-    Doc::new("b.rs", "beta", &[]).put(&mut writer, b"1");
+    TestDocument::new("b.rs", "beta", &[]).put(&mut writer, b"1");
     let err = writer.commit().unwrap_err();
     assert!(matches!(err, IndexError::Failed(_)), "{err}");
     assert!(!err.to_string().contains(folder.path().to_str().unwrap()), "{err}");
@@ -55,7 +55,7 @@ fn a_failed_commit_keeps_the_previous_one_and_the_next_continues() {
     let now = index.snapshot().unwrap();
     assert_eq!((find(&now, "alpha").len(), find(&now, "beta").len()), (1, 0));
     let mut writer = index.writer().unwrap().unwrap();
-    Doc::new("c.rs", "gamma", &[]).put(&mut writer, b"1");
+    TestDocument::new("c.rs", "gamma", &[]).put(&mut writer, b"1");
     writer.commit().unwrap();
     let now = index.snapshot().unwrap();
     assert_eq!((find(&now, "beta").len(), find(&now, "gamma").len()), (0, 1));

@@ -16,11 +16,11 @@ use super::diff_logs::{self, LogComparison};
 use crate::cli::envelope_options::EnvelopeOptions;
 use crate::cli::{FolderArgs, complain, print, run_to_end, small_runtime};
 
-/// Configuration of a check, if the folder has this file.
+/// Configuration file of a check, if the folder contains it.
 const CONFIGURATION: &str = "tests/fixtures/mcp/toolgate.toml";
 /// Document that the check loads.
 const DOCUMENT: &str = "tests/fixtures/mcp/docs/sample_article.md";
-/// Path of the log inside the log folder.
+/// Path of the newest log inside the log folder.
 const LATEST: &str = "mcp_server/envelope_validation.latest.jsonl";
 
 #[derive(clap::Args)]
@@ -45,7 +45,7 @@ pub(super) struct CheckArgs {
     /// Handling of an envelope that violates its schema: off, shadow or enforce
     #[arg(long, value_name = "MODE", value_parser = mode)]
     mode: Option<OutputCheck>,
-    /// Compare the log with this one
+    /// Compare the log with this log file
     #[arg(long, value_name = "FILE", requires = "log_dir")]
     golden: Option<PathBuf>,
     #[command(flatten)]
@@ -144,7 +144,7 @@ fn step_line(name: &str, status: u16, envelope: &Value) -> String {
     )
 }
 
-/// Returns true if the log equals the golden one.
+/// Returns true if the file `log` equals the file `golden`.
 fn is_same_log(log: &Path, golden: &Path) -> anyhow::Result<bool> {
     let differences = LogComparison::default().differences(log, golden)?;
     diff_logs::print_differences(&differences)?;

@@ -9,11 +9,11 @@ use toolgate_contract::strip_byte_order_mark;
 
 use crate::cli::{complain, print};
 
-/// Log that a check writes.
+/// Default log to check: the newest log that `contract check` writes.
 const NEW_LOG: &str = "runs/mcp_server/envelope_validation.latest.jsonl";
-/// Log that it is compared with.
+/// Default log to compare with.
 const GOLDEN_LOG: &str = "tests/fixtures/mcp/envelope_validation_golden.jsonl";
-/// Fields that differ between runs. Ids do as well, unless both logs are deterministic.
+/// Fields that differ between runs. The ids differ, too, unless both logs are deterministic.
 const VARYING_FIELDS: [&str; 8] = [
     "ts",
     "durationMs",
@@ -25,7 +25,7 @@ const VARYING_FIELDS: [&str; 8] = [
     "metadata.logPath",
 ];
 const ID_FIELDS: [&str; 3] = ["requestId", "traceId", "spanId"];
-/// Length of a UUID.
+/// Length of a UUID in characters.
 const UUID_CHARS: usize = 36;
 
 #[derive(clap::Args)]
@@ -42,7 +42,7 @@ pub(super) struct DiffLogsArgs {
     /// Log to check
     #[arg(long, value_name = "FILE", default_value = NEW_LOG)]
     new: PathBuf,
-    /// Log to compare it with
+    /// Log to compare with
     #[arg(long, value_name = "FILE", default_value = GOLDEN_LOG)]
     golden: PathBuf,
     /// Further fields to ignore, also in `metadata`; `error.message` names a nested field
@@ -133,7 +133,8 @@ impl LogComparison {
         Ok(all)
     }
 
-    /// Removes each record of `new` that `golden` has too, in whatever line, together with that one.
+    /// Removes each record of `new` that `golden` has too, in whatever line, together with that
+    /// one.
     fn remove_equal(&self, new: &mut [Option<Value>], golden: &mut [Option<Value>]) {
         let is_equal = |new: &Value, golden: &Option<Value>| {
             let mut differences = Vec::new();
@@ -144,7 +145,7 @@ impl LogComparison {
         };
         for (at, slot) in new.iter_mut().enumerate() {
             let Some(record) = slot else { continue };
-            // Usually the same line is equal.
+            // Usually the lines at the same position are equal.
             let here = golden.get(at).is_some_and(|golden| is_equal(record, golden)).then_some(at);
             let found = here.or_else(|| golden.iter().position(|golden| is_equal(record, golden)));
             if let Some(found) = found {
@@ -180,7 +181,8 @@ impl LogComparison {
     }
 }
 
-/// Returns true if the ids of `record` follow from its request. RAGX's golden log has placeholders.
+/// Returns true if the ids of `record` are derived from its request. RAGX's golden log has
+/// placeholders.
 fn has_fixed_ids(record: &Value) -> bool {
     let is_uuid = |field: &str| {
         let id = record[field].as_str().unwrap_or_default();

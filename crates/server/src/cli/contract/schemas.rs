@@ -34,7 +34,7 @@ pub(super) struct SchemasArgs {
     /// Write all schemas into this folder
     #[arg(long, value_name = "DIR", conflicts_with = "name")]
     write: Option<PathBuf>,
-    /// Validate the JSON in this file against the schema, by default that of envelopes
+    /// Validate the JSON in this file against the schema, by default the schema of envelopes
     #[arg(long, value_name = "FILE", conflicts_with = "write")]
     validate: Option<PathBuf>,
     /// Workspace of the tools and schemas

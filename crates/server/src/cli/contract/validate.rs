@@ -30,7 +30,7 @@ is invalid, and 2 if the file is missing or not JSON.")]
 pub(super) struct ValidateArgs {
     /// Asset file
     path: PathBuf,
-    /// Schema name, instead of the one in the asset or its file name
+    /// Schema name, instead of the name in the asset or in its file name
     #[arg(long, value_name = "NAME")]
     schema: Option<String>,
     /// Workspace whose settings and schemas apply
@@ -100,7 +100,7 @@ fn read_asset(path: &Path) -> Result<Value, ValidationReport> {
     })
 }
 
-/// Creates the report that there is nothing to validate.
+/// Creates the report if there is nothing to validate.
 fn nothing_to_validate(reason: &str, message: &str) -> ValidationReport {
     (json!({ "ok": false, "reason": reason, "errors": [{ "path": "", "msg": message }] }), 2)
 }

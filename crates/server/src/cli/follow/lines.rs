@@ -12,7 +12,7 @@ use toolgate_contract::OutputStream;
 use super::WorkUpdate;
 use super::terminal_text::{IncompleteLine, plain_line, repeats_line};
 
-/// Most updates that wait to be written.
+/// Maximum number of updates that wait to be written.
 const WAITING: usize = 256;
 
 /// A thread that writes lines, with its queue.
@@ -70,7 +70,7 @@ struct UpdateWriter<W> {
     out: W,
     stdout: IncompleteLine,
     stderr: IncompleteLine,
-    /// Last complete line of output. Progress that repeats it is not printed.
+    /// Last complete line of output. Progress that repeats this line is not printed.
     last_line: String,
     /// Last progress line.
     last_progress: String,

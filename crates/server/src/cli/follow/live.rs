@@ -16,7 +16,7 @@ use super::WorkUpdate;
 use super::lines::level_name;
 use super::terminal_text::{IncompleteLine, cut_to_width, format_clock, plain_line, repeats_line};
 
-/// Most lines of output that are shown.
+/// Maximum number of lines of output that are shown.
 const TAIL_LINES: usize = 5;
 /// Interval between redraws.
 const TICK: Duration = Duration::from_millis(100);
@@ -40,14 +40,14 @@ enum DrawState {
     Visible(ProgressBar),
     /// Hidden, because the terminal is used for something else.
     Hidden,
-    /// Ended for good.
+    /// Ended permanently.
     Ended,
 }
 
 /// Guard that hides the bar until it is dropped.
 pub(in crate::cli) struct HiddenBar<'a>(&'a ProgressView);
 
-/// Contents of the bar. Clones share them.
+/// The content of the progress bar, which clones share.
 #[derive(Clone)]
 pub(in crate::cli) struct SharedScene(Arc<Mutex<ProgressScene>>);
 
@@ -255,7 +255,7 @@ fn push(tail: &mut VecDeque<String>, line: &str) {
     tail.push_back(line);
 }
 
-/// Draws a bar of `columns` columns, at least 8 and at most 24.
+/// Draws a bar of about `columns` columns: at least 8, and at most 24.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -276,8 +276,8 @@ fn terminal_size() -> (usize, usize) {
     }
 }
 
-/// Returns true if standard error is a terminal and this process is in its foreground. A bar of a
-/// background process would overwrite another program's screen.
+/// Returns true if standard error is a terminal and this process is in its foreground. The bar of a
+/// background process would overwrite the screen of another program.
 fn is_foreground_terminal() -> bool {
     stderr().is_terminal() && tcgetpgrp(stderr()).is_ok_and(|group| group == getpgrp())
 }

@@ -1,10 +1,10 @@
-//! Prepares text from any source for one line of a terminal.
+//! Prepares untrusted text for one line of a terminal.
 
 use std::time::Duration;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Longest incomplete line, in bytes. A longer one is split.
+/// Longest incomplete line, in bytes. A longer line is split.
 const LINE_BYTES: usize = 16 << 10;
 /// Tab width in columns.
 const TAB: usize = 8;
@@ -14,7 +14,7 @@ const TAB: usize = 8;
 pub(in crate::cli) struct IncompleteLine(String);
 
 impl IncompleteLine {
-    /// Passes each line that `text` completes to `each` and keeps the rest.
+    /// Passes each line that `text` completes to `each`, and keeps the rest.
     pub(in crate::cli) fn take(&mut self, text: &str, mut each: impl FnMut(&str)) {
         for piece in text.split_inclusive('\n') {
             match piece.strip_suffix('\n') {
@@ -83,8 +83,8 @@ pub(in crate::cli) fn plain_line(line: &str) -> String {
     plain
 }
 
-/// Returns true if `message` repeats the start of the line `raw`. Tools report a program's last
-/// line as their progress.
+/// Returns true if `message` repeats the start of the line `raw`. Some tools report the last line
+/// of a program as their progress.
 pub(in crate::cli) fn repeats_line(message: &str, raw: &str) -> bool {
     let line = plain_line(raw.trim().rsplit('\r').next().unwrap_or_default());
     let message = plain_line(message);

@@ -6,15 +6,15 @@ use serde_json::Value;
 pub(super) struct ImportedPack {
     /// Name of the pack.
     pub(super) name: &'static str,
-    /// Text of the file.
+    /// Text of the pack file.
     pub(super) text: String,
-    /// Ids of its commands.
+    /// Ids of the commands in the pack.
     pub(super) commands: Vec<String>,
     /// Parts that could not be imported, one sentence each.
     pub(super) left_out: Vec<String>,
 }
 
-/// A command to write.
+/// A command to write into a pack.
 pub(super) struct PackCommand {
     /// Id in the form `stage.command`.
     pub(super) id: String,
@@ -26,16 +26,16 @@ pub(super) struct PackCommand {
     pub(super) arguments: Vec<PackArgument>,
 }
 
-/// An argument to write.
+/// An argument of a command in a pack.
 pub(super) struct PackArgument {
     pub(super) name: String,
     /// Type, in the notation of packs.
     pub(super) note: String,
     pub(super) about: String,
-    /// Value that the program assumes if the argument is missing.
+    /// Value that the program uses if the argument is missing.
     pub(super) default: Option<Value>,
     pub(super) aliases: Vec<String>,
-    /// True if a list follows its option once, instead of an option per item.
+    /// True if the items of a list follow a single option. Otherwise each item has its own option.
     pub(super) is_list_after_option: bool,
     /// True if a single `-` is a valid value.
     pub(super) accepts_dash: bool,
@@ -89,7 +89,8 @@ impl PackArgument {
     }
 }
 
-/// Returns `text` as a TOML string on one line. JSON strings are valid TOML, except for DEL.
+/// Returns `text` as a TOML string on one line. The string is JSON, which is valid TOML except for
+/// the character DEL.
 pub(super) fn toml_string(text: &str) -> String {
     Value::from(text).to_string().replace('\u{7f}', "\\u007f")
 }

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use toml::Table;
 use toolgate::config::SETTINGS_FILE_NAME;
 use toolgate_contract::strip_byte_order_mark;
-use toolgate_upstream::UpstreamSettings;
+use toolgate_upstream::{EXCLUSION, UpstreamSettings};
 
 use crate::cli::{complain, print, secret_detection};
 use clients::{ClientFiles, FoundFiles, read_files};
@@ -22,7 +22,7 @@ use filters::{
     is_switched_off, other_filters,
 };
 
-/// JSON pointers to the servers in such a file.
+/// JSON pointers to the servers in a client's configuration file.
 const SERVER_POINTERS: [&str; 5] =
     ["/mcpServers", "/servers", "/context_servers", "/mcp_servers", "/mcp/servers"];
 /// Keys of a server's entry that the import reads, besides filters and switches.
@@ -72,7 +72,7 @@ pub(super) struct ImportServersArgs {
     /// Append the upstreams to this file instead of printing them
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
-    /// Workspace, whose own client files are read as well
+    /// Workspace; the client files in this folder are read, too
     #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
     root: PathBuf,
 }
@@ -108,7 +108,7 @@ pub(super) fn run(args: &ImportServersArgs) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    // A file that the user named must not be passed over unnoticed.
+    // If a file that the user named is skipped, the command must fail.
     Ok(match has_broken && !args.from.is_empty() {
         true => ExitCode::FAILURE,
         false => ExitCode::SUCCESS,
@@ -176,14 +176,15 @@ impl ServerImport<'_> {
 
 /// Names of upstreams.
 struct UpstreamNames {
-    /// Names in the file to write.
+    /// Names that are already in the file to write.
     known: Vec<String>,
-    /// Names of this import, each with the name that the client uses.
+    /// Names that this import has chosen, each with the client's name for the server.
     imported: BTreeMap<String, String>,
 }
 
 impl UpstreamNames {
-    /// Returns a name for the client's server `name`, or `None` if there is a server of that name.
+    /// Returns a free name for the client's server `name`. Returns `None` if the file to write
+    /// already has this server, or if this import has added it.
     fn find_free(&self, name: &str) -> Option<String> {
         if self.imported.values().any(|imported| imported == name) {
             return None;
@@ -199,7 +200,7 @@ impl UpstreamNames {
     }
 }
 
-/// Returns the servers in `content`, starting with those of the project in `root`.
+/// Returns the servers in `content`. The servers of the project in `root` come first.
 fn servers(content: &Value, root: &Path) -> Vec<(String, Value)> {
     let mut tables = Vec::new();
     if let Ok(root) = root.canonicalize()
@@ -212,10 +213,11 @@ fn servers(content: &Value, root: &Path) -> Vec<(String, Value)> {
     servers.map(|(name, server)| (name.clone(), server.clone())).collect()
 }
 
-/// The secrets that variables replace, by variable name, for all upstreams.
+/// Secrets of all upstreams that are replaced by environment variables, by the name of the
+/// variable.
 type VariableSecrets = BTreeMap<String, String>;
 
-/// An upstream to write.
+/// An upstream to write into the settings.
 struct ImportedUpstream {
     name: String,
     table: Table,
@@ -256,10 +258,7 @@ impl ImportedUpstream {
         if let Some(tools) = included_tools(server) {
             self.put("tools", tools);
         }
-        let without = excluded_tools(server);
-        if !without.is_empty() {
-            self.put("without", without);
-        }
+        self.leave_out(excluded_tools(server));
         self.note_unread(server);
         let settings = self.table.clone().try_into::<UpstreamSettings>();
         settings.map_err(|why| why.message().to_owned())?.check()?;
@@ -383,12 +382,20 @@ impl ImportedUpstream {
         if filters.is_off(name) {
             self.put("enabled", false);
         }
-        let denied = filters.denied_tools(name);
-        if !denied.is_empty() {
-            let known = self.table.remove("without").and_then(|it| it.as_array().cloned());
-            let all = known.into_iter().flatten().chain(denied.into_iter().map(Into::into));
-            self.put("without", all.collect::<Vec<toml::Value>>());
+        self.leave_out(filters.denied_tools(name));
+    }
+
+    /// Adds the exclusions of `tools` to the setting.
+    fn leave_out(&mut self, tools: Vec<String>) {
+        let known = self.table.get("tools").and_then(toml::Value::as_array);
+        // Without a tool to serve, exclusions alone would serve all others.
+        if tools.is_empty() || known.is_some_and(Vec::is_empty) {
+            return;
         }
+        let excluded =
+            tools.into_iter().map(|tool| toml::Value::from(format!("{EXCLUSION}{tool}")));
+        let all: Vec<_> = known.into_iter().flatten().cloned().chain(excluded).collect();
+        self.put("tools", all);
     }
 
     fn put(&mut self, key: &str, value: impl Into<toml::Value>) {
@@ -449,8 +456,8 @@ impl ImportedUpstream {
         self.convert_variables(&(clean + &word[at..]))
     }
 
-    /// Returns a reference to the variable for the secret `value` of `name`. Picks a similar name
-    /// if `variable` is taken by another secret.
+    /// Returns a reference to the variable for the secret `value` of `name`. If another secret has
+    /// the name `variable`, picks a similar name.
     fn variable_for(&mut self, variable: String, value: &str, name: &str) -> String {
         let own = format!("{}_", self.name.to_uppercase());
         let own = (!variable.starts_with(&own)).then(|| own + &variable);
@@ -509,7 +516,8 @@ impl ImportedUpstream {
     }
 }
 
-/// Returns the members of an entry, with those of a nested `command`, as Zed used to write it.
+/// Returns the members of an entry, with the members of a nested `command`. Older versions of Zed
+/// write entries in this form.
 fn flatten_entry(server: &Map<String, Value>) -> Map<String, Value> {
     let mut entry = server.clone();
     if let Some(Value::Object(nested)) = server.get("command") {
@@ -522,7 +530,7 @@ fn flatten_entry(server: &Map<String, Value>) -> Map<String, Value> {
     entry
 }
 
-/// Returns true if a setting says nothing.
+/// Returns true if a setting has no effect: it is null, or empty.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -533,7 +541,7 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Writes `$NAME`, as Gemini CLI allows it, as `${NAME}`.
+/// Converts `$NAME`, which Gemini CLI allows, to `${NAME}`.
 fn with_braces(text: &str) -> String {
     let is_name = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
     match text.strip_prefix('$') {

@@ -7,17 +7,17 @@ use std::collections::BTreeMap;
 pub(super) enum OptionValues {
     None,
     One,
-    /// Zero or one.
+    /// Zero or one value.
     Optional,
     Exactly(usize),
-    /// Any number, or at least one.
+    /// Any number of values, or at least one.
     Many,
 }
 
 /// A parsed usage line.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct UsageLine {
-    /// Values by option name, as printed and in its long form.
+    /// The number of values by the name of the option, both as printed and in its long form.
     pub(super) options: BTreeMap<String, OptionValues>,
     /// Groups of options of which exactly one is required.
     pub(super) choices: Vec<Vec<String>>,

@@ -1,8 +1,8 @@
 //! Imports Zyra from `zyra generate-manifest` and the usage of each command.
 //!
-//! The manifest has names, types, choices and defaults. The number of values of an option is only
-//! in the usage. Argument aliases and the two searches are in neither, because Zyra's own API adds
-//! them.
+//! The manifest contains names, types, choices and defaults. Only the usage contains the number of
+//! values of an option. Zyra's own API adds argument aliases and two searches, which are in
+//! neither.
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
@@ -68,7 +68,7 @@ const ALIASES_OF: [(&str, &[(&str, &str)]); 9] = [
 const FILES: [&str; 6] = ["output", "to_video", "combine_to", "log_file", "state_file", "path"];
 const FOLDERS: [&str; 3] = ["output_dir", "sync_dir", "log_dir"];
 
-/// The two searches of Zyra's API, which its listing lacks.
+/// The two searches of Zyra's API, which the manifest lacks.
 const SEARCHES: [(&str, &str, &[&str]); 2] = [
     (
         "search.query",
@@ -178,7 +178,7 @@ fn usages<'m>(
     Ok(usages)
 }
 
-/// Reads the usage of a command. A command without working `--help` prints it in its error.
+/// Reads the usage of a command. If its `--help` does not work, the usage is in the error.
 fn usage(program: &Path, words: &str) -> anyhow::Result<Option<UsageLine>> {
     let words = || words.split(' ').map(Into::into);
     let help = run(program, words().chain(["--help".into()]).collect())?;
@@ -188,7 +188,7 @@ fn usage(program: &Path, words: &str) -> anyhow::Result<Option<UsageLine>> {
     Ok(UsageLine::parse(&run(program, words().collect())?))
 }
 
-/// Runs the program and returns both of its outputs.
+/// Runs the program and returns its standard output and standard error.
 #[allow(
     clippy::disallowed_methods,
     reason = "the program that the user named, to list its commands"

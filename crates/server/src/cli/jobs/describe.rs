@@ -60,7 +60,7 @@ pub(super) fn progress_text(job: &JobSnapshot) -> String {
     }
 }
 
-/// Returns the time that the job ran, or has been running.
+/// Returns the time for which the job ran, or has been running.
 pub(super) fn running_time(job: &JobSnapshot, now: Timestamp) -> Option<Duration> {
     let until = if job.state.is_terminal() { job.updated } else { now };
     match (job.started, job.state) {
@@ -69,7 +69,7 @@ pub(super) fn running_time(job: &JobSnapshot, now: Timestamp) -> Option<Duration
     }
 }
 
-/// Returns the time between two timestamps. Zero if a clock was set back.
+/// Returns the time between two timestamps. Zero if the clock was set back.
 pub(super) fn time_between(from: Timestamp, to: Timestamp) -> Duration {
     Duration::try_from(to.duration_since(from)).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Finds jobs by an id or its beginning.
+//! Finds jobs by their id or the beginning of the id.
 
 use toolgate_contract::{CallError, JobId, JobSnapshot};
 use toolgate_host::JobService;
@@ -7,12 +7,12 @@ use super::PAGE;
 
 /// Fewest digits of an id that identify a job.
 const DIGITS_MIN: usize = 4;
-/// Most jobs that an error lists.
+/// Maximum number of jobs that an error lists.
 const NAMED_MAX: usize = 5;
 /// Largest edit distance of a suggested id.
 const EDITS_MAX: usize = 2;
 
-/// Returns the newest `limit` jobs with their outcomes, and whether there are older ones.
+/// Returns the newest `limit` jobs with their outcomes, and true if there are older jobs.
 pub(super) async fn newest_jobs(
     jobs: &JobService,
     limit: usize,
@@ -38,7 +38,7 @@ pub(super) async fn newest_jobs(
     Ok((found, after.is_some()))
 }
 
-/// Returns the job with the id `id`, or the only one whose id starts with it.
+/// Returns the job with the id `id`, or the only job whose id starts with `id`.
 pub(super) async fn find_job(jobs: &JobService, id: &str) -> Result<JobSnapshot, CallError> {
     let id = id.to_ascii_lowercase();
     let digits = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -77,7 +77,7 @@ pub(super) async fn find_job(jobs: &JobService, id: &str) -> Result<JobSnapshot,
     }
 }
 
-/// Returns the error that there are no jobs, with an example that starts one.
+/// Returns the error that there are no jobs. It contains an example that starts a job.
 pub(super) fn no_jobs_error() -> CallError {
     let message = "this folder has no jobs; start one at a running server, e.g.\n  \
                    toolgate call jobs_start '{\"tool\":\"exec_run\",\"arguments\":{\"command\":\"make\"}}' \

@@ -21,12 +21,12 @@ use crate::cli::follow::terminal_text::{format_age, format_duration, format_size
 use crate::cli::follow::{WorkDisplay, WorkUpdate};
 use crate::cli::{complain, print};
 
-/// Bytes copied at once.
+/// Number of bytes that are copied at once.
 const COPY_BYTES: usize = 256 << 10;
 /// Exit code after ctrl-c.
 const EXIT_INTERRUPTED: u8 = 130;
 
-/// Display options of a job.
+/// Options for the display of a job.
 pub(super) struct JobViewOptions {
     /// Follow the job until it ends.
     pub(super) follow: bool,
@@ -34,14 +34,14 @@ pub(super) struct JobViewOptions {
     pub(super) json: bool,
 }
 
-type ShowOutcome = anyhow::Result<Result<ExitCode, CallError>>;
+type JobViewResult = anyhow::Result<Result<ExitCode, CallError>>;
 
-/// Shows `job`.
+/// Shows the state, output and result of `job`.
 pub(super) async fn show_job(
     jobs: &JobService,
     mut job: JobSnapshot,
     view: JobViewOptions,
-) -> ShowOutcome {
+) -> JobViewResult {
     if !view.json {
         complain(&summary_line(&job));
     }
@@ -83,13 +83,13 @@ pub(super) async fn show_job(
     }))
 }
 
-/// Writes a file that `job` left.
+/// Writes a file that `job` produced.
 pub(super) async fn write_artefact(
     host: &Host,
     job: &JobSnapshot,
     name: &str,
     to: Option<&Path>,
-) -> ShowOutcome {
+) -> JobViewResult {
     let which = if name == "all" {
         ArtefactSelection::All
     } else {
@@ -157,7 +157,7 @@ async fn follow(
     ended
 }
 
-/// Prints the output of a job without a result.
+/// Prints the output so far of a job that has no result.
 async fn print_so_far(
     jobs: &JobService,
     job: &JobSnapshot,
@@ -242,7 +242,7 @@ fn write_file(from: &File, path: &Path, over: bool) -> anyhow::Result<()> {
     copy(from, &mut to).with_context(|| format!("cannot write `{shown}`"))
 }
 
-/// Copies all of `from`, independent of its position.
+/// Copies the whole file `from`, whatever its current position is.
 fn copy(from: &File, to: &mut impl Write) -> io::Result<()> {
     let mut piece = vec![0; COPY_BYTES];
     let mut done = 0;

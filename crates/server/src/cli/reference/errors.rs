@@ -202,7 +202,7 @@ fn sample_errors() -> Vec<CallError> {
     ]
 }
 
-/// A request of each kind that has codes of its own, with a title.
+/// Requests of each kind that has its own codes, each with a title.
 type TitledRequests = Vec<(String, Vec<MessageFrame>)>;
 
 /// Returns the requests whose errors are shown, by heading and dialect.
@@ -358,7 +358,7 @@ fn json_body(reply: &Reply) -> Value {
     }
 }
 
-/// Returns the rest of the table of refusals, with a column for each dialect.
+/// Returns the table of refusals, with a column for each dialect.
 fn refusal_table() -> anyhow::Result<String> {
     let refusals = [
         FrameRefusal::TooLarge { limit: 1 << 20 },
@@ -398,7 +398,7 @@ fn refusal_table() -> anyhow::Result<String> {
     Ok(table)
 }
 
-/// Returns the reply that a reading leads to, if the request was refused.
+/// Returns the reply in a reading, if the request was refused.
 fn reply_of(reading: FrameReading) -> Option<Reply> {
     match reading {
         FrameReading::Reply(reply) => Some(reply),

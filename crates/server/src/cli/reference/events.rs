@@ -56,7 +56,7 @@ if the tool did; `dropped` if the server stopped before the call ended; or the r
 ";
 
 /// Messages of one kind of stream, each with its cause.
-type Messages = Vec<(String, Option<Bytes>)>;
+type StreamMessages = Vec<(String, Option<Bytes>)>;
 
 /// Returns the page.
 pub(super) fn page() -> anyhow::Result<String> {
@@ -92,7 +92,7 @@ pub(super) fn page() -> anyhow::Result<String> {
 }
 
 /// Returns the messages for events of a call.
-fn call_events() -> anyhow::Result<Vec<(&'static str, Messages)>> {
+fn call_events() -> anyhow::Result<Vec<(&'static str, StreamMessages)>> {
     let events = [
         (
             "progress",
@@ -138,7 +138,7 @@ fn call_events() -> anyhow::Result<Vec<(&'static str, Messages)>> {
 }
 
 /// Returns the messages for changes.
-fn changes() -> anyhow::Result<Vec<(&'static str, Messages)>> {
+fn changes() -> anyhow::Result<Vec<(&'static str, StreamMessages)>> {
     let messages_of = |encoder: &dyn ChangeEncoder| {
         [
             ("the list of tools changed", ServerChange::Tools),
@@ -170,7 +170,7 @@ fn changes() -> anyhow::Result<Vec<(&'static str, Messages)>> {
 }
 
 /// Returns the messages for the events of a job.
-fn job_events() -> anyhow::Result<Vec<(&'static str, Messages)>> {
+fn job_events() -> anyhow::Result<Vec<(&'static str, StreamMessages)>> {
     let call = json!({ "name": "exec_run", "task": {}, "_meta": { "progressToken": "p1" } });
     let task = client::request("mcp", &client::mcp(&NEWEST_SESSION, "tools/call", call))?;
     let call = json!({ "name": "process-convert", "mode": "async" });
@@ -203,7 +203,10 @@ fn job_events() -> anyhow::Result<Vec<(&'static str, Messages)>> {
     Ok(all)
 }
 
-fn job_messages(encoder: &dyn JobEventEncoder, running: &JobSnapshot) -> anyhow::Result<Messages> {
+fn job_messages(
+    encoder: &dyn JobEventEncoder,
+    running: &JobSnapshot,
+) -> anyhow::Result<StreamMessages> {
     let kinds = [
         JobEventKind::Queued,
         JobEventKind::Started { attempt: 1 },

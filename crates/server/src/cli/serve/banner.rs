@@ -1,4 +1,4 @@
-//! Prints where the server is and how clients connect to it.
+//! Prints the address of the server, and how clients connect to it.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -9,7 +9,7 @@ use toolgate::config::{Config, key_file};
 use toolgate_contract::Caller;
 use toolgate_upstream::UpstreamState;
 
-/// Server that has started, as the banner shows it.
+/// The data of a started server that the banner shows.
 pub(super) struct Banner<'a> {
     pub(super) workspace: &'a ServedWorkspace,
     pub(super) config: &'a Config,
@@ -57,13 +57,14 @@ impl Banner<'_> {
         Ok(())
     }
 
-    /// Returns the URL of MCP's endpoint, if it is served.
+    /// Returns the URL of the MCP endpoint, if this address serves it.
     fn mcp_url(&self) -> Option<String> {
         let origin = self.origin.as_deref().filter(|_| self.dialects.contains(&"mcp"))?;
         Some(format!("{origin}/mcp"))
     }
 
-    /// Returns the URL of MCP's endpoint, or the address with the dialects that it serves.
+    /// Returns the URL of the MCP endpoint. If this address does not serve MCP, returns the address
+    /// and its dialects.
     fn place(&self) -> Option<String> {
         let origin = self.origin.as_deref()?;
         Some(self.mcp_url().unwrap_or_else(|| match self.dialects.is_empty() {
@@ -107,7 +108,8 @@ impl Banner<'_> {
     }
 }
 
-/// Returns the lines that connect clients to `url`, with the key in `TOOLGATE_KEY` if they need one.
+/// Returns the commands that connect clients to `url`. If clients need a key, the commands use the
+/// key in `TOOLGATE_KEY`.
 fn connect_lines(url: &str, needs_key: bool) -> String {
     let (note, flag, headers) = match needs_key {
         false => ("", "", ""),

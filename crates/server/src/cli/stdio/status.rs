@@ -10,11 +10,11 @@ use toolgate::config::Config;
 use toolgate::serve::ready::ReadyFile;
 use toolgate::telemetry;
 
-/// Ready file that Synesthetic's clients look for.
+/// Path of the ready file that Synesthetic's clients expect.
 const READY_FILE: &str = "/tmp/mcp.ready";
 /// Default folder of schemas.
 const SCHEMAS_DIR: &str = "libs/synesthetic-schemas/jsonschema";
-/// Endpoint settings that select standard streams.
+/// Values of `MCP_ENDPOINT` that select standard input and output.
 const ENDPOINTS: [&str; 2] = ["stdio", "stdio://"];
 
 /// Style of status reports.
@@ -22,7 +22,7 @@ const ENDPOINTS: [&str; 2] = ["stdio", "stdio://"];
 pub(super) enum StatusStyle {
     /// Plain messages, and a ready file if the configuration names one.
     Plain,
-    /// The lines that Synesthetic's clients parse, and the ready file.
+    /// The status lines that Synesthetic's clients parse, and the ready file.
     Synesthetic,
 }
 
@@ -69,7 +69,7 @@ impl StatusStyle {
         }
     }
 
-    /// Reports that the server is ready, when it is about to read its first line.
+    /// Reports that the server is ready. Called right before the server reads its first line.
     pub(super) fn report_ready(self, root: &Path, config: &Config, ready: &OnceLock<ReadyFile>) {
         let configured = config.contracts.ready_file.as_deref();
         let path = match self {
@@ -94,7 +94,7 @@ impl StatusStyle {
         }
     }
 
-    /// Reports the end.
+    /// Reports the end of the server.
     pub(super) fn report_end(self) {
         match self {
             Self::Plain => {}

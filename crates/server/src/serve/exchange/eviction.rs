@@ -7,10 +7,10 @@ use toolgate_contract::Caller;
 
 use super::SessionSlot;
 
-/// Ends one idle session: the longest silent one of the caller with the most sessions. Returns
-/// false if every session is busy.
+/// Ends the idle session that has been silent for longest, of the caller with the most sessions.
+/// Returns false if every session is busy.
 ///
-/// The client of the closed session learns of it at the next request and can start a new one.
+/// The client of the ended session gets an error at its next request, and can start a new session.
 pub(super) fn evict_idle_session(sessions: &mut HashMap<String, SessionSlot>) -> bool {
     let mut counts: HashMap<&Caller, usize> = HashMap::new();
     for slot in sessions.values() {

@@ -1,8 +1,9 @@
-//! Sealed session ids, which let any replica with the key resume a session.
+//! Sealed session ids, with which any replica that has the key can resume a session.
 //!
 //! An id is the message that opened the session, encrypted and authenticated for one caller and one
 //! dialect. It is valid for 24 hours. Replicas behind a load balancer therefore need no shared
-//! session store. Later state is not in the id: log level, subscriptions and resumable streams.
+//! session store. The id does not contain later state: the log level, subscriptions and resumable
+//! streams.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -20,7 +21,8 @@ use crate::sync::lock_mutex;
 pub(crate) const SESSION_KEY_BYTES: usize = 32;
 /// Validity of an id, in seconds.
 const VALIDITY_S: i64 = 24 * 3600;
-/// Largest opening message in an id, in bytes, since each request carries the id in a header.
+/// Largest opening message in an id, in bytes. It is small, because each request contains the id in
+/// a header.
 const OPENING_BYTES_MAX: usize = 2048;
 /// Number of ended sessions that are remembered.
 const ENDED_SESSIONS_MAX: usize = 10_000;
@@ -36,7 +38,7 @@ pub(crate) struct SessionSealer {
 struct SealedSessionContent {
     /// Expiry, in seconds since the Unix epoch.
     until: i64,
-    /// Name of the caller; `kind` is how it authenticated.
+    /// Name of the caller. `kind` is the method of authentication.
     caller: String,
     kind: String,
     dialect: String,
@@ -75,8 +77,8 @@ impl SessionSealer {
         Some(URL_SAFE_NO_PAD.encode(bytes))
     }
 
-    /// Returns the opening message of the session `id`, if it is valid for `caller` and `dialect`
-    /// and was not ended here.
+    /// Returns the opening message of the session `id`, if the id is valid for `caller` and
+    /// `dialect` and this server has not ended the session.
     pub(crate) fn open(&self, id: &str, caller: &Caller, dialect: &str) -> Option<Vec<u8>> {
         let mut bytes = URL_SAFE_NO_PAD.decode(id).ok()?;
         let (nonce, _) = bytes.split_first_chunk::<NONCE_LEN>()?;

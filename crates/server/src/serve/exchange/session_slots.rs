@@ -29,8 +29,8 @@ impl HttpEndpoints {
         Some(slot.session.clone())
     }
 
-    /// Resumes the session `id` of `caller` from its sealed id, after this server forgot it or if
-    /// another replica with the same key opened it.
+    /// Resumes the session `id` of `caller` from its sealed id. This server may have forgotten the
+    /// session, or another replica with the same key may have opened it.
     pub(super) fn resume_session(
         &self,
         id: &str,
@@ -52,8 +52,8 @@ impl HttpEndpoints {
         Some(session)
     }
 
-    /// Registers `session`, which `frame` opened, under an unguessable id. Refuses if there is no
-    /// room.
+    /// Registers `session`, which `frame` opened, under an unguessable id. Refuses it if there are
+    /// too many sessions.
     pub(super) fn register_session(
         &self,
         reply: Reply,

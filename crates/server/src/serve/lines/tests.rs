@@ -1,4 +1,4 @@
-//! Misbehaving tools, served over memory.
+//! Tests with misbehaving tools, over streams in memory.
 #![allow(clippy::disallowed_methods, reason = "a test reads the log that it configured")]
 
 use std::path::PathBuf;
@@ -18,10 +18,10 @@ use crate::sessions::session::ServerState;
 use crate::{LineBounds, ServerBuilder, serve_lines};
 
 #[derive(Deserialize, JsonSchema)]
-struct Nothing {}
+struct EmptyInput {}
 
 #[derive(Serialize, JsonSchema)]
-struct Number {
+struct NumberOutput {
     #[schemars(range(max = 10))]
     number: u32,
 }
@@ -36,38 +36,42 @@ macro_rules! tool {
             const TITLE: &'static str = "";
             const DESCRIPTION: &'static str = "";
             const EFFECTS: Effects = Effects::Reads;
-            type Input = Nothing;
-            type Output = Number;
+            type Input = EmptyInput;
+            type Output = NumberOutput;
 
-            async fn run(&self, $ctx: &ToolContext, _: Nothing) -> Result<Number, ToolError> {
+            async fn run(
+                &self,
+                $ctx: &ToolContext,
+                _: EmptyInput,
+            ) -> Result<NumberOutput, ToolError> {
                 $run
             }
         }
     };
 }
 
-tool!(Sound, "odd.sound", _ctx => Ok(Number { number: 1 }));
+tool!(Sound, "odd.sound", _ctx => Ok(NumberOutput { number: 1 }));
 tool!(Panics, "odd.panics", _ctx => panic!("a detail of the tool's code"));
-tool!(Lies, "odd.lies", _ctx => Ok(Number { number: 11 }));
+tool!(Lies, "odd.lies", _ctx => Ok(NumberOutput { number: 11 }));
 tool!(Deaf, "odd.deaf", _ctx => {
     std::future::pending::<()>().await;
-    Ok(Number { number: 2 })
+    Ok(NumberOutput { number: 2 })
 });
 tool!(Chatty, "odd.chatty", ctx => {
     for step in 0..10_000 {
         ctx.report_progress(f64::from(step), None, None);
     }
-    Ok(Number { number: 3 })
+    Ok(NumberOutput { number: 3 })
 });
 
-/// A server in this process with the tools above, one session open.
-struct Served {
+/// A server in this process with the tools above and one open session.
+struct TestServer {
     client: memory::MemoryClient,
     records: PathBuf,
     _folder: tempfile::TempDir,
 }
 
-impl Served {
+impl TestServer {
     async fn start(change: impl FnOnce(&mut Config)) -> Self {
         Self::start_bounded(change, |_| {}).await
     }
@@ -148,7 +152,7 @@ fn text(answer: &Value) -> &str {
 
 #[tokio::test]
 async fn a_panic_fails_its_call_and_the_next_call_succeeds() {
-    let mut served = Served::start(|_| {}).await;
+    let mut served = TestServer::start(|_| {}).await;
     served.call(1, "odd_panics").await;
     let answer = served.answer().await;
     assert_eq!(answer["result"]["isError"], true, "{answer}");
@@ -160,14 +164,14 @@ async fn a_panic_fails_its_call_and_the_next_call_succeeds() {
 
 #[tokio::test]
 async fn a_result_that_breaks_its_schema_is_refused_or_only_logged_as_configured() {
-    let mut served = Served::start(|_| {}).await;
+    let mut served = TestServer::start(|_| {}).await;
     served.call(1, "odd_lies").await;
     let answer = served.answer().await;
     assert!(text(&answer).contains("/number"), "{answer}");
     assert_eq!(served.outcomes().await, ["invalid_output"]);
 
     let shadow = vec!["odd.*".to_owned()];
-    let mut served = Served::start(|config| config.validation.shadow = shadow).await;
+    let mut served = TestServer::start(|config| config.validation.shadow = shadow).await;
     served.call(1, "odd_lies").await;
     assert_eq!(served.answer().await["result"]["structuredContent"]["number"], 11);
     assert_eq!(served.outcomes().await, ["ok"]);
@@ -175,7 +179,7 @@ async fn a_result_that_breaks_its_schema_is_refused_or_only_logged_as_configured
 
 #[tokio::test]
 async fn a_tool_that_never_ends_is_stopped_at_its_deadline() {
-    let mut served = Served::start(|config| config.limits.deadline_ms = 100).await;
+    let mut served = TestServer::start(|config| config.limits.deadline_ms = 100).await;
     served.call(1, "odd_deaf").await;
     let answer = served.answer().await;
     assert!(text(&answer).contains("longer than 100 ms"), "{answer}");
@@ -184,7 +188,7 @@ async fn a_tool_that_never_ends_is_stopped_at_its_deadline() {
 
 #[tokio::test]
 async fn a_tool_that_ignores_its_cancellation_is_dropped_after_the_grace() {
-    let mut served = Served::start(|_| {}).await;
+    let mut served = TestServer::start(|_| {}).await;
     served.call(1, "odd_deaf").await;
     let cancelled =
         r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
@@ -199,7 +203,7 @@ async fn a_tool_that_ignores_its_cancellation_is_dropped_after_the_grace() {
 #[tokio::test]
 async fn a_line_waits_to_be_read_while_the_most_requests_are_in_flight() {
     let deadline = |config: &mut Config| config.limits.deadline_ms = 100;
-    let mut served = Served::start_bounded(deadline, |bounds| bounds.in_flight_max = 2).await;
+    let mut served = TestServer::start_bounded(deadline, |bounds| bounds.in_flight_max = 2).await;
     served.call(1, "odd_deaf").await;
     served.call(2, "odd_deaf").await;
     served.call(3, "odd_sound").await;
@@ -211,7 +215,7 @@ async fn a_line_waits_to_be_read_while_the_most_requests_are_in_flight() {
 
 #[tokio::test]
 async fn a_flood_of_events_loses_events_but_not_the_answer() {
-    let mut served = Served::start(|_| {}).await;
+    let mut served = TestServer::start(|_| {}).await;
     let params = json!({ "name": "odd_chatty", "_meta": { "progressToken": "p" } });
     served.send(1, "tools/call", params).await;
     let mut last = -1.0;

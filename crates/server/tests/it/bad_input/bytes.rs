@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    Client, Launch, Post, Wire, Workspace, call, legacy, modern, over_both, refusal, structured,
-    text, wait_until,
+    Client, ClientTransport, HttpRequest, Launch, Workspace, call, legacy, modern, over_both,
+    refusal, structured, text, wait_until,
 };
 
 const PARSE_ERROR: i64 = -32700;
@@ -166,7 +166,7 @@ fn an_id_in_flight_in_an_http_session_is_refused_and_the_first_call_is_answered(
         let params = json!({ "name": tool, "arguments": arguments });
         legacy(7, "tools/call", params)
     };
-    let Wire::Http(served) = &client.wire else { unreachable!() };
+    let ClientTransport::Http(served) = &client.wire else { unreachable!() };
     let mut first = served.connect();
     first.post(&client.post(&message("exec_run", wait)));
     wait_until("it runs", || workspace.path("began").exists());
@@ -174,7 +174,7 @@ fn an_id_in_flight_in_an_http_session_is_refused_and_the_first_call_is_answered(
     assert!(refusal(&refused).contains("the id 7 is already in use"), "{refused}");
     // Each session has its own ids.
     let session = served.session("2025-11-25");
-    let other = Post::mcp(&message("files_read", json!({ "path": "README.md" })));
+    let other = HttpRequest::mcp(&message("files_read", json!({ "path": "README.md" })));
     let other = served.send(&other.with("mcp-session-id", &session)).message();
     assert_eq!(structured(&other)["content"], Workspace::README);
 

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::support::{
-    Client, Launch, MODERN, NOTHING, PATIENCE, Post, Wire, Workspace, call, held_memory_kib,
-    over_both, over_both_with, peak_memory_kib, refusal, structured,
+    Client, ClientTransport, HttpRequest, Launch, MODERN, NOTHING, PATIENCE, Workspace, call,
+    held_memory_kib, over_both, over_both_with, peak_memory_kib, refusal, structured,
 };
 
 const MIB: usize = 1 << 20;
@@ -86,7 +86,7 @@ fn no_dialect_repeats_a_long_id() {
     let id = "x".repeat(100_000);
     for path in ["/mcp", "/rpc", "/v1/mcp", "/workstation", "/synesthetic"] {
         let ask = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/list", "params": {} });
-        let answer = served.send(&Post::bytes(ask.to_string().as_bytes()).to(path)).text();
+        let answer = served.send(&HttpRequest::bytes(ask.to_string().as_bytes()).to(path)).text();
         assert!(
             answer.len() < 1024 && answer.contains("longer than 1024 bytes"),
             "{path}: {answer:.200}"
@@ -99,7 +99,7 @@ fn no_dialect_repeats_a_long_id() {
 fn a_body_with_too_large_a_content_length_is_refused_unread() {
     let served = Launch::over(&Workspace::new()).served();
     let mut connection = served.connect();
-    connection.post(&Post::bytes(b"").with("content-length", &(1_u64 << 30).to_string()));
+    connection.post(&HttpRequest::bytes(b"").with("content-length", &(1_u64 << 30).to_string()));
     let response = connection.response();
     assert_eq!(response.status, 413);
     assert!(refusal(&response.json()).contains("larger than"), "{response:?}");
@@ -110,11 +110,12 @@ fn a_body_with_too_large_a_content_length_is_refused_unread() {
 fn a_chunked_body_is_refused_once_it_is_too_large() {
     let client =
         Client::http(Launch::over(&Workspace::new()).set("limits_message_bytes", MIB), MODERN);
-    let Wire::Http(served) = &client.wire else { unreachable!() };
+    let ClientTransport::Http(served) = &client.wire else { unreachable!() };
     check_serves(&client);
     let before = peak_memory_kib(client.server().pid);
     let mut connection = served.connect();
-    let post = Post::bytes(b"").without("content-length").with("transfer-encoding", "chunked");
+    let post =
+        HttpRequest::bytes(b"").without("content-length").with("transfer-encoding", "chunked");
     connection.post(&post);
     let chunk = [b"10000\r\n", &[b' '; 1 << 16][..], b"\r\n"].concat();
     for _ in 0..16 {

@@ -8,7 +8,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::support::{
-    Connection, Launch, Post, Workspace, binary, keys_of, path, wait_for, wait_until,
+    Connection, HttpRequest, Launch, Workspace, binary, keys_of, path, wait_for, wait_until,
 };
 
 /// Returns what `toolgate serve` prints to a terminal at start, with the settings in toolgate.toml.
@@ -88,7 +88,7 @@ fn without_shared_dialects_only_dedicated_listeners_are_opened() {
     let list =
         json!({ "jsonrpc": "2.0", "method": "tools/list", "params": { "limit": 1 }, "id": 1 });
     let mut connection = Connection::to(addr);
-    connection.post(&Post::bytes(list.to_string().as_bytes()).to("/"));
+    connection.post(&HttpRequest::bytes(list.to_string().as_bytes()).to("/"));
     assert_eq!(connection.response().json()["result"]["tools"].as_array().unwrap().len(), 1);
     assert!(!server.log().contains(&shared.to_string()), "{}", server.log());
 }

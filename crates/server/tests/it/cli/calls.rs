@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Line, run};
+use super::{CommandLine, run};
 use crate::support::{Launch, Workspace};
 
 #[test]
@@ -72,7 +72,8 @@ fn arguments_come_from_a_file_or_from_standard_input() {
     let workspace = Workspace::new().file("args.json", arguments);
     let done = run(workspace.root(), &["call", "files_read", "@args.json"]);
     assert_eq!((done.code, done.out.as_str()), (0, Workspace::README));
-    let done = Line::new(workspace.root(), &["call", "files_read", "-"]).input(arguments).run();
+    let done =
+        CommandLine::new(workspace.root(), &["call", "files_read", "-"]).input(arguments).run();
     assert_eq!((done.code, done.out.as_str()), (0, Workspace::README));
     let done = run(workspace.root(), &["call", "files_read", "@none.json"]);
     assert_eq!(done.code, 2);
@@ -115,7 +116,7 @@ fn root_names_the_workspace_of_a_call() {
     let root = there.root().to_str().unwrap();
     let done = run(here.root(), &["call", "files_read", read, "--root", root]);
     assert_eq!((done.code, done.out.trim()), (0, "yes"));
-    let line = Line::new(here.root(), &["call", "files_read", read]);
+    let line = CommandLine::new(here.root(), &["call", "files_read", read]);
     assert_eq!(line.env("TOOLGATE_ROOT", root).run().code, 0);
     assert_eq!(run(here.root(), &["call", "files_read", read]).code, 1);
 }
@@ -212,7 +213,8 @@ fn a_call_that_needs_confirmation_is_refused_without_a_terminal() {
         (write, format!("{advice}\n")),
         ("-", format!("{advice}, with the arguments on the command line\n")),
     ] {
-        let line = Line::new(workspace.root(), &["call", "files_write", arguments]).input(write);
+        let line =
+            CommandLine::new(workspace.root(), &["call", "files_write", arguments]).input(write);
         let done = line.env("TOOLGATE_TOOLS_CONFIRM", "files.write").run();
         assert_eq!(done.code, 1, "{done:?}");
         assert!(done.err.ends_with(&expected), "{done:?}");

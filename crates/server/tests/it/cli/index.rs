@@ -8,14 +8,16 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{Done, Line};
-use crate::support::{Client, Launch, MODERN, Wire, Workspace, binary, path, wait_long_for};
+use super::{CliResult, CommandLine};
+use crate::support::{
+    Client, ClientTransport, Launch, MODERN, Workspace, binary, path, wait_long_for,
+};
 use crate::toolsets_search::{large, paths, search};
 
 /// Runs `toolgate index` for `workspace`, with the index in `cache`.
-fn index(workspace: &Workspace, cache: &TempDir, args: &[&str]) -> Done {
+fn index(workspace: &Workspace, cache: &TempDir, args: &[&str]) -> CliResult {
     let args = [&["index"], args].concat();
-    Line::new(workspace.root(), &args).env("XDG_CACHE_HOME", cache.path()).run()
+    CommandLine::new(workspace.root(), &args).env("XDG_CACHE_HOME", cache.path()).run()
 }
 
 /// Starts `toolgate index` for `workspace`, with the index in `cache`. Returns it, with the rest of
@@ -71,7 +73,7 @@ fn a_namespace_is_indexed_by_its_name_and_a_missing_one_is_reported() {
     let folders = format!("std={}, gone=/no/such/folder", other.path().display());
     let index = |args: &[&str]| {
         let args = [&["index"], args].concat();
-        let line = Line::new(workspace.root(), &args).env("XDG_CACHE_HOME", cache.path());
+        let line = CommandLine::new(workspace.root(), &args).env("XDG_CACHE_HOME", cache.path());
         line.env("TOOLGATE_SEARCH_NAMESPACES", &folders).run()
     };
     let std = index(&["--namespace", "std"]);
@@ -96,7 +98,7 @@ fn the_command_waits_for_an_index_that_another_server_builds() {
     let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
     let mut client = Client::stdio(launch, MODERN);
     let signal = |client: &Client, signal: Signal| {
-        let Wire::Stdio(server) = &client.wire else { unreachable!() };
+        let ClientTransport::Stdio(server) = &client.wire else { unreachable!() };
         kill_process(Pid::from_raw(server.pid.try_into().unwrap()).unwrap(), signal).unwrap();
     };
     // The server is paused in the middle of its work.
@@ -104,7 +106,7 @@ fn the_command_waits_for_an_index_that_another_server_builds() {
         serde_json::json!({ "name": "search_semantic", "arguments": { "query": "zebra" } });
     let mut message = client.request("tools/call", search);
     message["params"]["_meta"]["progressToken"] = Value::from("p");
-    let Wire::Stdio(server) = &mut client.wire else { unreachable!() };
+    let ClientTransport::Stdio(server) = &mut client.wire else { unreachable!() };
     server.send(&message);
     assert_eq!(server.receive()["params"]["progressToken"], "p");
     signal(&client, Signal::STOP);

@@ -7,9 +7,9 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use super::{Done, Line, run};
+use super::{CliResult, CommandLine, run};
 use crate::support::{
-    Launch, Served, Workspace, binary, path, peak_memory_kib, trust_config, wait_until,
+    HttpServer, Launch, Workspace, binary, path, peak_memory_kib, trust_config, wait_until,
 };
 
 /// A tool that reports progress, waits for `go` and leaves a file.
@@ -27,12 +27,12 @@ fn workspace() -> Workspace {
 }
 
 /// `toolgate WORDS` in the workspace, run by the user of the server.
-fn toolgate_line(served: &Served, workspace: &Workspace, args: &[&str]) -> Line {
-    Line::new(workspace.root(), args).env("HOME", served.server.home())
+fn toolgate_line(served: &HttpServer, workspace: &Workspace, args: &[&str]) -> CommandLine {
+    CommandLine::new(workspace.root(), args).env("HOME", served.server.home())
 }
 
 /// Starts `tool` as a job and returns its id.
-fn start(served: &Served, workspace: &Workspace, tool: &str, arguments: Value) -> String {
+fn start(served: &HttpServer, workspace: &Workspace, tool: &str, arguments: Value) -> String {
     let input = json!({ "tool": tool, "arguments": arguments }).to_string();
     let args = ["call", "jobs_start", &input, "--json", "--url", &served.url()];
     let done = toolgate_line(served, workspace, &args).run();
@@ -41,21 +41,21 @@ fn start(served: &Served, workspace: &Workspace, tool: &str, arguments: Value) -
 }
 
 /// Runs a script as a job and returns its id.
-fn script(served: &Served, workspace: &Workspace, script: &str) -> String {
+fn script(served: &HttpServer, workspace: &Workspace, script: &str) -> String {
     let id = start(served, workspace, "exec_run", json!({ "command": script, "shell": true }));
     toolgate_line(served, workspace, &["jobs", &id]).run();
     id
 }
 
 /// A running command line, with its standard error so far.
-struct Running {
+struct RunningCommand {
     child: Child,
     err: BufReader<ChildStderr>,
     printed: String,
 }
 
-impl Running {
-    fn start(mut line: Line) -> Self {
+impl RunningCommand {
+    fn start(mut line: CommandLine) -> Self {
         line.command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = line.command.spawn().unwrap();
         let err = BufReader::new(child.stderr.take().unwrap());
@@ -75,19 +75,21 @@ impl Running {
         kill_process(pid, Signal::INT).unwrap();
     }
 
-    fn wait_for_exit(mut self) -> Done {
+    fn wait_for_exit(mut self) -> CliResult {
         self.err.read_to_string(&mut self.printed).unwrap();
         let done = self.child.wait_with_output().unwrap();
         let out = String::from_utf8(done.stdout).unwrap();
-        Done { code: done.status.code().expect("no signal ended it"), out, err: self.printed }
+        CliResult { code: done.status.code().expect("no signal ended it"), out, err: self.printed }
     }
 }
 
 #[test]
 fn follow_prints_each_update_as_a_line_and_the_result_unchanged() {
     let workspace = workspace();
-    let mut running =
-        Running::start(Line::new(workspace.root(), &["call", "say_slow", "--follow"]));
+    let mut running = RunningCommand::start(CommandLine::new(
+        workspace.root(),
+        &["call", "say_slow", "--follow"],
+    ));
     running.read_until("progress: 40 %");
     workspace.put("go", "");
     let done = running.wait_for_exit();
@@ -106,7 +108,7 @@ fn follow_shows_progress_of_a_call_at_a_server_too() {
     let workspace = workspace();
     let served = Launch::over(&workspace).served();
     let args = ["call", "say_slow", "--follow", "--url", &served.url()];
-    let mut running = Running::start(Line::new(workspace.root(), &args));
+    let mut running = RunningCommand::start(CommandLine::new(workspace.root(), &args));
     while !running.printed.contains("progress: 40 %") {
         let read = running.err.read_line(&mut running.printed).unwrap();
         assert_ne!(read, 0, "{}", running.printed);
@@ -122,7 +124,7 @@ fn a_signal_cancels_the_followed_call() {
     let served = Launch::over(&workspace).served();
     for more in [&[][..], &["--url", &served.url()]] {
         let args = [&["call", "say_slow", "--follow"], more].concat();
-        let mut running = Running::start(Line::new(workspace.root(), &args));
+        let mut running = RunningCommand::start(CommandLine::new(workspace.root(), &args));
         running.err.read_line(&mut running.printed).unwrap();
         running.interrupt();
         let done = running.wait_for_exit();
@@ -170,13 +172,13 @@ fn a_folder_without_jobs_is_reported_and_left_unchanged() {
     let home = tempfile::tempdir().unwrap();
     let looks = [(&["jobs"][..], 0), (&["jobs", "--json"], 0), (&["jobs", "abcd"], 1)];
     for (args, code) in looks {
-        let done = Line::new(workspace.root(), args).env("HOME", home.path()).run();
+        let done = CommandLine::new(workspace.root(), args).env("HOME", home.path()).run();
         assert_eq!((done.code, done.out.as_str()), (code, ""), "{done:?}");
         let has_advice = done.err.contains("toolgate call jobs_start");
         assert_eq!(has_advice, !args.contains(&"--json"), "{done:?}");
         assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0, "{args:?}");
     }
-    let line = Line::new(workspace.root(), &["jobs"]).env("TOOLGATE_JOBS_TO", "off").run();
+    let line = CommandLine::new(workspace.root(), &["jobs"]).env("TOOLGATE_JOBS_TO", "off").run();
     assert!(line.code == 2 && line.err.contains("jobs.to"), "{line:?}");
 }
 
@@ -236,7 +238,7 @@ fn a_job_is_followed_until_it_ends_and_its_files_are_listed() {
     let workspace = workspace();
     let served = Launch::over(&workspace).served();
     let id = start(&served, &workspace, "say_slow", json!({}));
-    let mut running = Running::start(toolgate_line(&served, &workspace, &["jobs", &id]));
+    let mut running = RunningCommand::start(toolgate_line(&served, &workspace, &["jobs", &id]));
     running.read_until("progress: 40 %");
     // The present state has the output so far.
     let now = toolgate_line(&served, &workspace, &["jobs", &id, "--no-follow"]).run();
@@ -284,7 +286,7 @@ fn a_job_is_cancelled_by_its_server_and_goes_on_if_nobody_follows_it() {
     let workspace = workspace();
     let served = Launch::over(&workspace).served();
     let id = start(&served, &workspace, "say_slow", json!({}));
-    let mut running = Running::start(toolgate_line(&served, &workspace, &["jobs", &id]));
+    let mut running = RunningCommand::start(toolgate_line(&served, &workspace, &["jobs", &id]));
     running.read_until("stdout: one");
     running.interrupt();
     let done = running.wait_for_exit();
@@ -310,7 +312,7 @@ fn a_job_is_not_started_without_a_server() {
     let workspace = Workspace::new();
     let home = tempfile::tempdir().unwrap();
     let args = ["call", "jobs_start", r#"{"tool":"files_list"}"#];
-    let done = Line::new(workspace.root(), &args).env("HOME", home.path()).run();
+    let done = CommandLine::new(workspace.root(), &args).env("HOME", home.path()).run();
     assert!(done.code == 2 && done.err.contains("--url"), "{done:?}");
     assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
 }
@@ -322,7 +324,7 @@ fn output_that_is_read_too_slowly_is_left_out_with_a_note() {
     let flood = "head -c 30000000 /dev/zero | tr '\\0' x | fold -w 90; touch done";
     let arguments = json!({ "command": flood, "shell": true }).to_string();
     let args = ["call", "exec_run", &arguments, "--follow"];
-    let mut running = Running::start(Line::new(workspace.root(), &args));
+    let mut running = RunningCommand::start(CommandLine::new(workspace.root(), &args));
     wait_until("the program ends although nobody reads", || workspace.path("done").exists());
     assert!(peak_memory_kib(running.child.id()) < 200_000, "unread output is kept in memory");
     running.err.read_to_string(&mut running.printed).unwrap();

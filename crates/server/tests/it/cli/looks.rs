@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{Line, run};
+use super::{CommandLine, run};
 use crate::support::{Workspace, binary, keys_of};
 
 #[test]
@@ -97,7 +97,8 @@ fn literal_secrets_of_upstreams_are_redacted_from_the_printed_configuration() {
 #[test]
 fn the_environment_overrides_the_file_and_config_names_another() {
     let workspace = Workspace::new().file("toolgate.toml", "[limits]\ncalls = 3\nprograms = 4\n");
-    let line = Line::new(workspace.root(), &["check-config"]).env("TOOLGATE_LIMITS_CALLS", "9");
+    let line =
+        CommandLine::new(workspace.root(), &["check-config"]).env("TOOLGATE_LIMITS_CALLS", "9");
     let done = line.run();
     assert!(done.out.contains("calls = 9\n") && done.out.contains("programs = 4\n"), "{done:?}");
     // Another file replaces the one in the folder.
@@ -122,19 +123,21 @@ fn a_public_address_is_refused_by_serve_and_check_config_only() {
 fn a_pattern_of_tools_works_in_either_spelling_and_must_match_a_tool() {
     let workspace = Workspace::new();
     for rule in ["exec.*", "exec_*", "exec_run,exec.output"] {
-        let line = Line::new(workspace.root(), &["tools"]).env("TOOLGATE_TOOLS_DENY", rule);
+        let line = CommandLine::new(workspace.root(), &["tools"]).env("TOOLGATE_TOOLS_DENY", rule);
         let done = line.run();
         assert!(done.code == 0 && !done.out.contains("exec"), "{rule}: {done:?}");
     }
     for rule in ["audit.read", "audit.*"] {
-        let line = Line::new(workspace.root(), &["check-config"]).env("TOOLGATE_TOOLS_DENY", rule);
+        let line =
+            CommandLine::new(workspace.root(), &["check-config"]).env("TOOLGATE_TOOLS_DENY", rule);
         let done = line.run();
         assert_eq!(done.code, 0, "audit.read guards `audit://tail`: {rule}: {done:?}");
     }
     for (rule, nearest) in
         [("exce.*", "exec"), ("fils_read", "files.read"), ("audit_raed", "audit")]
     {
-        let line = Line::new(workspace.root(), &["check-config"]).env("TOOLGATE_TOOLS_DENY", rule);
+        let line =
+            CommandLine::new(workspace.root(), &["check-config"]).env("TOOLGATE_TOOLS_DENY", rule);
         let done = line.run();
         let names_both = done.err.contains(rule) && done.err.contains(nearest);
         assert!(done.code == 2 && names_both, "{done:?}");
@@ -182,7 +185,8 @@ fn policy_explain_uses_the_roles_of_the_key_unless_a_role_is_given() {
     let settings = format!("{}roles = [\"guest\"]\n{rules}", keys_of(&["ada"]));
     let workspace = Workspace::new().file("toolgate.toml", settings);
     let home = TempDir::with_prefix("toolgate-home-").unwrap();
-    let toolgate = |args: &[&str]| Line::new(workspace.root(), args).env("HOME", home.path()).run();
+    let toolgate =
+        |args: &[&str]| CommandLine::new(workspace.root(), args).env("HOME", home.path()).run();
     let created = toolgate(&["key", "new", "bob", "--role", "guest"]);
     assert_eq!(created.code, 0, "{created:?}");
     for (caller, more, code) in [
@@ -229,7 +233,7 @@ fn an_invalid_configuration_is_refused_with_its_line_and_name() {
 fn an_invalid_variable_is_refused_by_name() {
     let workspace = Workspace::new();
     let with = |name: &str, value: &str| {
-        Line::new(workspace.root(), &["check-config"]).env(name, value).run()
+        CommandLine::new(workspace.root(), &["check-config"]).env(name, value).run()
     };
     let done = with("TOOLGATE_LIMITS_CALLS", "many");
     assert_eq!(done.code, 2);
@@ -319,7 +323,7 @@ fn a_reader_that_closes_early_is_not_an_error() {
         let (closed, out) = pipe().unwrap();
         drop(closed);
         let (mut stderr, err) = pipe().unwrap();
-        let mut line = Line::new(workspace.root(), args);
+        let mut line = CommandLine::new(workspace.root(), args);
         let mut child = line.command.stdin(Stdio::null()).stdout(out).stderr(err).spawn().unwrap();
         drop(line);
         let mut err = String::new();

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::thread;
 
-use super::{Line, run};
+use super::{CommandLine, run};
 use crate::support::{Launch, Workspace};
 
 /// Starts a server that is not an MCP server and answers every request with `response`. Returns its
@@ -55,7 +55,7 @@ fn a_refused_token_is_called_a_credential_not_a_key() {
     let server = url.trim_start_matches("http://").trim_end_matches("/mcp");
     let workspace = Workspace::new();
     let args = ["call", "files_read", r#"{"path":"README.md"}"#, "--url", &url];
-    let done = Line::new(workspace.root(), &args).env("TOOLGATE_KEY", "eyJ.eyJ.x").run();
+    let done = CommandLine::new(workspace.root(), &args).env("TOOLGATE_KEY", "eyJ.eyJ.x").run();
     let expected = format!("toolgate: {server} refused the credential in TOOLGATE_KEY\n");
     assert_eq!((done.code, done.err), (2, expected));
 }

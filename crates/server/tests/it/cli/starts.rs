@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use tempfile::TempDir;
 
-use super::{Line, run};
+use super::{CommandLine, run};
 use crate::support::{Launch, Workspace, wait_until};
 
 #[test]
@@ -45,7 +45,7 @@ fn a_public_address_without_credentials_is_refused() {
         assert!(done.err.contains("no credential is configured"), "{done:?}");
     }
     let workspace = Workspace::new();
-    let line = Line::new(workspace.root(), &["serve"]);
+    let line = CommandLine::new(workspace.root(), &["serve"]);
     assert_eq!(line.env("TOOLGATE_SERVER_LISTEN", "0.0.0.0:0").run().code, 2);
 }
 
@@ -70,7 +70,8 @@ fn without_a_terminal_the_address_is_one_line() {
 #[test]
 fn the_example_in_the_help_of_stdio_gets_an_answer() {
     let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
-    let done = Line::new(Workspace::new().root(), &["stdio"]).input(&format!("{ping}\n")).run();
+    let done =
+        CommandLine::new(Workspace::new().root(), &["stdio"]).input(&format!("{ping}\n")).run();
     assert_eq!((done.code, done.out.trim()), (0, r#"{"jsonrpc":"2.0","id":1,"result":{}}"#));
 }
 
@@ -78,7 +79,7 @@ fn the_example_in_the_help_of_stdio_gets_an_answer() {
 fn serving_the_whole_home_folder_gets_a_warning() {
     let workspace = Workspace::new().file("sub/a.txt", "a");
     let log = |folder: &str| {
-        let line = Line::new(workspace.root(), &["stdio", folder]);
+        let line = CommandLine::new(workspace.root(), &["stdio", folder]);
         line.env("HOME", workspace.root()).run().err
     };
     assert!(log(".").contains("whole home folder"), "{}", log("."));

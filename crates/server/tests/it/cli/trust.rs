@@ -8,8 +8,8 @@ use crate::support::Workspace;
 const WIDENS: &str = "# a comment\n[sandbox]\nprofile = \"off\"\n\n[command.\"a.b\"]\nabout = \"a\"\nargv = [\"true\"]\nprogram = \"true\"\n";
 
 /// Runs `toolgate WORDS` in a folder whose file is not named with `--config`.
-fn run_without_config(workspace: &Workspace, home: &TempDir, args: &[&str]) -> Done {
-    let mut line = Line::new(workspace.root(), args).env("HOME", home.path());
+fn run_without_config(workspace: &Workspace, home: &TempDir, args: &[&str]) -> CliResult {
+    let mut line = CommandLine::new(workspace.root(), args).env("HOME", home.path());
     line.command.env_remove("TOOLGATE_CONFIG");
     line.run()
 }
@@ -118,7 +118,7 @@ fn tools_cannot_write_trust_marks_if_the_home_folder_is_served() {
     let write = "{\"path\":\".local/state/toolgate/trusted/x\",\"content\":\"\"}";
     let script = "{\"command\":\"sh\",\"args\":[\"-c\",\"touch .local/state/toolgate/trusted/x; ls -A .local/state/toolgate\"]}";
     let call = |tool, input| {
-        let line = Line::new(home.path(), &["call", tool, input]);
+        let line = CommandLine::new(home.path(), &["call", tool, input]);
         line.env("HOME", home.path()).run()
     };
     let written = call("files_write", write);
@@ -174,7 +174,7 @@ fn tools_cannot_write_into_a_folder_of_packs() {
     let call = |path: &str| {
         let input = format!("{{\"path\":\"{path}\",\"content\":\"\"}}");
         let args = ["call", "--config", "settings/other.toml", "files_write", &input];
-        Line::new(workspace.root(), &args).run()
+        CommandLine::new(workspace.root(), &args).run()
     };
     let refused = call("settings/packs/more.toml");
     assert!(refused.code == 1 && refused.err.contains("protected"), "{refused:?}");

@@ -3,16 +3,16 @@
 
 use std::path::PathBuf;
 
-use crate::support::{Launch, Served, Workspace, binary};
+use crate::support::{HttpServer, Launch, Workspace, binary};
 
 /// Both servers over HTTP; over stdio a client starts its own.
-pub(super) struct Rig {
+pub(super) struct ClientTestServers {
     pub(super) workspace: Workspace,
-    pub(super) toolgate: Served,
-    pub(super) everything: Served,
+    pub(super) toolgate: HttpServer,
+    pub(super) everything: HttpServer,
 }
 
-impl Rig {
+impl ClientTestServers {
     pub(super) fn new() -> Self {
         // Enough tools for two pages of a list.
         let many = Workspace::with_many_tools(200);

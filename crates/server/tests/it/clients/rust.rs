@@ -25,7 +25,7 @@ use tokio::process::Command;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-use super::rig::Rig;
+use super::rig::ClientTestServers;
 use crate::support::{MODERN, Marker, PATIENCE, Workspace, binary, path, sleeps};
 
 const FORMS_SINCE: &str = "2025-06-18";
@@ -35,7 +35,7 @@ const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 
 /// Checks `revision` against both servers over both transports, all at once.
 pub(super) fn check(revision: &'static str) {
-    let rig = Rig::new();
+    let rig = ClientTestServers::new();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let workspace = &rig.workspace;
@@ -44,12 +44,20 @@ pub(super) fn check(revision: &'static str) {
         let config = workspace.path("toolgate.toml");
         let root = workspace.root().to_owned();
         let toolgate = [binary().into(), "stdio".into(), root, "--config".into(), config];
-        let everything = || [Rig::example(), "stdio".into()];
+        let everything = || [ClientTestServers::example(), "stdio".into()];
         tokio::join!(
-            check_workspace(Peer::start(revision, &toolgate, home).await, workspace, "stdio"),
-            check_workspace(Peer::at(revision, &rig.toolgate.url()).await, workspace, "http"),
-            check_example(Peer::start(revision, &everything(), home).await),
-            check_example(Peer::at(revision, &rig.everything.url()).await),
+            check_workspace(
+                RmcpConnection::start(revision, &toolgate, home).await,
+                workspace,
+                "stdio"
+            ),
+            check_workspace(
+                RmcpConnection::at(revision, &rig.toolgate.url()).await,
+                workspace,
+                "http"
+            ),
+            check_example(RmcpConnection::start(revision, &everything(), home).await),
+            check_example(RmcpConnection::at(revision, &rig.everything.url()).await),
         );
     });
 }
@@ -65,14 +73,14 @@ enum Notification {
 
 /// The person at the client, and the messages of the forms they got.
 #[derive(Clone)]
-struct Person {
+struct ClientPerson {
     revision: &'static str,
     messages: Arc<Mutex<Vec<String>>>,
     reply: Arc<Mutex<ElicitResult>>,
     notification: mpsc::UnboundedSender<Notification>,
 }
 
-impl ClientHandler for Person {
+impl ClientHandler for ClientPerson {
     fn get_info(&self) -> ClientConfig {
         let capabilities = json!({ "elicitation": {}, "sampling": {}, "roots": {} });
         let client = json!({ "name": "rust-driver", "version": "1" });
@@ -137,7 +145,7 @@ impl ClientHandler for Person {
     }
 }
 
-impl Person {
+impl ClientPerson {
     fn record(&self, notification: Notification) {
         // The receiver is gone once the client has disconnected.
         let _ = self.notification.send(notification);
@@ -145,13 +153,13 @@ impl Person {
 }
 
 /// A connected server.
-struct Peer {
-    running: RunningService<RoleClient, Person>,
+struct RmcpConnection {
+    running: RunningService<RoleClient, ClientPerson>,
     notification: mpsc::UnboundedReceiver<Notification>,
     revision: &'static str,
 }
 
-impl Peer {
+impl RmcpConnection {
     /// Starts a server over stdio and connects to it.
     async fn start(revision: &'static str, args: &[PathBuf], home: &Path) -> Self {
         let mut command = Command::new(&args[0]);
@@ -170,15 +178,15 @@ impl Peer {
         Self::new(running, notification, revision)
     }
 
-    fn person(revision: &'static str) -> (Person, mpsc::UnboundedReceiver<Notification>) {
+    fn person(revision: &'static str) -> (ClientPerson, mpsc::UnboundedReceiver<Notification>) {
         let (sender, notification) = mpsc::unbounded_channel();
         let messages = Arc::default();
         let reply = Arc::new(Mutex::new(accept_content(json!({}))));
-        (Person { revision, messages, reply, notification: sender }, notification)
+        (ClientPerson { revision, messages, reply, notification: sender }, notification)
     }
 
     fn new(
-        running: RunningService<RoleClient, Person>,
+        running: RunningService<RoleClient, ClientPerson>,
         notification: mpsc::UnboundedReceiver<Notification>,
         revision: &'static str,
     ) -> Self {
@@ -240,7 +248,7 @@ impl Peer {
     }
 }
 
-async fn check_workspace(mut peer: Peer, workspace: &Workspace, transport: &str) {
+async fn check_workspace(mut peer: RmcpConnection, workspace: &Workspace, transport: &str) {
     let root = format!("file://{}", workspace.root().canonicalize().unwrap().display());
     let readme = json!({ "path": "README.md" });
 
@@ -349,7 +357,7 @@ async fn check_workspace(mut peer: Peer, workspace: &Workspace, transport: &str)
 }
 
 /// Runs a program that needs a confirmation, which is first accepted and then declined.
-async fn check_confirmation(peer: &Peer, workspace: &Workspace, transport: &str) {
+async fn check_confirmation(peer: &RmcpConnection, workspace: &Workspace, transport: &str) {
     let touch = |word: &str| {
         let name = format!("{word}-{transport}");
         let made = workspace.path(&name);
@@ -374,7 +382,7 @@ async fn check_confirmation(peer: &Peer, workspace: &Workspace, transport: &str)
     assert_eq!(peer.messages().len(), 2);
 }
 
-async fn check_example(mut peer: Peer) {
+async fn check_example(mut peer: RmcpConnection) {
     peer.running.list_all_tools().await.unwrap();
     let kind = |result: &CallToolResult| {
         serde_json::to_value(&result.content[0]).unwrap()["type"].as_str().unwrap().to_owned()

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Launch, Marker, Post, REVISIONS, Stdio, Workspace, call, initialize, legacy, modern,
+    HttpRequest, Launch, Marker, REVISIONS, Stdio, Workspace, call, initialize, legacy, modern,
     structured, waits_for_go,
 };
 
@@ -38,10 +38,10 @@ fn a_slow_program_delays_no_other_call_over_http() {
     let session = served.session("2025-11-25");
     let marker = Marker::new();
     let mut slow = served.connect();
-    slow.post(&Post::mcp(&call("slow", "exec_run", waits_for_go(&marker))));
+    slow.post(&HttpRequest::mcp(&call("slow", "exec_run", waits_for_go(&marker))));
     marker.wait_until_running();
     for _round in 0..20 {
-        let ping = Post::mcp(&legacy(1, "ping", json!({}))).with("mcp-session-id", &session);
+        let ping = HttpRequest::mcp(&legacy(1, "ping", json!({}))).with("mcp-session-id", &session);
         assert_eq!(served.send(&ping).message()["result"], json!({}));
         let list = served.ask(&modern(1, "tools/list", json!({})));
         assert!(list["result"]["tools"].is_array(), "{list}");
@@ -91,7 +91,7 @@ fn two_hundred_reads_at_once_are_each_answered_with_their_own_file_over_http() {
     let connections: Vec<_> = (0..200).map(|_| served.connect()).collect();
     let mut pending = Vec::new();
     for (n, mut connection) in (0..200).zip(connections) {
-        connection.post(&Post::mcp(&read(n)));
+        connection.post(&HttpRequest::mcp(&read(n)));
         pending.push((n, connection));
     }
     for (n, mut connection) in pending {
@@ -131,12 +131,12 @@ fn both_eras_are_served_side_by_side_at_one_http_endpoint() {
     let mut connection = served.connect();
     for (revision, session) in &sessions {
         let params = json!({ "name": "files_read", "arguments": { "path": "README.md" } });
-        let post = Post::mcp(&legacy(1, "tools/call", params));
+        let post = HttpRequest::mcp(&legacy(1, "tools/call", params));
         connection
             .post(&post.with("mcp-session-id", session).with("mcp-protocol-version", revision));
         let answer = connection.response().message();
         assert!(answer["result"].get("resultType").is_none(), "{answer}");
-        connection.post(&Post::mcp(&call(1, "files_read", json!({ "path": "README.md" }))));
+        connection.post(&HttpRequest::mcp(&call(1, "files_read", json!({ "path": "README.md" }))));
         let answer = connection.response().message();
         assert_eq!(answer["result"]["resultType"], "complete", "{answer}");
     }

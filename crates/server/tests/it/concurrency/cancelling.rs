@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    Launch, MODERN, Marker, NOTHING, Post, Served, Workspace, call, initialize, legacy, modern,
-    notification, request, sleeps, structured, wait_until, waits_for_go,
+    HttpRequest, HttpServer, Launch, MODERN, Marker, NOTHING, Workspace, call, initialize, legacy,
+    modern, notification, request, sleeps, structured, wait_until, waits_for_go,
 };
 
 /// A call of `tool` as `revision` spells it.
@@ -73,7 +73,7 @@ fn a_number_does_not_cancel_the_string_that_spells_it() {
     assert_eq!(structured(&stdio.answer("1"))["stdout"], "began\nwent\n");
 }
 
-fn served(workspace: &Workspace) -> Served {
+fn served(workspace: &Workspace) -> HttpServer {
     Launch::over(workspace).served()
 }
 
@@ -82,7 +82,7 @@ fn disconnecting_before_the_answer_cancels_a_stateless_call() {
     let served = served(&Workspace::new());
     let marker = Marker::new();
     let mut connection = served.connect();
-    connection.post(&Post::mcp(&call(1, "exec_run", sleeps(&marker))));
+    connection.post(&HttpRequest::mcp(&call(1, "exec_run", sleeps(&marker))));
     marker.wait_until_running();
     connection.close();
     marker.wait_until_gone();
@@ -94,7 +94,7 @@ fn disconnecting_during_the_stream_cancels_a_stateless_call() {
     let served = served(&Workspace::new());
     let marker = Marker::new();
     let mut connection = served.connect();
-    connection.post(&Post::mcp(&call(1, "exec_run", sleeps(&marker))));
+    connection.post(&HttpRequest::mcp(&call(1, "exec_run", sleeps(&marker))));
     let head = connection.head();
     assert!(head.is_stream(), "{head:?}");
     marker.wait_until_running();
@@ -111,7 +111,7 @@ fn disconnecting_after_progress_cancels_a_stateless_call() {
     let params =
         json!({ "name": "exec_run", "arguments": script, "_meta": { "progressToken": "p" } });
     let mut connection = served.connect();
-    connection.post(&Post::mcp(&modern(1, "tools/call", params)));
+    connection.post(&HttpRequest::mcp(&modern(1, "tools/call", params)));
     assert!(connection.head().is_stream());
     assert_eq!(connection.event().unwrap()["method"], "notifications/progress");
     connection.close();
@@ -124,7 +124,8 @@ fn disconnecting_cancels_a_stateless_call_of_a_client_without_streams() {
     let served = served(&Workspace::new());
     let marker = Marker::new();
     let mut connection = served.connect();
-    let post = Post::mcp(&call(1, "exec_run", sleeps(&marker))).with("accept", "application/json");
+    let post =
+        HttpRequest::mcp(&call(1, "exec_run", sleeps(&marker))).with("accept", "application/json");
     connection.post(&post);
     marker.wait_until_running();
     connection.close();
@@ -141,7 +142,7 @@ fn disconnecting_does_not_cancel_a_call_of_a_session() {
         let marker = Marker::new();
         let message = call_request("2025-11-25", "1", "exec_run", waits_for_go(&marker));
         let mut connection = served.connect();
-        connection.post(&Post::mcp(&message).with("mcp-session-id", &session));
+        connection.post(&HttpRequest::mcp(&message).with("mcp-session-id", &session));
         marker.wait_until_running();
         if in_stream {
             assert!(connection.head().is_stream());
@@ -164,14 +165,14 @@ fn a_call_of_a_session_is_cancelled_by_a_notification_in_the_session() {
     let mut connection = served.connect();
     let message =
         legacy(1, "tools/call", json!({ "name": "exec_run", "arguments": sleeps(&marker) }));
-    connection.post(&Post::mcp(&message).with("mcp-session-id", &mine));
+    connection.post(&HttpRequest::mcp(&message).with("mcp-session-id", &mine));
     marker.wait_until_running();
     assert!(connection.head().is_stream());
     // A notification in another session has no effect.
-    let cancel = Post::mcp(&cancel_notification(1));
+    let cancel = HttpRequest::mcp(&cancel_notification(1));
     assert_eq!(served.send(&cancel.clone().with("mcp-session-id", &other)).status, 202);
     assert_eq!(served.send(&cancel).status, 202);
-    let ping = Post::mcp(&legacy(2, "ping", json!({}))).with("mcp-session-id", &mine);
+    let ping = HttpRequest::mcp(&legacy(2, "ping", json!({}))).with("mcp-session-id", &mine);
     assert_eq!(served.send(&ping).message()["result"], json!({}));
     assert!(!marker.pids().is_empty(), "another session cancelled it");
 
@@ -189,11 +190,11 @@ fn the_end_of_a_session_cancels_its_calls() {
     let mut connection = served.connect();
     let message =
         legacy(1, "tools/call", json!({ "name": "exec_run", "arguments": sleeps(&marker) }));
-    connection.post(&Post::mcp(&message).with("mcp-session-id", &session));
+    connection.post(&HttpRequest::mcp(&message).with("mcp-session-id", &session));
     marker.wait_until_running();
     let head = connection.head();
     assert_eq!((head.status, head.is_stream()), (200, true), "{head:?}");
-    let end = Post::bare("DELETE", "/mcp").with("mcp-session-id", &session);
+    let end = HttpRequest::bare("DELETE", "/mcp").with("mcp-session-id", &session);
     assert_eq!(served.send(&end).status, 204);
     marker.wait_until_gone();
     // The connection of the call is closed.

@@ -5,11 +5,13 @@ use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 
-use crate::support::{Connection, Launch, Post, Served, Socket, Stdio, Workspace, wait_for};
+use crate::support::{
+    Connection, HttpRequest, HttpServer, Launch, Socket, Stdio, Workspace, wait_for,
+};
 
 /// A fault in the bytes of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fault {
+enum MessageFault {
     /// Not JSON.
     NotJson,
     /// JSON that is not a request.
@@ -17,7 +19,7 @@ enum Fault {
 }
 
 /// Malformed messages, each with its fault.
-fn corpus() -> Vec<(Fault, Vec<u8>)> {
+fn corpus() -> Vec<(MessageFault, Vec<u8>)> {
     let deep = "[".repeat(10_000) + &"]".repeat(10_000);
     let inner = format!(
         "{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"m\",\"params\":{}1{}}}",
@@ -50,11 +52,15 @@ fn corpus() -> Vec<(Fault, Vec<u8>)> {
     let with_fault = |fault, all: &[&[u8]]| -> Vec<_> {
         all.iter().map(|bytes| (fault, bytes.to_vec())).collect()
     };
-    [with_fault(Fault::NotJson, &not_json), with_fault(Fault::NotRequest, &not_request)].concat()
+    [
+        with_fault(MessageFault::NotJson, &not_json),
+        with_fault(MessageFault::NotRequest, &not_request),
+    ]
+    .concat()
 }
 
 /// A dialect: where it is served, the error it returns for a fault, and a request that succeeds.
-struct Dialect {
+struct DialectCase {
     name: &'static str,
     /// The path on the shared listener.
     path: &'static str,
@@ -62,15 +68,15 @@ struct Dialect {
     own_path: &'static str,
     socket: Option<&'static str>,
     /// Checks the error for a fault.
-    check_error: fn(Fault, &Value),
+    check_error: fn(MessageFault, &Value),
     valid_request: fn() -> Value,
     is_success: fn(&Value) -> bool,
 }
 
-fn jsonrpc(fault: Fault, answer: &Value) {
+fn jsonrpc(fault: MessageFault, answer: &Value) {
     let code = match fault {
-        Fault::NotJson => -32700,
-        Fault::NotRequest => -32600,
+        MessageFault::NotJson => -32700,
+        MessageFault::NotRequest => -32600,
     };
     assert_eq!(answer["jsonrpc"], "2.0", "{answer}");
     assert_eq!(answer["error"]["code"], code, "{answer}");
@@ -87,9 +93,9 @@ fn request(method: &str, params: Value) -> Value {
 }
 
 /// The dialects that use JSON-RPC on every transport.
-fn json_rpc_dialects() -> Vec<Dialect> {
+fn json_rpc_dialects() -> Vec<DialectCase> {
     vec![
-        Dialect {
+        DialectCase {
             name: "synesthetic",
             path: "/synesthetic",
             own_path: "/",
@@ -98,7 +104,7 @@ fn json_rpc_dialects() -> Vec<Dialect> {
             valid_request: || request("list_schemas", json!({})),
             is_success: |answer| answer["result"]["ok"] == true,
         },
-        Dialect {
+        DialectCase {
             name: "workstation",
             path: "/workstation",
             own_path: "/",
@@ -107,7 +113,7 @@ fn json_rpc_dialects() -> Vec<Dialect> {
             valid_request: || request("tools/list", json!({})),
             is_success: |answer| answer["result"]["tools"].is_array(),
         },
-        Dialect {
+        DialectCase {
             name: "mira",
             path: "/rpc",
             own_path: "/",
@@ -116,7 +122,7 @@ fn json_rpc_dialects() -> Vec<Dialect> {
             valid_request: || request("tools/list", json!({})),
             is_success: |answer| answer["result"]["tools"].is_array(),
         },
-        Dialect {
+        DialectCase {
             name: "zyra",
             path: "/v1/mcp",
             own_path: "/v1/mcp",
@@ -129,19 +135,19 @@ fn json_rpc_dialects() -> Vec<Dialect> {
 }
 
 /// A way to send messages.
-enum Transport {
+enum MessageTransport {
     Post(SocketAddr, &'static str),
     Socket(Box<Socket>),
     Stdio(Box<Stdio>),
 }
 
-impl Transport {
+impl MessageTransport {
     /// Sends `bytes` and returns the answer; `None` if they cannot be sent this way.
     fn exchange(&mut self, bytes: &[u8]) -> Option<Value> {
         match self {
             Self::Post(addr, path) => {
                 let mut connection = Connection::to(*addr);
-                connection.post(&Post::bytes(bytes).to(path).without("accept"));
+                connection.post(&HttpRequest::bytes(bytes).to(path).without("accept"));
                 Some(connection.response().json())
             }
             // A WebSocket text must be UTF-8; the server closes the socket otherwise.
@@ -158,7 +164,7 @@ impl Transport {
 }
 
 /// The address of the dedicated listener of `name`.
-fn dedicated_address(served: &Served, name: &str) -> SocketAddr {
+fn dedicated_address(served: &HttpServer, name: &str) -> SocketAddr {
     wait_for("the server logs the address of the dedicated listener", || {
         let log = served.log();
         let (_, rest) = log.split_once(&format!("serving {name} alone at http://"))?;
@@ -182,13 +188,14 @@ fn s2_24_27_s4_34_malformed_bytes_are_refused_in_each_dialects_form_and_the_next
     let served = Launch::over(&workspace).served();
     for one in &all {
         let mut transports = vec![
-            Transport::Post(served.addr, one.path),
-            Transport::Post(dedicated_address(&served, one.name), one.own_path),
-            Transport::Stdio(Box::new(
+            MessageTransport::Post(served.addr, one.path),
+            MessageTransport::Post(dedicated_address(&served, one.name), one.own_path),
+            MessageTransport::Stdio(Box::new(
                 Launch::over(&Workspace::new()).arg("--dialect").arg(one.name).stdio(),
             )),
         ];
-        transports.extend(one.socket.map(|path| Transport::Socket(Box::new(served.socket(path)))));
+        transports
+            .extend(one.socket.map(|path| MessageTransport::Socket(Box::new(served.socket(path)))));
         for transport in &mut transports {
             for (fault, bytes) in corpus() {
                 let shown: String = String::from_utf8_lossy(&bytes).chars().take(60).collect();
@@ -212,7 +219,7 @@ fn malformed_bytes_are_refused_in_an_envelope() {
     for addr in [served.addr, own] {
         for (fault, bytes) in corpus() {
             let mut connection = Connection::to(addr);
-            connection.post(&Post::bytes(&bytes).to("/mcp/tool/mcp.tool:files.read"));
+            connection.post(&HttpRequest::bytes(&bytes).to("/mcp/tool/mcp.tool:files.read"));
             let response = connection.response();
             let envelope = response.json();
             eprintln!("{fault:?} {envelope}");
@@ -223,7 +230,7 @@ fn malformed_bytes_are_refused_in_an_envelope() {
             assert_eq!(envelope["meta"]["transport"], "http");
         }
         let mut connection = Connection::to(addr);
-        connection.post(&Post::bare("GET", "/mcp/discover"));
+        connection.post(&HttpRequest::bare("GET", "/mcp/discover"));
         assert_eq!(connection.response().json()["ok"], true);
     }
 }
@@ -239,8 +246,8 @@ fn s1_27_28_malformed_lines_are_refused_with_the_canonical_reason() {
         assert_eq!(answer["error"]["data"]["canonical"], "INVALID_INPUT", "{answer}");
         let code = answer["error"]["code"].as_i64();
         let expected = match fault {
-            Fault::NotJson => -32700,
-            Fault::NotRequest => -32602,
+            MessageFault::NotJson => -32700,
+            MessageFault::NotRequest => -32602,
         };
         assert_eq!(code, Some(expected), "{answer}");
     }

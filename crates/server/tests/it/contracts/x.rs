@@ -1,5 +1,5 @@
-//! Requirements across the contracts: one server, one catalog, one gate, and no part of one contract
-//! in another.
+//! Requirements across the contracts: one server, one catalog, one gate, and no part of one
+//! contract in another.
 
 mod setup;
 mod together;

@@ -14,11 +14,11 @@ use tempfile::TempDir;
 use crate::support::{Launch, Workspace, binary, call, over_both, path, wait_long_for, wait_until};
 
 /// A log that outlives its servers, with its key.
-struct Log {
+struct AuditLogFolder {
     folder: TempDir,
 }
 
-impl Log {
+impl AuditLogFolder {
     fn new() -> Self {
         Self { folder: TempDir::with_prefix("toolgate-audit-").unwrap() }
     }
@@ -115,7 +115,7 @@ fn a_record_has_the_hash_of_its_input_and_the_server_that_wrote_it() {
 
 #[test]
 fn a_log_is_verified_and_each_edit_is_reported_with_its_line() {
-    let log = Log::new();
+    let log = AuditLogFolder::new();
     let mut stdio = log.launch(&Workspace::new()).stdio();
     for id in 1..=20 {
         stdio.ask(&named_call(id, &format!("tool-{id}")));
@@ -163,7 +163,7 @@ fn a_log_is_verified_and_each_edit_is_reported_with_its_line() {
 /// 50 servers, five at once on one log, each killed while it writes.
 #[test]
 fn servers_killed_during_a_write_leave_an_intact_log() {
-    let log = Log::new();
+    let log = AuditLogFolder::new();
     let workspace = Workspace::new();
     for round in 0..10_u64 {
         scope(|scope| {
@@ -202,7 +202,7 @@ fn servers_killed_during_a_write_leave_an_intact_log() {
 #[test]
 fn eight_servers_on_one_log_lose_no_record_and_leave_it_intact() {
     const EACH: u64 = 250;
-    let log = Log::new();
+    let log = AuditLogFolder::new();
     let workspace = Workspace::new();
     scope(|scope| {
         for server in 0..8 {
@@ -230,7 +230,7 @@ fn eight_servers_on_one_log_lose_no_record_and_leave_it_intact() {
 
 #[test]
 fn a_strict_log_has_every_call_answered_before_the_server_was_killed() {
-    let log = Log::new();
+    let log = AuditLogFolder::new();
     let workspace = Workspace::new();
     for round in 0..12_u64 {
         let mut stdio = log.launch(&workspace).set("audit_strict", true).stdio();
@@ -251,9 +251,9 @@ fn a_strict_log_has_every_call_answered_before_the_server_was_killed() {
 }
 
 /// A disk of 256 KiB.
-struct Disk(TempDir);
+struct SmallDisk(TempDir);
 
-impl Disk {
+impl SmallDisk {
     fn new() -> Result<Self, String> {
         let folder = TempDir::with_prefix("toolgate-disk-").unwrap();
         let args = ["-t", "tmpfs", "-o", "size=256k", "toolgate-test"];
@@ -276,7 +276,7 @@ impl Disk {
     }
 }
 
-impl Drop for Disk {
+impl Drop for SmallDisk {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg(self.0.path()).status();
     }
@@ -284,11 +284,11 @@ impl Drop for Disk {
 
 #[test]
 fn no_call_succeeds_with_a_strict_log_on_a_full_disk() {
-    let disk = match Disk::new() {
+    let disk = match SmallDisk::new() {
         Ok(disk) => disk,
         Err(why) => return eprintln!("SKIPPED: no small disk can be mounted here: {why}"),
     };
-    let log = Log::new();
+    let log = AuditLogFolder::new();
     let workspace = Workspace::new();
     let file = disk.0.path().join("audit.jsonl");
     let launch = log.launch(&workspace).set("audit_to", file.display());
@@ -327,11 +327,11 @@ fn no_call_succeeds_with_a_strict_log_on_a_full_disk() {
 
 #[test]
 fn records_made_on_a_full_disk_are_written_once_there_is_space() {
-    let disk = match Disk::new() {
+    let disk = match SmallDisk::new() {
         Ok(disk) => disk,
         Err(why) => return eprintln!("SKIPPED: no small disk can be mounted here: {why}"),
     };
-    let log = Log::new();
+    let log = AuditLogFolder::new();
     let workspace = Workspace::new();
     let file = disk.0.path().join("audit.jsonl");
     let mut stdio = log.launch(&workspace).set("audit_to", file.display()).stdio();
@@ -353,7 +353,7 @@ fn records_made_on_a_full_disk_are_written_once_there_is_space() {
 
 #[test]
 fn audit_tail_prints_the_last_records_unchanged() {
-    let log = Log::new();
+    let log = AuditLogFolder::new();
     let workspace = Workspace::new();
     let mut stdio = log.launch(&workspace).stdio();
     for id in 1..=30 {

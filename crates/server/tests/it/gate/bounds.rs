@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Launch, Marker, Post, Workspace, call, over_both_with, refusal, structured, text, waits_for_go,
+    HttpRequest, Launch, Marker, Workspace, call, over_both_with, refusal, structured, text,
+    waits_for_go,
 };
 
 #[test]
@@ -68,7 +69,7 @@ fn a_program_beyond_the_limit_is_refused_and_reads_are_not_delayed() {
     let served = tune(Launch::over(&workspace)).served();
     let marker = Marker::new();
     let mut connection = served.connect();
-    connection.post(&Post::mcp(&call(1, "exec_run", waits_for_go(&marker))));
+    connection.post(&HttpRequest::mcp(&call(1, "exec_run", waits_for_go(&marker))));
     marker.wait_until_running();
     check_refusal(&served.ask(&call(2, "exec_run", next.clone())));
     let read = served.ask(&call(3, "files_read", json!({ "path": "README.md" })));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::support::{
-    Client, Launch, MODERN, Post, Workspace, initialize, keys_of, refusal, structured, text,
+    Client, HttpRequest, Launch, MODERN, Workspace, initialize, keys_of, refusal, structured, text,
     wait_until,
 };
 
@@ -121,7 +121,7 @@ fn keys_of_the_settings_are_added_and_removed_while_a_server_runs() {
     let workspace = Workspace::new().file("toolgate.toml", "");
     let served = Launch::over(&workspace).served();
     let status = |key: &str| {
-        let post = Post::mcp(&initialize(0, "2025-06-18"));
+        let post = HttpRequest::mcp(&initialize(0, "2025-06-18"));
         served.send(&post.with("X-API-Key", key)).status
     };
     assert_eq!(status("any"), 200, "no credential is needed");
@@ -139,14 +139,14 @@ fn keys_of_the_settings_are_added_and_removed_while_a_server_runs() {
 #[test]
 fn changes_that_need_a_restart_are_named_and_all_others_apply() {
     let workspace = Workspace::new();
-    let mut client = client(&workspace, "[jobs]\nrunning = 3\n");
-    let settings = "[jobs]\nrunning = 4\n[server]\nurl = \"https://tools.example/mcp\"\n\
+    let mut client = client(&workspace, "");
+    let settings = "[jobs]\nto = \"off\"\n[server]\nurl = \"https://tools.example/mcp\"\n\
                     [tools]\ndeny = [\"files.copy\"]\n[log]\nlevel = \"debug\"\n";
     replace(&workspace, "toolgate.toml", settings);
     wait_until("the others apply", || !has_tool(&mut client, "files_copy"));
     let log = client.server().log();
     assert!(log.contains("in force now: log.level, tools.deny"), "{log}");
-    let expected = "these changes need a restart: jobs.running, server.url";
+    let expected = "these changes need a restart: jobs.to, server.url";
     wait_until("the names are logged", || client.server().log().contains(expected));
     // Settings of the command line stay in force.
     let workspace = Workspace::new().file("toolgate.toml", "");
@@ -199,7 +199,7 @@ fn a_call_in_flight_ends_under_the_settings_that_it_began_with() {
     let mut client = client(&workspace, &settings);
     let request =
         client.request("tools/call", json!({ "name": "work_wait", "arguments": { "name": "it" } }));
-    let crate::support::Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let crate::support::ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     stdio.send(&request);
     wait_until("it runs", || workspace.path("ran").exists());
     let denied = format!("{settings}\n[tools]\ndeny = [\"work.wait\"]\n");
@@ -207,7 +207,7 @@ fn a_call_in_flight_ends_under_the_settings_that_it_began_with() {
     wait_until("it is in force", || client.server().log().contains("in force now: tools.deny"));
     std::thread::sleep(Duration::from_millis(50));
     workspace.put("go", "");
-    let crate::support::Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let crate::support::ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     let answer = std::iter::repeat_with(|| stdio.receive()).find(|it| it["id"] == request["id"]);
     assert!(text(&answer.unwrap()).contains("went"));
     assert!(!has_tool(&mut client, "work_wait"));

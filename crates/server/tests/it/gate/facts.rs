@@ -5,7 +5,8 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Client, Launch, REVISIONS, Wire, Workspace, call, over_both, over_both_tuned, structured, text,
+    Client, ClientTransport, Launch, REVISIONS, Workspace, call, over_both, over_both_tuned,
+    structured, text,
 };
 
 fn hash(text: &str) -> String {
@@ -132,7 +133,7 @@ fn a_record_has_the_sandbox_of_its_programs() {
 fn a_record_has_a_hash_of_the_session_id() {
     let legacy = REVISIONS[1];
     let served = Launch::over(&Workspace::new()).served();
-    let mut client = Client::open(Wire::Http(served), legacy, json!({}));
+    let mut client = Client::open(ClientTransport::Http(served), legacy, json!({}));
     client.call("files_exists", json!({ "path": "." }));
     client.server().outcomes(1);
     let id = client.session.clone().unwrap();

@@ -5,8 +5,8 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Client, Launch, MODERN, Post, Served, Workspace, binary, over_both, path, refusal, request,
-    structured,
+    Client, HttpRequest, HttpServer, Launch, MODERN, Workspace, binary, over_both, path, refusal,
+    request, structured,
 };
 
 const RULES: &str = r#"
@@ -42,10 +42,10 @@ pub(super) fn key(name: &str) -> (String, String) {
     (key.to_owned(), String::from_utf8(made.stdout).unwrap())
 }
 
-pub(super) fn call_with_key(served: &Served, key: &str, tool: &str, arguments: Value) -> Value {
+pub(super) fn call_with_key(served: &HttpServer, key: &str, tool: &str, arguments: Value) -> Value {
     let params = json!({ "name": tool, "arguments": arguments });
     served
-        .send(&Post::mcp(&request(MODERN, 1, "tools/call", params)).with("X-API-Key", key))
+        .send(&HttpRequest::mcp(&request(MODERN, 1, "tools/call", params)).with("X-API-Key", key))
         .message()
 }
 

@@ -5,8 +5,8 @@ use std::fs::File;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Client, Launch, Marker, Wire, Workspace, call, legacy, notification, over_both, sleeps,
-    wait_until,
+    Client, ClientTransport, Launch, Marker, Workspace, call, legacy, notification, over_both,
+    sleeps, wait_until,
 };
 
 #[test]
@@ -55,7 +55,8 @@ fn each_call_leaves_one_record_with_its_outcome() {
         let outcomes = client.server().outcomes(calls.len() + 1);
         let expected = calls.iter().map(|(_, _, outcome)| *outcome).chain(["ok"]);
         assert_eq!(outcomes, expected.collect::<Vec<_>>());
-        let caller = if matches!(client.wire, Wire::Stdio(_)) { "local" } else { "http" };
+        let caller =
+            if matches!(client.wire, ClientTransport::Stdio(_)) { "local" } else { "http" };
         for (record, (tool, _, _)) in client.server().records().iter().zip(&calls) {
             assert_eq!(record["tool"], *tool, "{record}");
             assert_eq!((&record["caller"], &record["dialect"]), (&json!(caller), &json!("mcp")));
@@ -82,7 +83,7 @@ fn a_record_contains_neither_arguments_nor_results() {
 fn a_tool_name_cannot_forge_a_record() {
     over_both(&Workspace::new(), |client| {
         let forged = "x\"}\n{\"outcome\":\"ok\",\"tool\":\"forged";
-        let Wire::Stdio(_) = client.wire else { return };
+        let ClientTransport::Stdio(_) = client.wire else { return };
         client.call(forged, json!({}));
         client.call(&"long".repeat(100_000), json!({}));
         assert_eq!(client.server().outcomes(2), ["unknown_tool", "unknown_tool"]);

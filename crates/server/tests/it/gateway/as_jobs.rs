@@ -5,14 +5,14 @@ use std::fs;
 use serde_json::{Value, json};
 
 use super::{launch, with_odds};
-use crate::support::{Client, MODERN, Wire, Workspace, wait_for, wait_until};
+use crate::support::{Client, ClientTransport, MODERN, Workspace, wait_for, wait_until};
 
 /// Opens an HTTP client that accepts tasks.
 fn open(workspace: &Workspace) -> Client {
-    with_tasks(Wire::Http(launch(workspace).served()))
+    with_tasks(ClientTransport::Http(launch(workspace).served()))
 }
 
-fn with_tasks(wire: Wire) -> Client {
+fn with_tasks(wire: ClientTransport) -> Client {
     let capabilities = json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } });
     Client::open(wire, MODERN, capabilities)
 }

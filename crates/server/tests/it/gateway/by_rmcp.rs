@@ -20,39 +20,39 @@ use super::{stdio, text};
 use crate::support::Workspace;
 
 #[derive(Clone)]
-struct Sums {
+struct SumServer {
     tool_router: ToolRouter<Self>,
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Terms {
+struct SumInput {
     a: i64,
     b: i64,
 }
 
 #[tool_router]
-impl Sums {
+impl SumServer {
     #[tool(description = "Adds two numbers.")]
-    fn add(&self, Parameters(Terms { a, b }): Parameters<Terms>) -> String {
+    fn add(&self, Parameters(SumInput { a, b }): Parameters<SumInput>) -> String {
         (a + b).to_string()
     }
 }
 
 #[tool_handler(router = self.tool_router)]
-impl ServerHandler for Sums {
+impl ServerHandler for SumServer {
     fn get_info(&self) -> ServerConfig {
         ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
     }
 }
 
 /// A running server. Dropping it stops it.
-struct Served {
+struct RmcpServer {
     url: String,
     _end: oneshot::Sender<()>,
 }
 
 /// Starts a server with sessions (before 2026-07-28) or without.
-fn serve(sessions: bool) -> Served {
+fn serve(sessions: bool) -> RmcpServer {
     let (sender, address) = std::sync::mpsc::channel();
     let (end, ended) = oneshot::channel::<()>();
     let serving = async move {
@@ -60,7 +60,7 @@ fn serve(sessions: bool) -> Served {
         config.legacy_session_mode = sessions;
         config.json_response = !sessions;
         let manager = Arc::new(LocalSessionManager::default());
-        let sums = || Ok(Sums { tool_router: Sums::tool_router() });
+        let sums = || Ok(SumServer { tool_router: SumServer::tool_router() });
         let service = StreamableHttpService::new(sums, manager, config);
         let app = axum::Router::new().nest_service("/mcp", service);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -73,7 +73,7 @@ fn serve(sessions: bool) -> Served {
     thread::spawn(move || {
         Builder::new_current_thread().enable_all().build().unwrap().block_on(serving);
     });
-    Served { url: format!("http://{}/mcp", address.recv().unwrap()), _end: end }
+    RmcpServer { url: format!("http://{}/mcp", address.recv().unwrap()), _end: end }
 }
 
 #[test]

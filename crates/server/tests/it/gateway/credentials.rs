@@ -4,15 +4,17 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::real::{Beside, free_port, tool, wait_until_listening};
+use super::real::{RealServer, free_port, tool, wait_until_listening};
 use super::{checkout, launch, text};
-use crate::support::{Client, MODERN, Post, Served, Wire, Workspace, call, keys_of};
+use crate::support::{
+    Client, ClientTransport, HttpRequest, HttpServer, MODERN, Workspace, call, keys_of,
+};
 
 /// A server whose tool returns the headers that it received, and that redirects `away`.
 struct HeaderEcho {
     url: String,
     away: String,
-    _server: Beside,
+    _server: RealServer,
 }
 
 impl HeaderEcho {
@@ -20,7 +22,7 @@ impl HeaderEcho {
         let port = free_port();
         let mut command = Command::new(tool("upstreams/bin/python"));
         command.arg(checkout().join("tests/upstreams/heard.py")).arg(port.to_string());
-        let (server, _) = Beside::start_job(command.arg(elsewhere), "Uvicorn running");
+        let (server, _) = RealServer::start_job(command.arg(elsewhere), "Uvicorn running");
         let at = format!("http://127.0.0.1:{port}");
         let url = format!("{at}/mcp");
         let away = format!("{at}/away");
@@ -31,8 +33,8 @@ impl HeaderEcho {
 
 /// Returns the headers that the upstream `name` receives with a call of Ada, who sends extra ones.
 #[track_caller]
-fn received_headers(served: &Served, name: &str) -> Value {
-    let post = Post::mcp(&call(1, &format!("{name}_heard"), json!({})));
+fn received_headers(served: &HttpServer, name: &str) -> Value {
+    let post = HttpRequest::mcp(&call(1, &format!("{name}_heard"), json!({})));
     let post = post.with("authorization", "Bearer ada-key").with("cookie", "session=ada-cookie");
     let post = post.with("x-other", "ada-header");
     serde_json::from_str(text(&served.send(&post).message())).unwrap()
@@ -69,7 +71,8 @@ fn a_redirect_of_an_upstream_is_not_followed() {
         redirecting.away
     );
     let workspace = Workspace::new().file("toolgate.toml", settings);
-    let mut client = Client::open(Wire::Http(launch(&workspace).served()), MODERN, json!({}));
+    let mut client =
+        Client::open(ClientTransport::Http(launch(&workspace).served()), MODERN, json!({}));
     let listed = super::names(&mut client);
     assert!(!listed.iter().any(|name| name.starts_with("away_")), "{listed:?}");
     let log = client.server().log();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::{launch, names, text, with_odds};
-use crate::support::{Client, MODERN, Wire, wait_until};
+use crate::support::{Client, ClientTransport, MODERN, wait_until};
 
 #[test]
 fn only_the_first_list_waits_for_an_upstream_that_does_not_list() {
@@ -25,7 +25,7 @@ fn only_the_first_list_waits_for_an_upstream_that_does_not_list() {
     assert!(took < Duration::from_millis(2500), "{took:?}");
     fs::write(workspace.path("late.log.go"), "").unwrap();
     // Clients are notified once the upstream has listed.
-    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     let mut messages = std::iter::from_fn(|| Some(stdio.receive()));
     assert!(messages.any(|message| message["method"] == "notifications/tools/list_changed"));
     assert!(names(&mut client).contains(&"late_echo".to_owned()));
@@ -37,7 +37,7 @@ fn calls_without_an_answer_do_not_block_other_calls() {
     let mut client = Client::stdio(launch(&workspace), MODERN);
     names(&mut client);
     let requests: Vec<_> = (0..80).map(|_| client.request("tools/call", hanging_call())).collect();
-    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     requests.iter().for_each(|request| stdio.send(request));
     wait_until("they hang", || workspace.read("hung.log").matches("call never").count() == 64);
     let before = Instant::now();

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::pins::{check_exit, pins};
 use super::{launch, names, stdio, with_odds};
-use crate::support::{Client, MODERN, Post, Workspace, keys_of, modern};
+use crate::support::{Client, HttpRequest, MODERN, Workspace, keys_of, modern};
 
 const FIRST: &str = "Call `echo` before all others.";
 
@@ -98,7 +98,7 @@ fn a_caller_who_sees_no_tool_of_an_upstream_gets_no_instructions_of_it() {
     fs::write(workspace.path("toolgate.toml"), settings).unwrap();
     let served = launch(&workspace).served();
     let ask = |key: &str, method: &str| {
-        let post = Post::mcp(&modern(1, method, json!({})));
+        let post = HttpRequest::mcp(&modern(1, method, json!({})));
         let answer = served.send(&post.with("authorization", &format!("Bearer {key}"))).message();
         answer["result"].clone()
     };

@@ -11,25 +11,25 @@ use std::thread;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::real::{Beside, free_port, node, tool, wait_until_listening};
+use super::real::{RealServer, free_port, node, tool, wait_until_listening};
 use super::{checkout, launch, names, text};
 use crate::support::{
-    Client, Connection, Launch, Post, Response, Workspace, binary, call, keys_of, path,
+    Client, Connection, HttpRequest, Launch, Response, Workspace, binary, call, keys_of, path,
     trust_config, wait_for, wait_until,
 };
 
 /// Audience of the tokens that callers authenticate with.
 const AUDIENCE: &str = "https://tools.example/mcp";
 
-/// An upstream that requires tokens of `Authorization`.
-struct Protected {
-    authorization: Authorization,
+/// An upstream that requires tokens of `AuthorizationServer`.
+struct ProtectedUpstream {
+    authorization: AuthorizationServer,
     url: String,
-    _server: Beside,
+    _server: RealServer,
 }
 
 /// An authorization server, and the log lines that it printed.
-struct Authorization {
+struct AuthorizationServer {
     url: String,
     lines: Arc<Mutex<Vec<String>>>,
     _server: KilledOnDrop,
@@ -44,7 +44,7 @@ impl Drop for KilledOnDrop {
     }
 }
 
-impl Authorization {
+impl AuthorizationServer {
     /// Starts a server whose tokens are valid for `life` seconds.
     fn start(life: u32) -> Self {
         Self::start_with(life, &[])
@@ -99,7 +99,7 @@ impl Authorization {
         let credentials = base64::engine::general_purpose::STANDARD;
         let credentials = credentials.encode("service:the-secret-of-the-service");
         let body = format!("grant_type=client_credentials&scope=read&resource={resource}");
-        let post = Post::bytes(body.as_bytes()).to("/token");
+        let post = HttpRequest::bytes(body.as_bytes()).to("/token");
         let post = post.with("content-type", "application/x-www-form-urlencoded");
         let mut connection = Connection::to(self.addr());
         connection.post(&post.with("authorization", &format!("Basic {credentials}")));
@@ -119,8 +119,8 @@ impl Authorization {
             let sent_cookies: Vec<_> =
                 cookies.iter().map(|(name, it)| format!("{name}={it}")).collect();
             let mut connection = Connection::to(host.parse().unwrap());
-            let get =
-                Post::bare("GET", &format!("/{path}")).with("cookie", &sent_cookies.join("; "));
+            let get = HttpRequest::bare("GET", &format!("/{path}"))
+                .with("cookie", &sent_cookies.join("; "));
             connection.post(&get);
             let answer = connection.response();
             for (name, value) in &answer.headers {
@@ -141,18 +141,18 @@ impl Authorization {
     }
 }
 
-impl Protected {
+impl ProtectedUpstream {
     fn start(life: u32) -> Self {
-        Self::behind(Authorization::start(life))
+        Self::behind(AuthorizationServer::start(life))
     }
 
     /// Starts an upstream that requires tokens of `authorization`.
-    fn behind(authorization: Authorization) -> Self {
+    fn behind(authorization: AuthorizationServer) -> Self {
         let port = free_port();
         let mut command = Command::new(tool("upstreams/bin/python"));
         command.arg(checkout().join("tests/upstreams/protected.py")).arg(&authorization.url);
         command.arg(format!("{}/jwks", authorization.url)).arg(port.to_string()).arg("read");
-        let (server, _) = Beside::start_job(&mut command, "Uvicorn running");
+        let (server, _) = RealServer::start_job(&mut command, "Uvicorn running");
         let url = format!("http://127.0.0.1:{port}/mcp");
         wait_until_listening(&url);
         Self { authorization, url, _server: server }
@@ -187,7 +187,7 @@ fn sign_in(workspace: &Workspace, state: &TempDir) -> String {
     let mut child = command.spawn().unwrap();
     let mut page = String::new();
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut page).unwrap();
-    let last = Authorization::browse(page.trim());
+    let last = AuthorizationServer::browse(page.trim());
     assert!(last.text().contains("Return to the terminal"), "{last:?}");
     check_exit(&child.wait_with_output().unwrap(), 0)
 }
@@ -200,7 +200,8 @@ fn service(launch: Launch) -> Launch {
 
 #[test]
 fn a_sign_in_without_declared_pkce_is_refused_unless_the_settings_assume_it() {
-    let protected = Protected::behind(Authorization::start_with(300, &[("NO_PKCE", "1")]));
+    let protected =
+        ProtectedUpstream::behind(AuthorizationServer::start_with(300, &[("NO_PKCE", "1")]));
     let state = TempDir::new().unwrap();
     let workspace = protected.workspace("");
     for words in [&["login", "prot", "--no-browser"][..], &["doctor", "oauth", "prot"]] {
@@ -216,7 +217,7 @@ fn a_sign_in_without_declared_pkce_is_refused_unless_the_settings_assume_it() {
 
 #[test]
 fn a_running_server_uses_and_renews_the_sign_in_of_a_person() {
-    let protected = Protected::start(300);
+    let protected = ProtectedUpstream::start(300);
     let workspace = protected.workspace("");
     let state = TempDir::new().unwrap();
     let mut client = Client::http(launch(&workspace).with_state(&state), "2025-06-18");
@@ -262,7 +263,7 @@ fn a_running_server_uses_and_renews_the_sign_in_of_a_person() {
 #[test]
 fn an_expiring_token_is_renewed_before_it_is_refused() {
     // A token that is valid for less than 30 seconds is renewed with each call.
-    let protected = Protected::start(20);
+    let protected = ProtectedUpstream::start(20);
     let workspace = protected.workspace("");
     let state = TempDir::new().unwrap();
     sign_in(&workspace, &state);
@@ -276,7 +277,7 @@ fn an_expiring_token_is_renewed_before_it_is_refused() {
 
 #[test]
 fn client_credentials_get_a_token_and_another_once_it_is_refused() {
-    let protected = Protected::start(300);
+    let protected = ProtectedUpstream::start(300);
     let oauth = format!(
         "[upstream.prot.oauth]\ngrant = \"client_credentials\"\n{SERVICE}issuer = {:?}\n",
         protected.authorization.url
@@ -297,8 +298,8 @@ fn client_credentials_get_a_token_and_another_once_it_is_refused() {
 
 #[test]
 fn a_client_authenticates_with_a_signing_key() {
-    let protected = Protected::start(300);
-    let other = Protected::start(300);
+    let protected = ProtectedUpstream::start(300);
+    let other = ProtectedUpstream::start(300);
     let authorization = &protected.authorization;
     let state = TempDir::new().unwrap();
     for (at, id) in ["ec", "rsa"].into_iter().enumerate() {
@@ -326,7 +327,7 @@ fn a_client_authenticates_with_a_signing_key() {
 
 #[test]
 fn the_token_of_each_caller_is_exchanged_and_never_forwarded() {
-    let protected = Protected::start(300);
+    let protected = ProtectedUpstream::start(300);
     let authorization = &protected.authorization;
     let oauth = format!(
         "[upstream.prot.oauth]\ngrant = \"token_exchange\"\n{SERVICE}issuer = {issuer:?}\n\
@@ -337,12 +338,12 @@ fn the_token_of_each_caller_is_exchanged_and_never_forwarded() {
     let workspace = protected.workspace(&oauth);
     let served = service(launch(&workspace)).served();
     let called = |tool: &str, secret: &str| {
-        let post = Post::mcp(&call(1, tool, json!({})));
+        let post = HttpRequest::mcp(&call(1, tool, json!({})));
         served.send(&post.with("Authorization", &format!("Bearer {secret}"))).message()
     };
     let ada = authorization.request_token(AUDIENCE);
     wait_until("its tools are known", || {
-        let list = Post::mcp(&crate::support::modern(1, "tools/list", json!({})));
+        let list = HttpRequest::mcp(&crate::support::modern(1, "tools/list", json!({})));
         let list = served.send(&list.with("Authorization", &format!("Bearer {ada}"))).message();
         list.to_string().contains("prot_whoami")
     });
@@ -363,7 +364,7 @@ fn the_token_of_each_caller_is_exchanged_and_never_forwarded() {
 
 #[test]
 fn a_secret_is_not_sent_to_an_authorization_server_that_only_the_upstream_names() {
-    let protected = Protected::start(300);
+    let protected = ProtectedUpstream::start(300);
     let begins = "[upstream.prot.oauth]\ngrant = \"client_credentials\"\n";
     let none = protected.workspace(&format!("{begins}{SERVICE}"));
     let state = TempDir::new().unwrap();
@@ -384,7 +385,7 @@ fn a_secret_is_not_sent_to_an_authorization_server_that_only_the_upstream_names(
 
 #[test]
 fn doctor_reports_each_step_of_authorization_and_the_one_that_fails() {
-    let protected = Protected::start(300);
+    let protected = ProtectedUpstream::start(300);
     let workspace = protected.workspace("");
     let state = TempDir::new().unwrap();
     let doctor = |workspace: &Workspace| {

@@ -28,9 +28,9 @@ fn with(settings: &str) -> Workspace {
 }
 
 /// A running server that is killed on drop.
-pub(super) struct Beside(Child);
+pub(super) struct RealServer(Child);
 
-impl Beside {
+impl RealServer {
     /// Starts `command` and waits for `ready` on its standard error. Returns that line, too.
     pub(super) fn start_job(command: &mut Command, ready: &str) -> (Self, String) {
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -42,7 +42,7 @@ impl Beside {
     }
 }
 
-impl Drop for Beside {
+impl Drop for RealServer {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -176,7 +176,7 @@ fn a_fastmcp_server_works_over_http() {
     let script = checkout().join("bench/peers/echo_fastmcp.py");
     let python = tool("upstreams/bin/python");
     let (_server, line) =
-        Beside::start_job(Command::new(python).arg(script).arg("http"), "serving at ");
+        RealServer::start_job(Command::new(python).arg(script).arg("http"), "serving at ");
     let url = line.rsplit(' ').next().unwrap();
     wait_until_listening(url);
     let workspace = with(&format!("[upstream.fast]\nurl = {url:?}\n"));
@@ -203,7 +203,7 @@ fn servers_over_sse_and_over_streamable_http_with_sessions_work() {
         let port = free_port();
         let mut command = Command::new(node());
         command.arg(package("server-everything")).arg(transport).env("PORT", port.to_string());
-        let (_server, _) = Beside::start_job(&mut command, &port.to_string());
+        let (_server, _) = RealServer::start_job(&mut command, &port.to_string());
         let url = format!("http://127.0.0.1:{port}/{path}");
         wait_until_listening(&url);
         let workspace = with(&format!("[upstream.every]\nurl = {url:?}\n{setting}\n"));
@@ -227,7 +227,7 @@ fn a_restarted_session_server_gets_a_new_session() {
         let mut command = Command::new(node());
         command.arg(package("server-everything")).arg("streamableHttp");
         let (server, _) =
-            Beside::start_job(command.env("PORT", port.to_string()), &port.to_string());
+            RealServer::start_job(command.env("PORT", port.to_string()), &port.to_string());
         wait_until_listening(&url);
         server
     };
@@ -246,7 +246,7 @@ fn a_server_works_over_a_websocket() {
     let mut command = Command::new(tool("upstreams/bin/python"));
     command.arg(checkout().join("tests/upstreams/over_websocket.py"));
     command.arg(tool("upstreams/bin/mcp-server-git"));
-    let (_server, line) = Beside::start_job(&mut command, "serving at ");
+    let (_server, line) = RealServer::start_job(&mut command, "serving at ");
     let url = line.rsplit(' ').next().unwrap();
     let workspace = with(&format!("[upstream.git]\nurl = {url:?}\ntransport = \"websocket\"\n"));
     let mut client = stdio(&workspace);

@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{launch, names, stdio, text, with_odd};
-use crate::support::{Client, MODERN, Wire, Workspace, binary, is_alive, path, wait_until};
+use crate::support::{
+    Client, ClientTransport, MODERN, Workspace, binary, is_alive, path, wait_until,
+};
 
 /// Replaces the configuration of `workspace` by `settings`, like an editor.
 fn write_settings(workspace: &Workspace, settings: &str) {
@@ -48,7 +50,7 @@ fn a_call_in_flight_finishes_after_its_upstream_was_replaced() {
     let mut client = stdio(&workspace);
     let first = pid(&mut client);
     let request = client.request("tools/call", json!({ "name": "odd_wait", "arguments": {} }));
-    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     stdio.send(&request);
     wait_until("it is called", || workspace.read("odd.log").contains("call wait"));
     let settings = workspace.read("toolgate.toml");
@@ -56,7 +58,7 @@ fn a_call_in_flight_finishes_after_its_upstream_was_replaced() {
     wait_until("another is called", || pid(&mut client) != first);
     assert!(is_alive(first));
     fs::write(workspace.path("odd.log.go"), "").unwrap();
-    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     let answer = stdio.receive();
     assert_eq!(answer["id"], request["id"]);
     assert_eq!(text(&answer), "waited");
@@ -68,17 +70,17 @@ fn a_replaced_upstream_no_longer_changes_the_catalog() {
     let workspace = with_odd("");
     let mut client = stdio(&workspace);
     let request = client.request("tools/call", json!({ "name": "odd_late", "arguments": {} }));
-    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     stdio.send(&request);
     wait_until("it is called", || workspace.read("odd.log").contains("call late"));
     let settings = workspace.read("toolgate.toml");
-    write_settings(&workspace, &format!("{settings}without = [\"echo\"]\n"));
+    write_settings(&workspace, &format!("{settings}tools = [\"!echo\"]\n"));
     wait_until("it is left out", || {
         client.server().log().contains("the upstream `odd` has new settings")
     });
     // Now the replaced upstream announces changed tools.
     fs::write(workspace.path("odd.log.go"), "").unwrap();
-    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     let answer = std::iter::repeat_with(|| stdio.receive()).find(|it| it["id"] == request["id"]);
     assert_eq!(text(&answer.unwrap()), "late");
     let names = names(&mut client);
@@ -100,8 +102,8 @@ fn an_invalid_configuration_leaves_the_upstreams_unchanged() {
         wait_until("it is logged", || client.server().log().contains("the settings are unchanged"));
         assert_eq!(pid(&mut client), first);
     }
-    write_settings(&workspace, &format!("{settings}[jobs]\nrunning = 7\n"));
-    wait_until("it is logged", || client.server().log().contains("need a restart: jobs.running"));
+    write_settings(&workspace, &format!("{settings}[jobs]\nto = \"off\"\n"));
+    wait_until("it is logged", || client.server().log().contains("need a restart: jobs.to"));
     assert_eq!(pid(&mut client), first);
 }
 

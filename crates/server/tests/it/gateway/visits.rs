@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::real::tool;
 use super::{checkout, launch, text};
-use crate::support::{Client, MODERN, Wire, Workspace, converse, wait_until};
+use crate::support::{Client, ClientTransport, MODERN, Workspace, converse, wait_until};
 
 const PAGE: &str = "https://example.com/in";
 
@@ -27,8 +27,8 @@ fn with_visits(env: &str) -> Workspace {
 /// Opens a client of `revision` that supports page visits, over stdio or HTTP.
 fn open(workspace: &Workspace, revision: &'static str, over_http: bool) -> Client {
     let wire = match over_http {
-        true => Wire::Http(launch(workspace).served()),
-        false => Wire::Stdio(launch(workspace).stdio()),
+        true => ClientTransport::Http(launch(workspace).served()),
+        false => ClientTransport::Stdio(launch(workspace).stdio()),
     };
     Client::open(wire, revision, json!({ "elicitation": { "url": {} } }))
 }
@@ -117,7 +117,7 @@ fn a_client_of_a_running_call_is_notified_of_the_completed_visit() {
     let mut client = open(&workspace, "2025-11-25", false);
     let params = json!({ "name": "visits_pay", "arguments": { "been": visited_file(&workspace) } });
     let message = client.request("tools/call", params);
-    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     stdio.send(&message);
     let mut notifications = Vec::new();
     let answer = loop {
@@ -152,7 +152,7 @@ fn a_call_that_waits_for_a_visit_ends_when_it_is_cancelled() {
     again["inputResponses"] = json!({ key.as_str(): { "action": "accept" } });
     again["requestState"] = first["result"]["requestState"].clone();
     let message = client.request("tools/call", again);
-    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     stdio.send(&message);
     wait_until("it is called again", || calls(&workspace) >= 3);
     let cancelled = json!({ "requestId": message["id"] });

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::{Connection, Launch, Post, Served, Workspace, call, keys_of, wait_until};
+use crate::support::{
+    Connection, HttpRequest, HttpServer, Launch, Workspace, call, keys_of, wait_until,
+};
 
 /// Largest body in these tests. There is room for eight of them, besides the first 64 KiB of each.
 const BODY: usize = 256 << 10;
@@ -15,13 +17,17 @@ fn read(id: u64) -> Value {
 }
 
 /// Returns a message of nearly the largest size.
-fn large(id: u64) -> Post {
+fn large(id: u64) -> HttpRequest {
     let content = "x".repeat(BODY - 1024);
-    Post::mcp(&call(id, "files_write", json!({ "path": format!("{id}.txt"), "content": content })))
+    HttpRequest::mcp(&call(
+        id,
+        "files_write",
+        json!({ "path": format!("{id}.txt"), "content": content }),
+    ))
 }
 
 /// Opens a connection and sends `post` without its last byte.
-fn send_unfinished(served: &Served, post: &Post) -> Connection {
+fn send_unfinished(served: &HttpServer, post: &HttpRequest) -> Connection {
     let mut connection = served.connect();
     let bytes = post.to_bytes(served.addr);
     connection.try_write(&bytes[..bytes.len() - 1]);
@@ -29,7 +35,7 @@ fn send_unfinished(served: &Served, post: &Post) -> Connection {
 }
 
 /// Opens a connection and sends the first byte of a chunked body.
-fn start_body(served: &Served, post: Post) -> Connection {
+fn start_body(served: &HttpServer, post: HttpRequest) -> Connection {
     let post = post.without("content-length").with("transfer-encoding", "chunked");
     let mut connection = served.connect();
     connection.write(&post.to_bytes(served.addr));
@@ -38,7 +44,7 @@ fn start_body(served: &Served, post: Post) -> Connection {
 }
 
 #[track_caller]
-fn check_answered_at_once(served: &Served, post: &Post) {
+fn check_answered_at_once(served: &HttpServer, post: &HttpRequest) {
     let started = Instant::now();
     let response = served.send(post);
     assert_eq!(response.status, 200, "{response:?}");
@@ -50,21 +56,25 @@ fn check_answered_at_once(served: &Served, post: &Post) {
 #[test]
 fn stalled_bodies_do_not_block_other_requests() {
     let served = Launch::over(&Workspace::new()).env("ZYRA_API_KEY", "devkey").served();
-    let key = |post: Post| post.with("x-api-key", "devkey");
+    let key = |post: HttpRequest| post.with("x-api-key", "devkey");
     let mut stalled: Vec<_> =
-        (0..16).map(|_| start_body(&served, Post::bare("GET", "/v1/health"))).collect();
-    check_answered_at_once(&served, &key(Post::mcp(&read(1))));
-    let posts = [Post::bytes(b""), Post::bytes(b"").to("/v1/mcp"), Post::bytes(b"").to("/rpc")];
+        (0..16).map(|_| start_body(&served, HttpRequest::bare("GET", "/v1/health"))).collect();
+    check_answered_at_once(&served, &key(HttpRequest::mcp(&read(1))));
+    let posts = [
+        HttpRequest::bytes(b""),
+        HttpRequest::bytes(b"").to("/v1/mcp"),
+        HttpRequest::bytes(b"").to("/rpc"),
+    ];
     stalled.extend((0..24).map(|nth| start_body(&served, key(posts[nth % posts.len()].clone()))));
-    check_answered_at_once(&served, &key(Post::mcp(&read(2))));
+    check_answered_at_once(&served, &key(HttpRequest::mcp(&read(2))));
 }
 
 #[test]
 fn only_the_start_of_an_unused_body_is_read() {
     let served = Launch::over(&Workspace::new()).env("ZYRA_API_KEY", "devkey").served();
-    let large = Post::bytes(&vec![b' '; (64 << 10) + 1]).to("/v1/health");
+    let large = HttpRequest::bytes(&vec![b' '; (64 << 10) + 1]).to("/v1/health");
     assert_eq!(served.send(&large).status, 200, "the JSON-RPC error is in the body");
-    let look = Post::bare("GET", "/v1/health").with("content-length", "70000");
+    let look = HttpRequest::bare("GET", "/v1/health").with("content-length", "70000");
     assert_eq!(served.send(&look).status, 200);
     assert_eq!(served.get("/v1/health").status, 200);
 }
@@ -76,7 +86,7 @@ fn unfinished_large_bodies_are_dropped_when_room_is_needed() {
     let mut stalled: Vec<_> = (0..9).map(|id| send_unfinished(&served, &large(id))).collect();
     let full = served.send(&large(9));
     assert_eq!(full.status, 200, "{full:?}");
-    check_answered_at_once(&served, &Post::mcp(&read(10)));
+    check_answered_at_once(&served, &HttpRequest::mcp(&read(10)));
     wait_until("one is dropped", || stalled.iter().any(Connection::has_answer));
     let mut statuses: Vec<_> = Vec::new();
     for connection in &mut stalled {
@@ -94,7 +104,7 @@ fn one_caller_cannot_use_all_the_room_for_bodies() {
     let toml = keys_of(&["ada", "bob"]);
     let workspace = Workspace::new().file("toolgate.toml", toml);
     let served = Launch::over(&workspace).set("limits_message_bytes", BODY).served();
-    let with_key = |post: Post, name: &str| post.with("x-api-key", &format!("{name}-key"));
+    let with_key = |post: HttpRequest, name: &str| post.with("x-api-key", &format!("{name}-key"));
     let mut adas: Vec<_> =
         (0..12).map(|id| send_unfinished(&served, &with_key(large(id), "ada"))).collect();
     thread::sleep(Duration::from_millis(300));

@@ -2,18 +2,18 @@
 
 use serde_json::json;
 
-use crate::support::{Launch, MODERN, Post, Served, Workspace};
+use crate::support::{HttpRequest, HttpServer, Launch, MODERN, Workspace};
 
 const URL: &str = "https://tools.example/mcp";
 
-fn published() -> Served {
+fn published() -> HttpServer {
     Launch::over(&Workspace::new()).set("server_url", URL).served()
 }
 
 #[test]
 fn a_server_with_a_public_domain_serves_its_card() {
     let served = published();
-    let response = served.send(&Post::bare("GET", "/mcp/server-card"));
+    let response = served.send(&HttpRequest::bare("GET", "/mcp/server-card"));
     assert_eq!(response.status, 200);
     assert_eq!(response.header("content-type"), Some("application/mcp-server-card+json"));
     let card: serde_json::Value = serde_json::from_slice(&response.body).unwrap();
@@ -24,13 +24,13 @@ fn a_server_with_a_public_domain_serves_its_card() {
     assert!(card.get("tools").is_none(), "{card}");
 
     let tag = response.header("etag").unwrap().to_owned();
-    let again = Post::bare("GET", "/mcp/server-card").with("if-none-match", &tag);
+    let again = HttpRequest::bare("GET", "/mcp/server-card").with("if-none-match", &tag);
     assert_eq!(served.send(&again).status, 304);
 }
 
 #[test]
 fn the_catalog_has_the_url_of_the_card() {
-    let response = published().send(&Post::bare("GET", "/.well-known/ai-catalog.json"));
+    let response = published().send(&HttpRequest::bare("GET", "/.well-known/ai-catalog.json"));
     assert_eq!(response.header("content-type"), Some("application/ai-catalog+json"));
     let catalog: serde_json::Value = serde_json::from_slice(&response.body).unwrap();
     let entry = json!({
@@ -52,7 +52,7 @@ fn a_server_without_a_public_domain_serves_no_card() {
     ] {
         let served = launch.served();
         for target in ["/mcp/server-card", "/.well-known/ai-catalog.json"] {
-            assert_eq!(served.send(&Post::bare("GET", target)).status, 404, "{target}");
+            assert_eq!(served.send(&HttpRequest::bare("GET", target)).status, 404, "{target}");
         }
     }
 }

@@ -5,25 +5,26 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Connection, Launch, Marker, Post, Served, Workspace, initialize, legacy, text, waits_for_go,
+    Connection, HttpRequest, HttpServer, Launch, Marker, Workspace, initialize, legacy, text,
+    waits_for_go,
 };
 
-fn served(workspace: &Workspace) -> Served {
+fn served(workspace: &Workspace) -> HttpServer {
     Launch::over(workspace).set("server_http_sse", true).served()
 }
 
 /// A client whose stream is open.
-struct Half<'s> {
-    served: &'s Served,
+struct OpenStreamClient<'s> {
+    served: &'s HttpServer,
     stream: Connection,
     /// Path to which it posts messages.
     endpoint: String,
 }
 
-impl<'s> Half<'s> {
-    fn open(served: &'s Served) -> Self {
+impl<'s> OpenStreamClient<'s> {
+    fn open(served: &'s HttpServer) -> Self {
         let mut stream = served.connect();
-        stream.post(&Post::bare("GET", "/sse").with("accept", "text/event-stream"));
+        stream.post(&HttpRequest::bare("GET", "/sse").with("accept", "text/event-stream"));
         let head = stream.head();
         assert!(head.status == 200 && head.is_stream(), "{head:?}");
         let first = String::from_utf8(stream.chunk().unwrap()).unwrap();
@@ -33,7 +34,7 @@ impl<'s> Half<'s> {
     }
 
     fn send(&self, message: &Value) {
-        let response = self.served.send(&Post::mcp(message).to(&self.endpoint));
+        let response = self.served.send(&HttpRequest::mcp(message).to(&self.endpoint));
         assert_eq!((response.status, response.body.len()), (202, 0), "{response:?}");
     }
 
@@ -51,7 +52,7 @@ impl<'s> Half<'s> {
 #[test]
 fn posted_messages_are_answered_on_the_stream() {
     let served = served(&Workspace::new());
-    let mut client = Half::open(&served);
+    let mut client = OpenStreamClient::open(&served);
     client.send(&initialize(0, "2024-11-05"));
     assert_eq!(client.answer(0)["result"]["protocolVersion"], "2024-11-05");
     client.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
@@ -63,8 +64,8 @@ fn posted_messages_are_answered_on_the_stream() {
 #[test]
 fn each_client_gets_only_its_own_answers() {
     let served = served(&Workspace::new());
-    let mut one = Half::open(&served);
-    let mut other = Half::open(&served);
+    let mut one = OpenStreamClient::open(&served);
+    let mut other = OpenStreamClient::open(&served);
     assert_ne!(one.endpoint, other.endpoint);
     for client in [&one, &other] {
         client.send(&initialize(0, "2024-11-05"));
@@ -81,7 +82,7 @@ fn each_client_gets_only_its_own_answers() {
 fn disconnecting_cancels_the_calls_of_the_client() {
     let workspace = Workspace::new();
     let served = served(&workspace);
-    let mut client = Half::open(&served);
+    let mut client = OpenStreamClient::open(&served);
     client.send(&initialize(0, "2024-11-05"));
     client.answer(0);
     let marker = Marker::new();
@@ -91,7 +92,7 @@ fn disconnecting_cancels_the_calls_of_the_client() {
     let endpoint = client.endpoint.clone();
     client.stream.close();
     marker.wait_until_gone();
-    let late = Post::mcp(&legacy(2, "ping", json!({}))).to(&endpoint);
+    let late = HttpRequest::mcp(&legacy(2, "ping", json!({}))).to(&endpoint);
     assert_eq!(served.send(&late).status, 404);
 }
 
@@ -99,7 +100,7 @@ fn disconnecting_cancels_the_calls_of_the_client() {
 fn an_unknown_conversation_is_not_found() {
     let served = served(&Workspace::new());
     for target in ["/messages", "/messages?session_id=", "/messages?session_id=0123456789abcdef"] {
-        let post = Post::mcp(&legacy(1, "ping", json!({}))).to(target);
+        let post = HttpRequest::mcp(&legacy(1, "ping", json!({}))).to(target);
         let response = served.send(&post);
         assert_eq!(response.status, 404, "{target}");
         assert!(response.text().contains("start one with `GET /sse`"), "{response:?}");
@@ -109,16 +110,19 @@ fn an_unknown_conversation_is_not_found() {
 #[test]
 fn the_older_transport_is_off_by_default() {
     let served = Launch::over(&Workspace::new()).served();
-    let open = Post::bare("GET", "/sse").with("accept", "text/event-stream");
+    let open = HttpRequest::bare("GET", "/sse").with("accept", "text/event-stream");
     assert_eq!(served.send(&open).status, 404);
-    assert_eq!(served.send(&Post::mcp(&initialize(0, "2024-11-05")).to("/messages")).status, 404);
+    assert_eq!(
+        served.send(&HttpRequest::mcp(&initialize(0, "2024-11-05")).to("/messages")).status,
+        404
+    );
 }
 
 #[test]
 fn a_call_in_flight_is_answered_before_the_server_stops() {
     let workspace = Workspace::new();
     let served = served(&workspace);
-    let mut client = Half::open(&served);
+    let mut client = OpenStreamClient::open(&served);
     client.send(&initialize(0, "2024-11-05"));
     client.answer(0);
     let marker = Marker::new();

@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpStream};
 
 use serde_json::json;
 
-use crate::support::{Launch, Post, Served, Workspace, call, structured};
+use crate::support::{HttpRequest, HttpServer, Launch, Workspace, call, structured};
 
 /// Sends `bytes`, with `HOST` replaced by the server's address, and returns the status, or 0
 /// without an answer.
@@ -13,7 +13,7 @@ use crate::support::{Launch, Post, Served, Workspace, call, structured};
 /// The rest of the same bytes must not be answered as another request. If `leaves` is true, the
 /// client then closes its side.
 #[track_caller]
-fn status(served: &Served, bytes: &str, leaves: bool) -> u16 {
+fn status(served: &HttpServer, bytes: &str, leaves: bool) -> u16 {
     let mut connection = served.connect();
     let bytes = bytes.replace("HOST", &served.addr.to_string());
     // The server may have closed before all is written.
@@ -68,7 +68,8 @@ fn check(expected: &[u16], requests: &[&str], leaves: bool) {
         let shown: String = request.chars().take(200).collect();
         assert!(expected.contains(&status), "{shown:?}: {status}, not {expected:?}");
     }
-    let read = served.send(&Post::mcp(&call(1, "files_read", json!({ "path": "README.md" }))));
+    let read =
+        served.send(&HttpRequest::mcp(&call(1, "files_read", json!({ "path": "README.md" }))));
     assert_eq!(structured(&read.json())["content"], Workspace::README);
 }
 

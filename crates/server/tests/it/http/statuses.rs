@@ -3,16 +3,16 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    Launch, MODERN, Post, Response, Served, Workspace, call, initialize, legacy, modern,
+    HttpRequest, HttpServer, Launch, MODERN, Response, Workspace, call, initialize, legacy, modern,
     notification, refusal,
 };
 
-fn served() -> Served {
+fn served() -> HttpServer {
     Launch::over(&Workspace::new()).served()
 }
 
-fn list() -> Post {
-    Post::mcp(&modern(1, "tools/list", json!({})))
+fn list() -> HttpRequest {
+    HttpRequest::mcp(&modern(1, "tools/list", json!({})))
 }
 
 #[test]
@@ -26,7 +26,9 @@ fn notifications_and_responses_are_accepted_with_an_empty_202() {
         json!({ "jsonrpc": "2.0", "id": 5, "result": {} }),
     ];
     for message in &messages {
-        for post in [Post::mcp(message), Post::mcp(message).with("mcp-session-id", &session)] {
+        for post in
+            [HttpRequest::mcp(message), HttpRequest::mcp(message).with("mcp-session-id", &session)]
+        {
             let response = served.send(&post);
             assert_eq!((response.status, response.body.len()), (202, 0), "{message}: {response:?}");
         }
@@ -70,7 +72,8 @@ fn an_unknown_origin_is_forbidden_even_with_a_known_host() {
         "file://".to_owned(),
         String::new(),
     ] {
-        for post in [list(), Post::bare("GET", "/mcp"), Post::bare("GET", "/healthz")] {
+        for post in [list(), HttpRequest::bare("GET", "/mcp"), HttpRequest::bare("GET", "/healthz")]
+        {
             let response = served.send(&post.with("origin", &origin));
             assert_eq!(response.status, 403, "{origin}: {response:?}");
         }
@@ -85,7 +88,7 @@ fn requests_from_a_page_of_another_site_are_forbidden() {
     let launch = Launch::over(&Workspace::new());
     let served = launch.set("server_allowed_origins", "https://app.example").served();
     // A browser requests the source of an <img> like this: without an `Origin`.
-    let look = |site: &str| Post::bare("GET", "/v1/mcp").with("sec-fetch-site", site);
+    let look = |site: &str| HttpRequest::bare("GET", "/v1/mcp").with("sec-fetch-site", site);
     for (site, status) in
         [("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)]
     {
@@ -116,7 +119,7 @@ fn only_an_allowed_page_may_read_its_answers() {
     let launch = Launch::over(&Workspace::new());
     let served = launch.set("server_allowed_origins", "https://app.example").served();
     let preflight = |origin: &str| {
-        Post::bare("OPTIONS", "/mcp")
+        HttpRequest::bare("OPTIONS", "/mcp")
             .with("origin", origin)
             .with("access-control-request-method", "POST")
             .with("access-control-request-headers", "content-type,mcp-session-id")
@@ -130,7 +133,7 @@ fn only_an_allowed_page_may_read_its_answers() {
     assert!(allowed(&response, "methods").unwrap().contains("POST"));
     assert!(allowed(&response, "headers").unwrap().contains("mcp-session-id"));
 
-    let open = Post::mcp(&initialize(1, "2025-11-25")).with("origin", "https://app.example");
+    let open = HttpRequest::mcp(&initialize(1, "2025-11-25")).with("origin", "https://app.example");
     let response = served.send(&open);
     assert_eq!(allowed(&response, "origin").unwrap(), "https://app.example");
     assert_eq!(response.header("access-control-expose-headers"), Some("*"));
@@ -168,7 +171,7 @@ fn a_path_with_a_slash_at_its_end_is_answered_like_the_path() {
         assert_eq!((response.status, &response.body), (plain.status, &plain.body), "{path}");
     }
     let session = served.session("2025-11-25");
-    let closed = Post::bare("DELETE", "/mcp/").with("mcp-session-id", &session);
+    let closed = HttpRequest::bare("DELETE", "/mcp/").with("mcp-session-id", &session);
     assert_eq!(served.send(&closed).status, 204);
 }
 
@@ -176,7 +179,7 @@ fn a_path_with_a_slash_at_its_end_is_answered_like_the_path() {
 fn a_body_with_a_byte_order_mark_is_read() {
     let served = served();
     let message = modern(1, "server/discover", json!({}));
-    let marked = Post::bytes(format!("\u{feff}{message}").as_bytes());
+    let marked = HttpRequest::bytes(format!("\u{feff}{message}").as_bytes());
     let marked = marked.with("mcp-protocol-version", MODERN).with("mcp-method", "server/discover");
     let response = served.send(&marked);
     assert_eq!(response.status, 200, "{response:?}");
@@ -186,10 +189,11 @@ fn a_body_with_a_byte_order_mark_is_read() {
 #[test]
 fn an_unknown_method_has_the_status_of_its_revision() {
     let served = served();
-    let response = served.send(&Post::mcp(&modern(1, "tools/fly", json!({}))));
+    let response = served.send(&HttpRequest::mcp(&modern(1, "tools/fly", json!({}))));
     assert_eq!((response.status, &response.json()["error"]["code"]), (404, &json!(-32601)));
     let session = served.session("2025-11-25");
-    let post = Post::mcp(&legacy(1, "tools/fly", json!({}))).with("mcp-session-id", &session);
+    let post =
+        HttpRequest::mcp(&legacy(1, "tools/fly", json!({}))).with("mcp-session-id", &session);
     let response = served.send(&post);
     assert_eq!((response.status, &response.json()["error"]["code"]), (200, &json!(-32601)));
 }
@@ -200,7 +204,7 @@ fn methods_that_the_stateless_revision_removed_are_not_found() {
     for method in
         ["initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"]
     {
-        let response = served.send(&Post::mcp(&modern(1, method, json!({}))));
+        let response = served.send(&HttpRequest::mcp(&modern(1, method, json!({}))));
         assert_eq!((response.status, &response.json()["error"]["code"]), (404, &json!(-32601)));
     }
 }
@@ -210,21 +214,21 @@ fn an_unsupported_http_method_is_refused_with_the_allowed_ones() {
     let served = served();
     let session = served.session("2025-11-25");
     for verb in ["GET", "PUT", "PATCH", "OPTIONS", "DELETE"] {
-        let post = Post::bare(verb, "/mcp").with("accept", "text/event-stream");
+        let post = HttpRequest::bare(verb, "/mcp").with("accept", "text/event-stream");
         let response = served.send(&post);
         assert_eq!((response.status, response.header("allow")), (405, Some("POST")), "{verb}");
         let needs = response.text().contains("`Mcp-Session-Id` from `initialize`");
         assert_eq!(needs, ["GET", "DELETE"].contains(&verb), "{verb}: {response:?}");
     }
     // Without `Accept: text/event-stream` there is no stream.
-    let in_session = |verb| Post::bare(verb, "/mcp").with("mcp-session-id", &session);
+    let in_session = |verb| HttpRequest::bare(verb, "/mcp").with("mcp-session-id", &session);
     let response = served.send(&in_session("GET"));
     assert_eq!(response.status, 406);
     assert!(response.text().contains("`Accept: text/event-stream`"), "{response:?}");
     let response = served.send(&in_session("PUT"));
     assert_eq!((response.status, response.header("allow")), (405, Some("GET, POST, DELETE")));
     // The stateless revision has no sessions to end.
-    let post = Post::bare("DELETE", "/mcp").with("mcp-session-id", &session);
+    let post = HttpRequest::bare("DELETE", "/mcp").with("mcp-session-id", &session);
     assert_eq!(served.send(&post.clone().with("mcp-protocol-version", MODERN)).status, 405);
     assert_eq!(served.send(&post).status, 204);
 }
@@ -234,7 +238,7 @@ fn the_answer_to_a_head_request_has_no_body() {
     let served = served();
     let mut connection = served.connect();
     for (accept, status) in [("text/event-stream", 405), ("application/json", 200)] {
-        connection.post(&Post::bare("HEAD", "/mcp").with("accept", accept));
+        connection.post(&HttpRequest::bare("HEAD", "/mcp").with("accept", accept));
         assert_eq!(connection.head().status, status);
         connection.post(&list());
         assert_eq!(connection.response().status, 200);
@@ -248,7 +252,7 @@ fn a_get_of_mcp_without_streams_returns_zyras_description() {
     assert_eq!(full["mcp_version"], "0.1");
     for accept in ["application/json", "*/*", ""] {
         for verb in ["GET", "OPTIONS"] {
-            let response = served.send(&Post::bare(verb, "/mcp").with("accept", accept));
+            let response = served.send(&HttpRequest::bare(verb, "/mcp").with("accept", accept));
             assert_eq!(response.json(), full, "{verb} {accept}");
         }
     }
@@ -258,7 +262,7 @@ fn a_get_of_mcp_without_streams_returns_zyras_description() {
 fn a_browser_at_mcp_gets_an_explanation() {
     let served = served();
     let accept = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
-    let response = served.send(&Post::bare("GET", "/mcp").with("accept", accept));
+    let response = served.send(&HttpRequest::bare("GET", "/mcp").with("accept", accept));
     assert_eq!((response.status, response.header("allow")), (405, Some("POST")));
     assert_eq!(response.header("content-type"), Some("text/plain; charset=utf-8"));
     assert!(response.text().contains(&served.url()), "{response:?}");
@@ -286,17 +290,17 @@ fn a_body_that_is_not_plain_json_is_an_unsupported_media_type() {
 #[test]
 fn health_needs_no_credential_but_a_known_host() {
     let served = served();
-    let response = served.send(&Post::bare("GET", "/healthz"));
+    let response = served.send(&HttpRequest::bare("GET", "/healthz"));
     assert_eq!((response.status, response.text().trim()), (200, "ok"));
     assert_eq!(
-        served.send(&Post::bare("GET", "/healthz").with("host", "evil.example")).status,
+        served.send(&HttpRequest::bare("GET", "/healthz").with("host", "evil.example")).status,
         403
     );
 }
 
 /// Checks the status and error code of the answer to a stateless request.
 #[track_caller]
-fn check(served: &Served, post: &Post, expected: (u16, i64)) -> Value {
+fn check(served: &HttpServer, post: &HttpRequest, expected: (u16, i64)) -> Value {
     let response = served.send(post);
     let answer = response.json();
     assert_eq!(
@@ -315,7 +319,7 @@ const UNSUPPORTED: (u16, i64) = (400, -32022);
 #[test]
 fn the_headers_of_a_stateless_request_must_match_its_body() {
     let served = served();
-    let post = Post::mcp(&call(1, "files_read", json!({ "path": "README.md" })));
+    let post = HttpRequest::mcp(&call(1, "files_read", json!({ "path": "README.md" })));
     let bad = [
         post.clone().with("mcp-protocol-version", "2025-11-25"),
         post.clone().without("mcp-protocol-version"),
@@ -345,7 +349,7 @@ fn an_unsupported_version_is_refused_with_the_supported_ones() {
     let version = "io.modelcontextprotocol/protocolVersion";
     let mut message = modern(1, "tools/list", json!({}));
     message["params"]["_meta"][version] = json!("v999");
-    let post = Post::mcp(&message).with("mcp-method", "tools/list");
+    let post = HttpRequest::mcp(&message).with("mcp-method", "tools/list");
     check(&served, &post.clone().with("mcp-protocol-version", MODERN), MISMATCH);
     let answer = check(&served, &post.with("mcp-protocol-version", "v999"), UNSUPPORTED);
     assert_eq!(answer["error"]["data"]["requested"], "v999");
@@ -356,7 +360,9 @@ fn an_unsupported_version_is_refused_with_the_supported_ones() {
 fn a_stateless_request_without_a_required_field_is_refused() {
     let served = served();
     let header = |message: &Value| {
-        Post::mcp(message).with("mcp-protocol-version", MODERN).with("mcp-method", "tools/list")
+        HttpRequest::mcp(message)
+            .with("mcp-protocol-version", MODERN)
+            .with("mcp-method", "tools/list")
     };
     check(&served, &header(&legacy(1, "tools/list", json!({}))), INVALID_PARAMS);
     for missing in ["protocolVersion", "clientCapabilities"] {
@@ -374,7 +380,8 @@ fn a_stateless_request_without_a_required_field_is_refused() {
 #[test]
 fn the_refusal_of_a_request_without_revision_names_both_ways_to_set_one() {
     let served = served();
-    let answer = check(&served, &Post::mcp(&legacy(1, "tools/list", json!({}))), INVALID_PARAMS);
+    let answer =
+        check(&served, &HttpRequest::mcp(&legacy(1, "tools/list", json!({}))), INVALID_PARAMS);
     let message = refusal(&answer);
     assert!(message.contains("initialize") && message.contains("_meta"), "{message}");
 }

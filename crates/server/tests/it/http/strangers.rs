@@ -5,18 +5,20 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::support::{Connection, Launch, Post, Served, Workspace, call, keys_of, structured};
+use crate::support::{
+    Connection, HttpRequest, HttpServer, Launch, Workspace, call, keys_of, structured,
+};
 
 const CONNECTIONS_MAX: usize = 8;
 
-fn served() -> Served {
+fn served() -> HttpServer {
     let launch = Launch::over(&Workspace::new()).env("ZYRA_API_KEY", "devkey");
     launch.set("server_connections_max", CONNECTIONS_MAX).served()
 }
 
-fn read() -> Post {
+fn read() -> HttpRequest {
     let read = call(1, "files_read", json!({ "path": "README.md" }));
-    Post::mcp(&read).with("x-api-key", "devkey")
+    HttpRequest::mcp(&read).with("x-api-key", "devkey")
 }
 
 #[track_caller]
@@ -28,7 +30,7 @@ fn read_over(connection: &mut Connection) {
 #[test]
 fn unauthenticated_requests_on_every_connection_do_not_block_clients() {
     let served = served();
-    let stranger = Post::bytes(b"{}").to_bytes(served.addr);
+    let stranger = HttpRequest::bytes(b"{}").to_bytes(served.addr);
     let mut crowd: Vec<_> = (0..CONNECTIONS_MAX).map(|_| served.connect()).collect();
     for connection in &mut crowd {
         // The answers take half a minute.
@@ -49,7 +51,7 @@ fn unauthenticated_requests_on_every_connection_do_not_block_clients() {
 fn public_requests_do_not_block_clients() {
     let served = served();
     let mut crowd: Vec<_> = (0..CONNECTIONS_MAX).map(|_| served.connect()).collect();
-    let look = Post::bare("GET", "/v1/health").with("transfer-encoding", "chunked");
+    let look = HttpRequest::bare("GET", "/v1/health").with("transfer-encoding", "chunked");
     for connection in &mut crowd {
         connection.write(&look.to_bytes(served.addr));
     }
@@ -81,7 +83,7 @@ fn an_expired_key_uses_no_streams_of_other_callers() {
     let served = launch.set("server_connections_max", 32).served();
     let mut crowd: Vec<_> = (0..20).map(|_| served.connect()).collect();
     for connection in &mut crowd {
-        let upgrade = Post::bare("GET", "/v1/ws/mcp?api_key=old-key")
+        let upgrade = HttpRequest::bare("GET", "/v1/ws/mcp?api_key=old-key")
             .with("connection", "upgrade")
             .with("upgrade", "websocket")
             .with("sec-websocket-version", "13")

@@ -8,7 +8,9 @@ use std::process::Command;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::{Launch, Post, Served, Workspace, binary, initialize, path, wait_until};
+use crate::support::{
+    HttpRequest, HttpServer, Launch, Workspace, binary, initialize, path, wait_until,
+};
 
 /// A folder with a key file.
 struct KeyFolder {
@@ -46,14 +48,14 @@ impl KeyFolder {
         serde_json::from_str(&json).unwrap()
     }
 
-    fn served(&self) -> Served {
+    fn served(&self) -> HttpServer {
         Launch::over(&Workspace::new()).set("server_keys_file", self.file().display()).served()
     }
 }
 
 /// Returns the status of a request with `key`.
-fn status(served: &Served, key: &str) -> u16 {
-    let post = Post::mcp(&initialize(0, "2025-06-18"));
+fn status(served: &HttpServer, key: &str) -> u16 {
+    let post = HttpRequest::mcp(&initialize(0, "2025-06-18"));
     served.send(&post.with("Authorization", &format!("Bearer {key}"))).status
 }
 
@@ -61,7 +63,7 @@ fn status(served: &Served, key: &str) -> u16 {
 fn a_running_server_accepts_new_keys_and_rejects_revoked_ones() {
     let folder = KeyFolder::new();
     let served = folder.served();
-    let bare = || served.send(&Post::mcp(&initialize(0, "2025-06-18"))).status;
+    let bare = || served.send(&HttpRequest::mcp(&initialize(0, "2025-06-18"))).status;
     assert_eq!(bare(), 200, "without keys no credential is needed");
     let ada = folder.create(&["new", "ada"]);
     wait_until("a request without a key is refused", || bare() == 401);
@@ -225,9 +227,9 @@ fn a_public_address_needs_a_credential_and_encryption() {
         let (_, rest) = log.split_once(" at http://0.0.0.0:")?;
         rest.split_once("/mcp\n")?.0.parse::<u16>().ok()
     });
-    let served = Served { addr: ([127, 0, 0, 1], port).into(), server };
+    let served = HttpServer { addr: ([127, 0, 0, 1], port).into(), server };
     let host = format!("127.0.0.1:{port}");
-    let post = Post::mcp(&initialize(0, "2025-06-18")).with("host", &host);
+    let post = HttpRequest::mcp(&initialize(0, "2025-06-18")).with("host", &host);
     assert_eq!(served.send(&post).status, 401);
     let post = post.with("Authorization", &format!("Bearer {ada}"));
     assert_eq!(served.send(&post).status, 200);

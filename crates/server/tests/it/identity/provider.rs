@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::support::{Connection, Launch, Post, Response, Served, Workspace, path};
+use crate::support::{Connection, HttpRequest, HttpServer, Launch, Response, Workspace, path};
 
 /// Audience of the tokens in these tests.
 pub(crate) const AUDIENCE: &str = "https://tools.example/mcp";
@@ -26,12 +26,12 @@ pub(crate) fn script(name: &str) -> PathBuf {
 }
 
 /// The running provider. It ends when its input closes.
-pub(crate) struct Provider {
+pub(crate) struct IdentityProvider {
     process: Child,
     addr: SocketAddr,
 }
 
-impl Provider {
+impl IdentityProvider {
     pub(crate) fn start() -> Self {
         let mut command = Command::new(python());
         command.arg(script("provider.py")).arg(AUDIENCE).env_clear().env("PATH", path());
@@ -49,7 +49,7 @@ impl Provider {
         format!("http://{}", self.addr)
     }
 
-    fn send(&self, post: &Post) -> Response {
+    fn send(&self, post: &HttpRequest) -> Response {
         let mut connection = Connection::to(self.addr);
         connection.post(post);
         let response = connection.response();
@@ -63,7 +63,7 @@ impl Provider {
         let base64 = base64::engine::general_purpose::STANDARD;
         let credentials = base64.encode(format!("{name}:of no use elsewhere"));
         let body = format!("grant_type=client_credentials&scope={}", scope.replace(' ', "+"));
-        let post = Post::bytes(body.as_bytes()).to("/token");
+        let post = HttpRequest::bytes(body.as_bytes()).to("/token");
         let post = post.with("content-type", "application/x-www-form-urlencoded");
         let answer = self.send(&post.with("authorization", &format!("Basic {credentials}"))).json();
         answer["access_token"].as_str().unwrap().to_owned()
@@ -71,7 +71,7 @@ impl Provider {
 
     /// Creates a token that no honest provider would issue.
     pub(crate) fn forge_token(&self, wanted: &Value) -> String {
-        let post = Post::bytes(wanted.to_string().as_bytes()).to("/test/token");
+        let post = HttpRequest::bytes(wanted.to_string().as_bytes()).to("/test/token");
         self.send(&post).text()
     }
 
@@ -81,17 +81,17 @@ impl Provider {
     }
 
     pub(crate) fn rotate(&self) {
-        self.send(&Post::bytes(b"").to("/test/rotate"));
+        self.send(&HttpRequest::bytes(b"").to("/test/rotate"));
     }
 
     /// Sets the behavior: `well`, `away`, `slow`, `huge`, `redirecting`, `garbage`.
     pub(crate) fn set_mode(&self, mode: &str) {
-        self.send(&Post::bytes(b"").to(&format!("/test/mode/{}", mode.replace(' ', "%20"))));
+        self.send(&HttpRequest::bytes(b"").to(&format!("/test/mode/{}", mode.replace(' ', "%20"))));
     }
 
     /// Returns how often its keys were fetched.
     pub(crate) fn fetch_count(&self) -> u64 {
-        self.send(&Post::bare("GET", "/test/asked")).json().as_u64().unwrap()
+        self.send(&HttpRequest::bare("GET", "/test/asked")).json().as_u64().unwrap()
     }
 
     /// Returns settings that accept its tokens.
@@ -104,13 +104,13 @@ impl Provider {
     }
 
     /// Starts a server that accepts its tokens, with `more` settings.
-    pub(crate) fn served(&self, more: &str) -> Served {
+    pub(crate) fn served(&self, more: &str) -> HttpServer {
         let config = format!("{}\n{more}", self.settings());
         Launch::over(&Workspace::new().file("toolgate.toml", config)).served()
     }
 }
 
-impl Drop for Provider {
+impl Drop for IdentityProvider {
     fn drop(&mut self) {
         drop(self.process.stdin.take());
         let _ = self.process.kill();

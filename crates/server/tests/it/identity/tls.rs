@@ -16,7 +16,8 @@ use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, Stream
 
 use super::provider::{python, script};
 use crate::support::{
-    Launch, PATIENCE, Post, Server, Workspace, binary, initialize, path, wait_for, wait_until,
+    HttpRequest, Launch, PATIENCE, Server, Workspace, binary, initialize, path, wait_for,
+    wait_until,
 };
 
 /// Writes the certificate `name` and its key into `folder`.
@@ -32,12 +33,12 @@ fn certificate(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
 }
 
 /// A server with TLS.
-struct Secured {
+struct TlsServer {
     server: Server,
     addr: SocketAddr,
 }
 
-fn served(launch: Launch, certificate: &Path, key: &Path) -> Secured {
+fn served(launch: Launch, certificate: &Path, key: &Path) -> TlsServer {
     let launch = launch.set("server_tls_certificate", certificate.display());
     let server =
         launch.set("server_tls_key", key.display()).serve_with_flags(&["--listen", "127.0.0.1:0"]);
@@ -47,10 +48,10 @@ fn served(launch: Launch, certificate: &Path, key: &Path) -> Secured {
         let (_, rest) = log.split_once(" at https://")?;
         rest.split_once("/mcp\n")?.0.parse().ok()
     });
-    Secured { server, addr }
+    TlsServer { server, addr }
 }
 
-impl Secured {
+impl TlsServer {
     /// Returns the answer to a client that trusts only `certificate`, or `None` if it cannot
     /// connect.
     fn answer(&self, certificate: &Path) -> Option<String> {
@@ -66,7 +67,7 @@ impl Secured {
         let stream = TcpStream::connect(self.addr).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut stream = StreamOwned::new(client, stream);
-        let post = Post::mcp(&initialize(0, "2025-06-18")).with("connection", "close");
+        let post = HttpRequest::mcp(&initialize(0, "2025-06-18")).with("connection", "close");
         let origin = format!("https://{}", self.addr);
         stream.write_all(&post.with("origin", &origin).to_bytes(self.addr)).ok()?;
         let mut answer = Vec::new();

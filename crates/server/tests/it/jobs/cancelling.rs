@@ -3,16 +3,16 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    Launch, Marker, Served, Workspace, at_once, call, let_continue, refusal, started_commands,
+    HttpServer, Launch, Marker, Workspace, at_once, call, let_continue, refusal, started_commands,
     structured, wait_until,
 };
 
-fn served(workspace: &Workspace) -> Served {
-    Launch::over(workspace).set("jobs_running", 1).served()
+fn served(workspace: &Workspace) -> HttpServer {
+    Launch::over(workspace).set("limits_programs", 2).served()
 }
 
 #[track_caller]
-fn wait_until_canceled(served: &Served, id: &str) {
+fn wait_until_canceled(served: &HttpServer, id: &str) {
     let answer = served.delete(&format!("/jobs/{id}"));
     assert_eq!(answer.status, 200, "{answer:?}");
     assert_eq!(answer.json(), json!({ "status": "canceled", "job_id": id }));
@@ -99,9 +99,9 @@ fn cancelling_the_starting_call_does_not_cancel_the_job() {
     let start = json!({ "tool": "work_wait", "arguments": { "name": "one" } });
     let params = json!({ "name": "jobs_start", "arguments": start });
     let message = crate::support::legacy(1, "tools/call", params);
-    let post = crate::support::Post::mcp(&message).with("mcp-session-id", &session);
+    let post = crate::support::HttpRequest::mcp(&message).with("mcp-session-id", &session);
     let id = structured(&served.send(&post).message())["job_id"].as_str().unwrap().to_owned();
-    let end = crate::support::Post::bare("DELETE", "/mcp").with("mcp-session-id", &session);
+    let end = crate::support::HttpRequest::bare("DELETE", "/mcp").with("mcp-session-id", &session);
     assert_eq!(served.send(&end).status, 204);
     let_continue(&workspace);
     served.job_in("succeeded", &id);

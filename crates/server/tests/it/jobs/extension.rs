@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Client, Launch, Marker, Post, Wire, Workspace, call, modern, over_both, structured, wait_for,
-    wait_until,
+    Client, ClientTransport, HttpRequest, Launch, Marker, Workspace, call, modern, over_both,
+    structured, wait_for, wait_until,
 };
 
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";
@@ -22,9 +22,9 @@ fn ask(client: &mut Client, method: &str, mut params: Value) -> Value {
     params["_meta"] = task_metadata();
     let message = client.request(method, params);
     match &mut client.wire {
-        Wire::Stdio(stdio) => stdio.ask(&message),
-        Wire::Http(served) => {
-            let post = Post::mcp(&message);
+        ClientTransport::Stdio(stdio) => stdio.ask(&message),
+        ClientTransport::Http(served) => {
+            let post = HttpRequest::mcp(&message);
             let post = match message["params"]["taskId"].as_str() {
                 Some(id) => post.with("mcp-name", id),
                 None => post,
@@ -103,7 +103,7 @@ fn disconnecting_before_the_task_is_announced_leaves_none() {
         "_meta": task_metadata(),
     });
     let mut connection = served.connect();
-    connection.post(&Post::mcp(&modern(1, "tools/call", params)));
+    connection.post(&HttpRequest::mcp(&modern(1, "tools/call", params)));
     marker.wait_until_running();
     connection.close();
     marker.wait_until_gone();

@@ -5,12 +5,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Launch, Marker, Served, Workspace, call, let_continue, peak_memory_kib, structured,
+    HttpServer, Launch, Marker, Workspace, call, let_continue, peak_memory_kib, structured,
     wait_long_for, wait_until,
 };
 
 #[track_caller]
-fn output(served: &Served, id: &str) -> String {
+fn output(served: &HttpServer, id: &str) -> String {
     let mut after = 0;
     let mut text = String::new();
     loop {
@@ -99,7 +99,7 @@ fn a_job_whose_program_forks_and_exits_ends_and_leaves_no_process() {
 #[test]
 fn a_job_that_never_ends_is_stopped_at_its_deadline() {
     let workspace = Workspace::with_commands();
-    let served = Launch::over(&workspace).set("jobs_running", 1).served();
+    let served = Launch::over(&workspace).set("limits_programs", 2).served();
     let marker = Marker::new();
     let id = served.start_job("work-endless", json!({ "name": marker.0 }));
     let job = served.job_in("failed", &id);

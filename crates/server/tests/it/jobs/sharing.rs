@@ -7,15 +7,15 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::support::{
-    Launch, Marker, Served, Workspace, call, let_continue, refusal, started_commands,
+    HttpServer, Launch, Marker, Workspace, call, let_continue, refusal, started_commands,
     wait_long_for, wait_until_began,
 };
 
 /// Interval at which a server looks for orphaned jobs, and some time to run them.
 const LOOK: Duration = Duration::from_secs(15 + 10);
 
-fn served(workspace: &Workspace, state: &TempDir) -> Served {
-    Launch::over(workspace).with_state(state).set("jobs_running", 1).served()
+fn served(workspace: &Workspace, state: &TempDir) -> HttpServer {
+    Launch::over(workspace).with_state(state).set("limits_programs", 2).served()
 }
 
 /// Slow, because the second server looks every 15 seconds.

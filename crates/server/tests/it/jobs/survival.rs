@@ -5,18 +5,18 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::{
-    Launch, Marker, Served, Workspace, call, let_continue, started_commands, structured,
+    HttpServer, Launch, Marker, Workspace, call, let_continue, started_commands, structured,
     wait_until, wait_until_began,
 };
 
 /// Starts a server that runs `running` jobs at once and stores them in `state`.
-fn served(workspace: &Workspace, state: &TempDir, running: usize) -> Served {
-    Launch::over(workspace).with_state(state).set("jobs_running", running).served()
+fn served(workspace: &Workspace, state: &TempDir, running: usize) -> HttpServer {
+    Launch::over(workspace).with_state(state).set("limits_programs", 2 * running).served()
 }
 
 /// Returns the job `id` from `jobs_get`.
 #[track_caller]
-fn get_job(served: &Served, id: &str) -> Value {
+fn get_job(served: &HttpServer, id: &str) -> Value {
     structured(&served.ask(&call(1, "jobs_get", json!({ "job_id": id })))).clone()
 }
 
@@ -89,7 +89,7 @@ fn after_a_kill_an_ended_job_has_its_result_its_output_and_its_files() {
     let failed = first.start_job("tell-steps", json!({ "name": "steps", "code": "3" }));
     first.job_in("succeeded", &drawn);
     first.job_in("failed", &failed);
-    let all = |served: &Served| {
+    let all = |served: &HttpServer| {
         let file = served.get(&format!("/jobs/{drawn}/download")).body;
         let manifest = served.get(&format!("/jobs/{drawn}/manifest")).json();
         let output = served.ask(&call(1, "jobs_output", json!({ "job_id": failed })));

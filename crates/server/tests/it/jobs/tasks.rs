@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Client, Launch, Marker, Post, Wire, Workspace, legacy, let_continue, notification, refusal,
-    wait_until,
+    Client, ClientTransport, HttpRequest, Launch, Marker, Workspace, legacy, let_continue,
+    notification, refusal, wait_until,
 };
 
 const REVISION: &str = "2025-11-25";
@@ -54,20 +54,20 @@ fn a_task_is_created_queried_and_its_result_awaited() {
         let task = start(client, "tell_steps", json!({ "name": "a" }), json!({}));
         let id = &task["taskId"];
         assert_eq!(status(client, id), "working");
-        let stdio = matches!(client.wire, Wire::Stdio(_));
+        let stdio = matches!(client.wire, ClientTransport::Stdio(_));
         let message = client.request("tasks/result", json!({ "taskId": id }));
         let answer = match &mut client.wire {
             // It waits without delaying other requests.
-            Wire::Stdio(wire) => {
+            ClientTransport::Stdio(wire) => {
                 wire.send(&message);
                 let get = legacy("get", "tasks/get", json!({ "taskId": id }));
                 assert_eq!(wire.ask(&get)["result"]["status"], "working");
                 let_continue(&workspace);
                 wire.answer(message["id"].clone())
             }
-            Wire::Http(_) => {
+            ClientTransport::Http(_) => {
                 let post = client.post(&message);
-                let Wire::Http(served) = &client.wire else { unreachable!() };
+                let ClientTransport::Http(served) = &client.wire else { unreachable!() };
                 let mut connection = served.connect();
                 connection.post(&post);
                 assert_eq!(status(client, id), "working");
@@ -181,7 +181,7 @@ fn over_stdio_progress_continues_after_the_answer_and_the_end_is_notified() {
     let mut client = Client::stdio(Launch::over(&workspace), REVISION);
     let meta = json!({ "_meta": { "progressToken": "p" } });
     let task = start(&mut client, "tell_steps", json!({ "name": "a" }), meta);
-    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     let first = stdio.receive();
     assert_eq!(first["method"], "notifications/progress", "{first}");
     let_continue(&workspace);
@@ -212,7 +212,7 @@ fn a_watched_task_does_not_delay_a_client_that_disconnects() {
     let meta = json!({ "_meta": { "progressToken": "p" } });
     start(&mut client, "work_wait", json!({ "name": marker.0 }), meta);
     marker.wait_until_running();
-    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     let started = Instant::now();
     stdio.close_input();
     assert_eq!(stdio.wait_for_exit().code(), Some(0));
@@ -227,7 +227,7 @@ fn cancelling_the_wait_for_a_result_does_not_end_the_task() {
     let task = start(&mut client, "work_wait", json!({ "name": "a" }), json!({}));
     let id = &task["taskId"];
     let message = client.request("tasks/result", json!({ "taskId": id }));
-    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     stdio.send(&message);
     stdio.send(&notification("notifications/cancelled", json!({ "requestId": message["id"] })));
     assert_eq!(status(&mut client, id), "working");
@@ -240,10 +240,10 @@ fn a_task_is_visible_in_another_session_of_its_caller() {
     let workspace = Workspace::with_commands();
     let mut client = Client::http(Launch::over(&workspace), REVISION);
     let task = start(&mut client, "files_read", json!({ "path": "README.md" }), json!({}));
-    let Wire::Http(served) = &client.wire else { unreachable!() };
+    let ClientTransport::Http(served) = &client.wire else { unreachable!() };
     let other = served.session(REVISION);
     let get = legacy(9, "tasks/get", json!({ "taskId": task["taskId"] }));
-    let answer = served.send(&Post::mcp(&get).with("mcp-session-id", &other)).message();
+    let answer = served.send(&HttpRequest::mcp(&get).with("mcp-session-id", &other)).message();
     assert_eq!(answer["result"]["taskId"], task["taskId"], "{answer}");
 }
 

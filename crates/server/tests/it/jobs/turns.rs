@@ -3,11 +3,13 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    Launch, Post, Response, Served, Workspace, keys_of, let_continue, started_commands, wait_until,
+    HttpRequest, HttpServer, Launch, Response, Workspace, keys_of, let_continue, started_commands,
+    wait_until,
 };
 
-fn served(workspace: &Workspace, running: usize) -> Served {
-    Launch::over(workspace).set("jobs_running", running).served()
+/// Starts a server that runs `running` jobs at once.
+fn served(workspace: &Workspace, running: usize) -> HttpServer {
+    Launch::over(workspace).set("limits_programs", 2 * running).served()
 }
 
 #[test]
@@ -87,18 +89,18 @@ fn a_thousand_jobs_all_run_once() {
 }
 
 /// Jobs of callers with keys.
-struct Callers(Served);
+struct CallerJobs(HttpServer);
 
-impl Callers {
-    fn over(workspace: &Workspace, settings: &[(&str, usize)]) -> Self {
+impl CallerJobs {
+    /// Starts a server that runs `programs` programs and half as many jobs at once.
+    fn over(workspace: &Workspace, programs: usize) -> Self {
         let mut toml = std::fs::read_to_string(workspace.path("toolgate.toml")).unwrap();
         toml += &keys_of(&["ada", "bob"]);
         workspace.put("toolgate.toml", toml);
-        let launch = settings.iter().fold(Launch::over(workspace), |it, (n, v)| it.set(n, *v));
-        Self(launch.served())
+        Self(Launch::over(workspace).set("limits_programs", programs).served())
     }
 
-    fn send_as(&self, caller: &str, post: Post) -> Response {
+    fn send_as(&self, caller: &str, post: HttpRequest) -> Response {
         self.0.send(&post.with("x-api-key", &format!("{caller}-key")))
     }
 
@@ -108,7 +110,7 @@ impl Callers {
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
         self.send_as(
             caller,
-            Post::bytes(body.to_string().as_bytes()).to("/v1/mcp").without("accept"),
+            HttpRequest::bytes(body.to_string().as_bytes()).to("/v1/mcp").without("accept"),
         )
     }
 
@@ -119,14 +121,15 @@ impl Callers {
     }
 
     fn state(&self, caller: &str, id: &str) -> Value {
-        self.send_as(caller, Post::bare("GET", &format!("/jobs/{id}"))).json()["status"].clone()
+        self.send_as(caller, HttpRequest::bare("GET", &format!("/jobs/{id}"))).json()["status"]
+            .clone()
     }
 }
 
 #[test]
 fn jobs_of_one_caller_leave_slots_for_others() {
     let workspace = Workspace::with_commands();
-    let callers = Callers::over(&workspace, &[("jobs_running", 4)]);
+    let callers = CallerJobs::over(&workspace, 8);
     let mut ada_jobs: Vec<_> =
         (0..9).map(|nth| callers.start_job("ada", &format!("a{nth}"))).collect();
     wait_until("three of ada's run", || started_commands(&workspace).len() == 3);
@@ -144,7 +147,7 @@ fn jobs_of_one_caller_leave_slots_for_others() {
 #[test]
 fn callers_take_turns_if_one_job_runs_at_a_time() {
     let workspace = Workspace::with_commands();
-    let callers = Callers::over(&workspace, &[("jobs_running", 1)]);
+    let callers = CallerJobs::over(&workspace, 2);
     for (caller, name) in
         [("ada", "a0"), ("ada", "a1"), ("ada", "a2"), ("bob", "b0"), ("bob", "b1")]
     {
@@ -158,16 +161,22 @@ fn callers_take_turns_if_one_job_runs_at_a_time() {
 #[test]
 fn jobs_count_among_the_programs_of_their_caller() {
     let workspace = Workspace::with_commands();
-    let callers = Callers::over(&workspace, &[("jobs_running", 8), ("limits_programs", 4)]);
-    for nth in 0..6 {
+    let callers = CallerJobs::over(&workspace, 4);
+    for nth in 0..3 {
         callers.start_job("ada", &format!("a{nth}"));
     }
-    wait_until("three of ada's run", || started_commands(&workspace).len() == 3);
+    wait_until("two of ada's run", || started_commands(&workspace).len() == 2);
+    let call =
+        |caller: &str| callers.call(caller, &format!("of_{caller}"), &json!({ "mode": "sync" }));
     std::thread::scope(|scope| {
-        let called = scope.spawn(|| callers.call("bob", "call", &json!({ "mode": "sync" })));
-        wait_until("bob's runs", || started_commands(&workspace).contains(&"call".to_owned()));
+        let of_ada = [(); 2].map(|()| scope.spawn(|| call("ada")));
+        wait_until("one call of ada runs", || started_commands(&workspace).len() == 3);
+        let of_bob = scope.spawn(|| call("bob"));
+        wait_until("bob's runs", || started_commands(&workspace).contains(&"of_bob".to_owned()));
         assert_eq!(started_commands(&workspace).len(), 4);
         let_continue(&workspace);
-        assert_eq!(called.join().unwrap().status, 200);
+        for called in of_ada.into_iter().chain([of_bob]) {
+            assert_eq!(called.join().unwrap().status, 200);
+        }
     });
 }

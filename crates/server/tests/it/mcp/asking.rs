@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::{code, mcp_key, meta_with_capabilities, sessions};
 use crate::support::{
-    Client, Launch, MODERN, REVISIONS, Wire, Workspace, converse, job_params, over_both_tuned,
-    refusal, structured,
+    Client, ClientTransport, Launch, MODERN, REVISIONS, Workspace, converse, job_params,
+    over_both_tuned, refusal, structured,
 };
 
 /// Runs `check` with a client that has these capabilities and a server that asks for confirmation,
@@ -22,8 +22,11 @@ fn check_with_confirmation(
             eprintln!("{revision} over {}:", if over_http { "HTTP" } else { "stdio" });
             let workspace = Workspace::new();
             let launch = Launch::over(&workspace).set("tools_confirm", "files.write");
-            let wire =
-                if over_http { Wire::Http(launch.served()) } else { Wire::Stdio(launch.stdio()) };
+            let wire = if over_http {
+                ClientTransport::Http(launch.served())
+            } else {
+                ClientTransport::Stdio(launch.stdio())
+            };
             check(&mut Client::open(wire, revision, capabilities.clone()), &workspace);
         }
     }
@@ -80,15 +83,15 @@ fn e3_an_error_from_the_client_is_not_consent() {
             json!({ "jsonrpc": "2.0", "id": id, "error": why })
         };
         let answer = match &mut client.wire {
-            Wire::Stdio(stdio) => {
+            ClientTransport::Stdio(stdio) => {
                 stdio.send(&message);
                 let question = stdio.receive();
                 stdio.send(&error(&question["id"]));
                 stdio.answer(message["id"].clone())
             }
-            Wire::Http(_) => {
+            ClientTransport::Http(_) => {
                 let post = client.post(&message);
-                let Wire::Http(served) = &client.wire else { unreachable!() };
+                let ClientTransport::Http(served) = &client.wire else { unreachable!() };
                 let mut connection = served.connect();
                 connection.post(&post);
                 assert!(connection.head().is_stream());
@@ -447,8 +450,8 @@ fn l20_an_unexpected_response_is_ignored() {
         for id in [json!(1), json!("1"), json!("toolgate.confirm"), json!("none")] {
             let answer = json!({ "jsonrpc": "2.0", "id": id, "result": accept });
             match &mut client.wire {
-                Wire::Stdio(stdio) => stdio.send(&answer),
-                Wire::Http(_) => assert_eq!(client.response(&answer).status, 202),
+                ClientTransport::Stdio(stdio) => stdio.send(&answer),
+                ClientTransport::Http(_) => assert_eq!(client.response(&answer).status, 202),
             }
         }
         let (answer, requests) =
@@ -463,10 +466,11 @@ fn l20_another_session_cannot_answer_a_question() {
     let workspace = Workspace::new();
     let launch = Launch::over(&workspace).set("tools_confirm", "files.write");
     let capabilities = json!({ "elicitation": {} });
-    let mut client = Client::open(Wire::Http(launch.served()), "2025-11-25", capabilities);
+    let mut client =
+        Client::open(ClientTransport::Http(launch.served()), "2025-11-25", capabilities);
     let message = client.request("tools/call", write());
     let post = client.post(&message);
-    let Wire::Http(served) = &client.wire else { unreachable!() };
+    let ClientTransport::Http(served) = &client.wire else { unreachable!() };
     let mut connection = served.connect();
     connection.post(&post);
     assert!(connection.head().is_stream());
@@ -476,7 +480,7 @@ fn l20_another_session_cannot_answer_a_question() {
         json!({ "jsonrpc": "2.0", "id": question["id"], "result": result })
     };
     let other = served.session("2025-11-25");
-    let forged = crate::support::Post::mcp(&accept("accept")).with("mcp-session-id", &other);
+    let forged = crate::support::HttpRequest::mcp(&accept("accept")).with("mcp-session-id", &other);
     assert_eq!(served.send(&forged).status, 202);
     let own = client.response(
         &json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "action": "decline" } }),

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::{code, mcp_key, meta_with_capabilities, uri};
 use crate::support::{
-    Client, MODERN, Post, Wire, Workspace, modern, notification, over_both, over_both_with,
-    refusal, structured,
+    Client, ClientTransport, HttpRequest, MODERN, Workspace, modern, notification, over_both,
+    over_both_with, refusal, structured,
 };
 
 const PARSE_ERROR: i64 = -32700;
@@ -121,16 +121,16 @@ fn b3_a_message_without_an_id_gets_no_answer() {
         ];
         for message in &without_id {
             match &mut client.wire {
-                Wire::Stdio(stdio) => stdio.send_malformed(message),
-                Wire::Http(served) => {
-                    let response = served.send(&Post::mcp(message).malformed());
+                ClientTransport::Stdio(stdio) => stdio.send_malformed(message),
+                ClientTransport::Http(served) => {
+                    let response = served.send(&HttpRequest::mcp(message).malformed());
                     let taken = response.status == 202 && response.body.is_empty();
                     let refused = (400..500).contains(&response.status);
                     assert!(taken || refused, "{message}: {response:?}");
                 }
             }
         }
-        if let Wire::Stdio(stdio) = &mut client.wire {
+        if let ClientTransport::Stdio(stdio) = &mut client.wire {
             stdio.send(&modern("after", "server/discover", json!({})));
             assert_eq!(stdio.receive()["id"], "after");
         }
@@ -150,9 +150,9 @@ fn b3_a_call_without_an_id_is_not_run() {
         );
         call.as_object_mut().unwrap().remove("id");
         match &mut client.wire {
-            Wire::Stdio(stdio) => stdio.send_malformed(&call),
-            Wire::Http(served) => {
-                served.send(&Post::mcp(&call).malformed());
+            ClientTransport::Stdio(stdio) => stdio.send_malformed(&call),
+            ClientTransport::Http(served) => {
+                served.send(&HttpRequest::mcp(&call).malformed());
             }
         }
         assert_eq!(client.call("files_list", json!({}))["result"]["isError"], false);
@@ -208,8 +208,8 @@ fn b8_client_capabilities_are_not_inferred_from_earlier_requests() {
         }
         let mut bare = client.request("tools/list", json!({}));
         bare["params"].as_object_mut().unwrap().remove("_meta");
-        if let Wire::Http(served) = &client.wire {
-            let post = Post::mcp(&bare).with("mcp-protocol-version", MODERN);
+        if let ClientTransport::Http(served) = &client.wire {
+            let post = HttpRequest::mcp(&bare).with("mcp-protocol-version", MODERN);
             let answer = served.send(&post.with("mcp-method", "tools/list"));
             assert_eq!(code(&answer.json()), INVALID_PARAMS);
         } else {

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::{code, in_each, mcp_key, served, sessions, uri};
 use crate::support::{
-    Client, Launch, MODERN, Post, REVISIONS, Wire, Workspace, initialize, legacy, modern,
-    notification, over_both, structured,
+    Client, ClientTransport, HttpRequest, Launch, MODERN, REVISIONS, Workspace, initialize, legacy,
+    modern, notification, over_both, structured,
 };
 
 /// A request that names the revision `named`.
@@ -26,7 +26,7 @@ fn e1_the_version_header_and_body_are_compared_before_either_is_interpreted() {
         ("v999", "v999", 400, -32022),
         ("2099-01-01", "2099-01-01", 400, -32022),
     ] {
-        let post = Post::mcp(&request_of(body)).with("mcp-protocol-version", header);
+        let post = HttpRequest::mcp(&request_of(body)).with("mcp-protocol-version", header);
         let response = served.send(&post.with("mcp-method", "tools/list"));
         let answer = response.json();
         assert_eq!(
@@ -47,11 +47,12 @@ fn e2_an_unsupported_version_error_lists_the_discovered_versions() {
         let discovered = client.ask("server/discover", json!({}));
         let all = discovered["result"]["supportedVersions"].as_array().unwrap();
         let answer = match &client.wire {
-            Wire::Http(served) => {
-                let post = Post::mcp(&request_of("v999")).with("mcp-protocol-version", "v999");
+            ClientTransport::Http(served) => {
+                let post =
+                    HttpRequest::mcp(&request_of("v999")).with("mcp-protocol-version", "v999");
                 served.send(&post.with("mcp-method", "tools/list")).json()
             }
-            Wire::Stdio(_) => client.exchange(&request_of("v999")),
+            ClientTransport::Stdio(_) => client.exchange(&request_of("v999")),
         };
         assert_eq!(code(&answer), -32022, "{answer}");
         let supported = answer["error"]["data"]["supported"].as_array().unwrap();
@@ -62,7 +63,8 @@ fn e2_an_unsupported_version_error_lists_the_discovered_versions() {
 #[test]
 fn e3_a_request_without_the_required_meta_is_refused() {
     let served = served();
-    let post = Post::mcp(&legacy(1, "tools/list", json!({}))).with("mcp-method", "tools/list");
+    let post =
+        HttpRequest::mcp(&legacy(1, "tools/list", json!({}))).with("mcp-method", "tools/list");
     let response = served.send(&post.with("mcp-protocol-version", MODERN));
     assert_eq!((response.status, code(&response.json())), (400, -32602), "{response:?}");
 }
@@ -91,11 +93,11 @@ fn e5_a_stateless_request_within_a_session_is_stateless() {
     in_each(sessions(), &Workspace::new(), |client| {
         let list = modern("modern", "tools/list", json!({}));
         let answer = match &client.wire {
-            Wire::Http(served) => {
+            ClientTransport::Http(served) => {
                 let session = client.session.clone().unwrap();
-                served.send(&Post::mcp(&list).with("mcp-session-id", &session)).json()
+                served.send(&HttpRequest::mcp(&list).with("mcp-session-id", &session)).json()
             }
-            Wire::Stdio(_) => client.exchange(&list),
+            ClientTransport::Stdio(_) => client.exchange(&list),
         };
         assert_eq!(answer["result"]["resultType"], "complete", "{answer}");
         let after = client.ask("tools/list", json!({}));
@@ -130,9 +132,9 @@ fn l6_a_bad_origin_is_403_with_or_without_a_session() {
     let served = served();
     for revision in sessions() {
         let session = served.session(revision);
-        let ping = Post::mcp(&legacy(1, "ping", json!({}))).with("mcp-session-id", &session);
+        let ping = HttpRequest::mcp(&legacy(1, "ping", json!({}))).with("mcp-session-id", &session);
         for origin in ["null", "http://evil.example"] {
-            for post in [ping.clone(), Post::mcp(&initialize(1, revision))] {
+            for post in [ping.clone(), HttpRequest::mcp(&initialize(1, revision))] {
                 assert_eq!(served.send(&post.with("origin", origin)).status, 403, "{origin}");
             }
         }
@@ -142,7 +144,7 @@ fn l6_a_bad_origin_is_403_with_or_without_a_session() {
 #[test]
 fn l7_notifications_and_responses_get_an_empty_202_and_invalid_messages_4xx() {
     in_each(sessions(), &Workspace::new(), |client| {
-        if matches!(client.wire, Wire::Stdio(_)) {
+        if matches!(client.wire, ClientTransport::Stdio(_)) {
             return;
         }
         for message in [
@@ -156,7 +158,7 @@ fn l7_notifications_and_responses_get_an_empty_202_and_invalid_messages_4xx() {
         }
         for body in [json!(5), json!({ "jsonrpc": "2.0" }), json!({ "method": "notifications/a" })]
         {
-            let Wire::Http(served) = &client.wire else { unreachable!() };
+            let ClientTransport::Http(served) = &client.wire else { unreachable!() };
             let response = served.send(&client.post(&body).malformed());
             assert!((400..500).contains(&response.status), "{body}: {response:?}");
         }

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::{code, mcp_key, meta_with_capabilities};
 use crate::support::{
-    Client, Launch, MODERN, Post, REVISIONS, Served, Wire, call, converse, modern, refusal, text,
+    Client, ClientTransport, HttpRequest, HttpServer, Launch, MODERN, REVISIONS, call, converse,
+    modern, refusal, text,
 };
 
 /// Runs `check` with a client that has every capability, in each revision over both transports.
@@ -29,10 +30,10 @@ fn check_each_with(
 ) {
     for revision in revisions {
         eprintln!("{revision} over stdio:");
-        let wire = Wire::Stdio(Launch::everything().stdio());
+        let wire = ClientTransport::Stdio(Launch::everything().stdio());
         check(&mut Client::open(wire, revision, capabilities(revision)));
         eprintln!("{revision} over HTTP:");
-        let wire = Wire::Http(Launch::everything().served());
+        let wire = ClientTransport::Http(Launch::everything().served());
         check(&mut Client::open(wire, revision, capabilities(revision)));
     }
 }
@@ -41,7 +42,7 @@ fn with_forms() -> impl Iterator<Item = &'static str> {
     REVISIONS.into_iter().filter(|revision| *revision >= "2025-06-18")
 }
 
-fn everything() -> Served {
+fn everything() -> HttpServer {
     Launch::everything().served()
 }
 
@@ -91,7 +92,7 @@ fn agree(client: &mut Client, tool: &str, arguments: Value) -> (Value, Vec<Value
 #[track_caller]
 fn messages_until_answer(client: &mut Client, message: &Value) -> Vec<Value> {
     match &mut client.wire {
-        Wire::Stdio(stdio) => {
+        ClientTransport::Stdio(stdio) => {
             stdio.send(message);
             let mut messages = Vec::new();
             loop {
@@ -101,9 +102,10 @@ fn messages_until_answer(client: &mut Client, message: &Value) -> Vec<Value> {
                 }
             }
         }
-        Wire::Http(served) => {
+        ClientTransport::Http(served) => {
             let session = client.session.iter();
-            let post = session.fold(Post::mcp(message), |post, id| post.with("mcp-session-id", id));
+            let post =
+                session.fold(HttpRequest::mcp(message), |post, id| post.with("mcp-session-id", id));
             let response = served.send(&post);
             if response.is_stream() { response.events() } else { vec![response.json()] }
         }
@@ -270,8 +272,8 @@ fn b12_missing_capabilities_are_named_as_a_client_declares_them() {
             }
             let answer = client.call("test_elicitation", json!({ "message": "Who?" }));
             assert!(answer["error"]["data"]["requiredCapabilities"]["elicitation"].is_object());
-            if let Wire::Http(served) = &client.wire {
-                let post = Post::mcp(&call(1, "test_missing_capability", json!({})));
+            if let ClientTransport::Http(served) = &client.wire {
+                let post = HttpRequest::mcp(&call(1, "test_missing_capability", json!({})));
                 assert_eq!(served.send(&post).status, 400);
             }
         },
@@ -383,19 +385,19 @@ fn tl3_sessions_are_notified_of_changed_tools_and_prompts() {
             ("test_trigger_prompt_change", "notifications/prompts/list_changed"),
         ] {
             client.call(tool, json!({}));
-            let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+            let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
             assert_eq!(stdio.receive()["method"], method, "{revision}");
         }
     }
 }
 
 /// A call with an argument that also needs a header.
-fn header_call(value: Value) -> Post {
-    Post::mcp(&call(1, "test_custom_header", json!({ "value": value })))
+fn header_call(value: Value) -> HttpRequest {
+    HttpRequest::mcp(&call(1, "test_custom_header", json!({ "value": value })))
 }
 
 #[track_caller]
-fn is_mismatch(served: &Served, post: &Post) {
+fn is_mismatch(served: &HttpServer, post: &HttpRequest) {
     let response = served.send(post);
     assert_eq!((response.status, code(&response.json())), (400, -32020), "{response:?}");
 }
@@ -429,7 +431,7 @@ fn h17_a_header_parameter_must_match_its_argument() {
 fn h17_a_missing_argument_must_have_no_header() {
     let served = everything();
     for arguments in [json!({}), json!({ "value": null })] {
-        let post = Post::mcp(&call(1, "test_custom_header", arguments.clone()));
+        let post = HttpRequest::mcp(&call(1, "test_custom_header", arguments.clone()));
         // The tool reports the missing argument; the missing header is not an error.
         let answer = served.send(&post).json();
         assert_ne!(answer["error"]["code"], -32020, "{arguments}: {answer}");
@@ -445,14 +447,14 @@ fn h17_headers_of_unknown_arguments_are_ignored() {
     let post = header_call(json!("plain")).with("mcp-param-value", "plain");
     assert_eq!(served.send(&post.with("mcp-param-other", "=?base64?***?=")).status, 200);
     is_mismatch(&served, &header_call(json!("plain")).with("mcp-param-value", "=?base64?***?="));
-    let post = Post::mcp(&call(1, "test_simple_text", json!({})));
+    let post = HttpRequest::mcp(&call(1, "test_simple_text", json!({})));
     assert_eq!(served.send(&post.with("mcp-param-value", "x")).status, 200);
 }
 
 #[test]
 fn h17_sessions_and_stdio_need_no_parameter_headers() {
     check_each_revision(REVISIONS, |client| {
-        if matches!(client.wire, Wire::Http(_)) && client.revision == MODERN {
+        if matches!(client.wire, ClientTransport::Http(_)) && client.revision == MODERN {
             return;
         }
         let answer = client.call("test_custom_header", json!({ "value": "plain" }));

@@ -6,20 +6,20 @@ use serde_json::{Value, json};
 
 use super::{code, mcp_key, served, uri};
 use crate::support::{
-    Launch, MODERN, Post, Response, Served, Workspace, call, initialize, legacy, modern,
+    HttpRequest, HttpServer, Launch, MODERN, Response, Workspace, call, initialize, legacy, modern,
     notification, structured,
 };
 
-fn list() -> Post {
-    Post::mcp(&modern(1, "tools/list", json!({})))
+fn list() -> HttpRequest {
+    HttpRequest::mcp(&modern(1, "tools/list", json!({})))
 }
 
-fn read() -> Post {
-    Post::mcp(&call(1, "files_read", json!({ "path": "README.md" })))
+fn read() -> HttpRequest {
+    HttpRequest::mcp(&call(1, "files_read", json!({ "path": "README.md" })))
 }
 
 #[track_caller]
-fn check(served: &Served, post: &Post, status: u16, expected: i64) -> Response {
+fn check(served: &HttpServer, post: &HttpRequest, status: u16, expected: i64) -> Response {
     let response = served.send(post);
     let answer = response.json();
     assert_eq!((response.status, code(&answer)), (status, expected), "{answer}");
@@ -43,11 +43,11 @@ fn h2_an_unknown_origin_is_403() {
     let session = served.session("2025-11-25");
     let posts = [
         list(),
-        Post::mcp(&initialize(1, "2025-11-25")),
-        Post::mcp(&legacy(1, "ping", json!({}))).with("mcp-session-id", &session),
-        Post::bare("GET", "/mcp").with("mcp-session-id", &session),
-        Post::bare("DELETE", "/mcp").with("mcp-session-id", &session),
-        Post::bytes(b"{"),
+        HttpRequest::mcp(&initialize(1, "2025-11-25")),
+        HttpRequest::mcp(&legacy(1, "ping", json!({}))).with("mcp-session-id", &session),
+        HttpRequest::bare("GET", "/mcp").with("mcp-session-id", &session),
+        HttpRequest::bare("DELETE", "/mcp").with("mcp-session-id", &session),
+        HttpRequest::bytes(b"{"),
     ];
     for post in &posts {
         for origin in ["http://evil.example", "https://127.0.0.1", "http://127.0.0.1:1"] {
@@ -55,14 +55,14 @@ fn h2_an_unknown_origin_is_403() {
         }
     }
     // None of them ended the session.
-    let ping = Post::mcp(&legacy(1, "ping", json!({}))).with("mcp-session-id", &session);
+    let ping = HttpRequest::mcp(&legacy(1, "ping", json!({}))).with("mcp-session-id", &session);
     assert_eq!(served.send(&ping).status, 200);
 }
 
 #[test]
 fn h2_origin_null_is_403() {
     let served = served();
-    for post in [list(), Post::bare("GET", "/mcp"), Post::bare("DELETE", "/mcp")] {
+    for post in [list(), HttpRequest::bare("GET", "/mcp"), HttpRequest::bare("DELETE", "/mcp")] {
         is_forbidden(&served.send(&post.with("origin", "null")));
     }
 }
@@ -82,7 +82,7 @@ fn h4_a_batch_or_a_response_is_refused_as_a_body() {
     let served = served();
     let batch = json!([modern(1, "tools/list", json!({})), modern(2, "tools/list", json!({}))]);
     let modern = |body: &Value| {
-        let post = Post::bytes(body.to_string().as_bytes());
+        let post = HttpRequest::bytes(body.to_string().as_bytes());
         post.with("mcp-protocol-version", MODERN).with("mcp-method", "tools/list")
     };
     let response = served.send(&modern(&batch));
@@ -97,7 +97,7 @@ fn h5_a_notification_gets_an_empty_202_and_an_invalid_one_4xx() {
     let served = served();
     let meta = json!({ mcp_key("protocolVersion"): MODERN, mcp_key("clientCapabilities"): {} });
     let params = json!({ "requestId": 99, "_meta": meta });
-    let post = Post::mcp(&notification("notifications/cancelled", params));
+    let post = HttpRequest::mcp(&notification("notifications/cancelled", params));
     let response = served.send(&post);
     assert_eq!((response.status, response.body.len()), (202, 0), "{response:?}");
     assert_eq!(response.header("content-type"), None, "{response:?}");
@@ -106,7 +106,7 @@ fn h5_a_notification_gets_an_empty_202_and_an_invalid_one_4xx() {
         json!({ "jsonrpc": "2.0", "method": 5 }),
         json!({ "method": "notifications/cancelled" }),
     ] {
-        let response = served.send(&Post::bytes(body.to_string().as_bytes()));
+        let response = served.send(&HttpRequest::bytes(body.to_string().as_bytes()));
         assert!((400..500).contains(&response.status), "{body}: {response:?}");
     }
 }
@@ -151,7 +151,7 @@ fn h13_every_request_names_its_method_in_the_header() {
         ("subscriptions/listen", json!({ "notifications": {} })),
         ("tools/fly", json!({})),
     ] {
-        let post = Post::mcp(&modern(1, method, params));
+        let post = HttpRequest::mcp(&modern(1, method, params));
         check(&served, &post.clone().without("mcp-method"), 400, MISMATCH);
         check(&served, &post.with("mcp-method", "tools/call"), 400, MISMATCH);
     }
@@ -165,7 +165,7 @@ fn h13_resource_reads_and_prompts_are_named_in_the_header() {
     for (method, params) in
         [("resources/read", json!({ "uri": uri(&workspace, "README.md") })), ("prompts/get", made)]
     {
-        let post = Post::mcp(&modern(1, method, params));
+        let post = HttpRequest::mcp(&modern(1, method, params));
         assert_eq!(served.send(&post).status, 200, "{method}");
         check(&served, &post.clone().without("mcp-name"), 400, MISMATCH);
         check(&served, &post.clone().with("mcp-name", ""), 400, MISMATCH);
@@ -212,7 +212,7 @@ fn h16_a_name_can_be_sent_in_base64() {
     let answer = served.send(&read().with("mcp-name", name)).json();
     assert_eq!(structured(&answer)["content"], Workspace::README);
     // A URI that looks like a base64 marker itself.
-    let odd = Post::mcp(&modern(1, "resources/read", json!({ "uri": "=?base64?eA==?=" })));
+    let odd = HttpRequest::mcp(&modern(1, "resources/read", json!({ "uri": "=?base64?eA==?=" })));
     check(&served, &odd, 400, MISMATCH);
 }
 
@@ -220,7 +220,7 @@ fn h16_a_name_can_be_sent_in_base64() {
 fn h20_get_and_delete_are_405_and_session_headers_are_ignored() {
     let served = served();
     for verb in ["GET", "DELETE"] {
-        let post = Post::bare(verb, "/mcp").with("mcp-protocol-version", MODERN);
+        let post = HttpRequest::bare(verb, "/mcp").with("mcp-protocol-version", MODERN);
         let response = served.send(&post.with("accept", "text/event-stream"));
         assert_eq!(response.status, 405, "{verb}: {response:?}");
     }
@@ -238,7 +238,7 @@ fn h7_the_answer_is_the_last_of_its_stream_and_has_no_event_id() {
     let arguments = json!({ "command": "sleep", "args": ["2.5"] });
     let mut connection = served.connect();
     connection.stream.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
-    connection.post(&Post::mcp(&call(1, "exec_run", arguments)));
+    connection.post(&HttpRequest::mcp(&call(1, "exec_run", arguments)));
     let response = connection.response();
     let events = response.events();
     assert_eq!(events.last().unwrap()["id"], 1, "{events:?}");

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{code, in_each, sessions, uri};
 use crate::support::{
-    Client, Launch, MODERN, REVISIONS, Wire, Workspace, over_both, over_both_with, text,
+    Client, ClientTransport, Launch, MODERN, REVISIONS, Workspace, over_both, over_both_with, text,
 };
 
 /// Every list method and the key of its items.
@@ -165,7 +165,7 @@ fn tl9_an_unknown_tool_is_a_protocol_error_and_a_failed_call_is_a_result() {
         ] {
             let message = client.request("tools/call", params.clone());
             let answer = match &client.wire {
-                Wire::Http(served) => {
+                ClientTransport::Http(served) => {
                     let post = client.post(&message);
                     // An invalid name has no header.
                     let post = match params["name"].as_str() {
@@ -174,7 +174,7 @@ fn tl9_an_unknown_tool_is_a_protocol_error_and_a_failed_call_is_a_result() {
                     };
                     served.send(&post).message()
                 }
-                Wire::Stdio(_) => client.exchange(&message),
+                ClientTransport::Stdio(_) => client.exchange(&message),
             };
             let mismatched = code(&answer) == -32020 && client.revision == MODERN;
             assert!(code(&answer) == -32602 || mismatched, "{params}: {answer}");

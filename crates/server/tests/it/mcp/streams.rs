@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use super::uri;
 use crate::support::{
-    Client, Connection, Head, Launch, Post, Wire, Workspace, initialize, legacy, notification,
+    Client, ClientTransport, Connection, Head, HttpRequest, Launch, Workspace, initialize, legacy,
+    notification,
 };
 
 const PROMPT: &str = "---\ndescription: d\n---\nSay.\n";
@@ -16,17 +17,17 @@ const REVISION: &str = "2025-11-25";
 
 /// The fields of an event.
 #[derive(Debug, Default)]
-struct Event {
+struct StreamEvent {
     id: Option<String>,
     data: String,
 }
 
 /// The next event with anything in it; `None` at the stream's end.
 #[track_caller]
-fn next_event(connection: &mut Connection) -> Option<Event> {
+fn next_event(connection: &mut Connection) -> Option<StreamEvent> {
     loop {
         let text = String::from_utf8(connection.chunk()?).unwrap();
-        let mut event = Event::default();
+        let mut event = StreamEvent::default();
         for line in text.lines() {
             if let Some(id) = line.strip_prefix("id:") {
                 event.id = Some(id.trim().to_owned());
@@ -40,19 +41,19 @@ fn next_event(connection: &mut Connection) -> Option<Event> {
     }
 }
 
-fn message(event: &Event) -> Value {
+fn message(event: &StreamEvent) -> Value {
     if event.data.is_empty() { Value::Null } else { serde_json::from_str(&event.data).unwrap() }
 }
 
-fn get(session: &str) -> Post {
-    let get = Post::bare("GET", "/mcp").with("mcp-session-id", session);
+fn get(session: &str) -> HttpRequest {
+    let get = HttpRequest::bare("GET", "/mcp").with("mcp-session-id", session);
     get.with("accept", "text/event-stream").with("mcp-protocol-version", REVISION)
 }
 
 /// Opens a stream with `post`.
 #[track_caller]
-fn open(client: &Client, post: &Post) -> (Connection, Head) {
-    let Wire::Http(served) = &client.wire else { unreachable!() };
+fn open(client: &Client, post: &HttpRequest) -> (Connection, Head) {
+    let ClientTransport::Http(served) = &client.wire else { unreachable!() };
     let mut connection = served.connect();
     connection.post(post);
     let head = connection.head();
@@ -80,7 +81,7 @@ fn l5_only_a_session_can_open_a_stream() {
     let session = client.session.clone().unwrap();
     let (_connection, head) = open(&client, &get(&session));
     assert_eq!((head.status, head.is_stream()), (200, true), "{head:?}");
-    let Wire::Http(served) = &client.wire else { unreachable!() };
+    let ClientTransport::Http(served) = &client.wire else { unreachable!() };
     let without = get(&session).without("mcp-session-id");
     let status = served.send(&without).status;
     assert!([400, 405].contains(&status), "{status}");
@@ -148,7 +149,7 @@ fn l12_an_event_id_of_another_session_or_of_none_resumes_nothing() {
     let call = report_progress_call(&mut client, "p");
     let (mut connection, _) = open(&client, &client.post(&call));
     let id = next_event(&mut connection).unwrap().id.unwrap();
-    let Wire::Http(served) = &client.wire else { unreachable!() };
+    let ClientTransport::Http(served) = &client.wire else { unreachable!() };
     let other = served.session(REVISION);
     for (session, last) in
         [(other.as_str(), id.as_str()), (other.as_str(), "garbage"), (other.as_str(), "999-999")]
@@ -208,8 +209,8 @@ fn l11_a_notification_is_sent_on_one_of_two_streams() {
     };
     assert_eq!(received["method"], "notifications/prompts/list_changed", "{received}");
     // The first stream has ended, or ends with the session, without the notification.
-    let Wire::Http(served) = &client.wire else { unreachable!() };
-    served.send(&Post::bare("DELETE", "/mcp").with("mcp-session-id", &session));
+    let ClientTransport::Http(served) = &client.wire else { unreachable!() };
+    served.send(&HttpRequest::bare("DELETE", "/mcp").with("mcp-session-id", &session));
     while let Some(event) = next_event(&mut first) {
         assert!(event.data.is_empty(), "sent twice: {event:?}");
     }
@@ -271,10 +272,10 @@ fn l17_updates_are_sent_to_subscribers_until_they_unsubscribe() {
     }
     assert_eq!(update["method"], "notifications/resources/updated", "{update}");
     assert_eq!(update["params"]["uri"], other, "{update}");
-    let Wire::Http(served) = &client.wire else { unreachable!() };
+    let ClientTransport::Http(served) = &client.wire else { unreachable!() };
     let quiet = served.session(REVISION);
     let unknown = legacy(1, "resources/subscribe", json!({ "uri": "unheard:of" }));
-    let answer = served.send(&Post::mcp(&unknown).with("mcp-session-id", &quiet)).json();
+    let answer = served.send(&HttpRequest::mcp(&unknown).with("mcp-session-id", &quiet)).json();
     assert!(answer["error"]["code"].is_i64(), "{answer}");
 }
 
@@ -318,7 +319,7 @@ fn l17_a_subscriber_over_stdio_gets_updates() {
         let mut client = Client::stdio(Launch::over(&workspace), revision);
         assert_eq!(client.ask("resources/subscribe", json!({ "uri": file }))["result"], json!({}));
         workspace.put("README.md", "changed");
-        let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+        let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
         let update = stdio.receive();
         assert_eq!(update["method"], "notifications/resources/updated", "{update}");
         assert_eq!(update["params"], json!({ "uri": file }), "{update}");
@@ -330,12 +331,12 @@ fn l13_a_stream_ends_with_its_session() {
     let client = client(&Workspace::new());
     let session = client.session.clone().unwrap();
     let (mut stream, _) = open(&client, &get(&session));
-    let Wire::Http(served) = &client.wire else { unreachable!() };
-    let end = Post::bare("DELETE", "/mcp").with("mcp-session-id", &session);
+    let ClientTransport::Http(served) = &client.wire else { unreachable!() };
+    let end = HttpRequest::bare("DELETE", "/mcp").with("mcp-session-id", &session);
     assert_eq!(served.send(&end).status, 204);
     while let Some(event) = next_event(&mut stream) {
         let _ = event;
     }
     assert_eq!(served.send(&get(&session)).status, 404);
-    assert_eq!(served.send(&Post::mcp(&initialize(1, REVISION))).status, 200);
+    assert_eq!(served.send(&HttpRequest::mcp(&initialize(1, REVISION))).status, 200);
 }

@@ -5,23 +5,23 @@ use serde_json::{Value, json};
 
 use super::{code, mcp_key, uri};
 use crate::support::{
-    Client, Connection, Launch, MODERN, NOTHING, Post, Served, Stdio, Wire, Workspace, call,
-    modern, over_both, over_both_tuned,
+    Client, ClientTransport, Connection, HttpRequest, HttpServer, Launch, MODERN, NOTHING, Stdio,
+    Workspace, call, modern, over_both, over_both_tuned,
 };
 
 const PROMPT: &str = "---\ndescription: d\n---\nSay.\n";
 
 /// A client's open subscriptions: one stream each over HTTP, all on one stream over stdio.
-enum Subscriptions<'c> {
-    Http(&'c Served, Vec<(Value, Connection)>),
+enum OpenSubscriptions<'c> {
+    Http(&'c HttpServer, Vec<(Value, Connection)>),
     Stdio(&'c mut Stdio),
 }
 
-impl<'c> Subscriptions<'c> {
+impl<'c> OpenSubscriptions<'c> {
     fn new(client: &'c mut Client) -> Self {
         match &mut client.wire {
-            Wire::Http(served) => Self::Http(served, Vec::new()),
-            Wire::Stdio(stdio) => Self::Stdio(stdio),
+            ClientTransport::Http(served) => Self::Http(served, Vec::new()),
+            ClientTransport::Stdio(stdio) => Self::Stdio(stdio),
         }
     }
 
@@ -35,7 +35,7 @@ impl<'c> Subscriptions<'c> {
             Self::Stdio(stdio) => stdio.send(&message),
             Self::Http(served, open) => {
                 let mut connection = served.connect();
-                connection.post(&Post::mcp(&message));
+                connection.post(&HttpRequest::mcp(&message));
                 let head = connection.head();
                 assert!(head.is_stream(), "{head:?}");
                 open.push((id.clone(), connection));
@@ -78,7 +78,7 @@ fn su1_the_first_message_acknowledges_the_requested_notifications() {
     let workspace = Workspace::new();
     let file = uri(&workspace, "README.md");
     over_both(&workspace, |client| {
-        let mut subscriptions = Subscriptions::new(client);
+        let mut subscriptions = OpenSubscriptions::new(client);
         let wanted = json!({ "promptsListChanged": true, "resourceSubscriptions": [file] });
         assert_eq!(subscriptions.listen(1, wanted.clone()), wanted);
         let all = json!({
@@ -101,7 +101,7 @@ fn su1_unavailable_notifications_are_not_acknowledged() {
     let good = uri(&workspace, "README.md");
     let tune = |launch: Launch| launch.set("prompts_folder", "off");
     over_both_tuned(&workspace, tune, |client| {
-        let mut subscriptions = Subscriptions::new(client);
+        let mut subscriptions = OpenSubscriptions::new(client);
         let uris = [good.as_str(), "unheard:of", "file:///etc/passwd"];
         let wanted = json!({ "promptsListChanged": true, "resourceSubscriptions": uris });
         let acknowledged = subscriptions.listen("a", wanted);
@@ -115,7 +115,7 @@ fn su2_every_notification_has_its_subscription_id_as_given() {
     let workspace = Workspace::new();
     let file = uri(&workspace, "README.md");
     over_both(&workspace, |client| {
-        let mut subscriptions = Subscriptions::new(client);
+        let mut subscriptions = OpenSubscriptions::new(client);
         for id in [json!(7), json!("7"), json!("ü"), json!(0)] {
             subscriptions.listen(id.clone(), json!({ "resourceSubscriptions": [file] }));
             workspace.put("README.md", format!("{id} {:?}", std::time::Instant::now()));
@@ -135,7 +135,7 @@ fn su3_only_requested_notifications_are_sent() {
     let other = uri(&workspace, "other.txt");
     over_both(&workspace, |client| {
         let _ = std::fs::remove_dir_all(workspace.path(".toolgate"));
-        let mut subscriptions = Subscriptions::new(client);
+        let mut subscriptions = OpenSubscriptions::new(client);
         subscriptions.listen("file", json!({ "resourceSubscriptions": [file] }));
         subscriptions.listen(
             "all",
@@ -158,25 +158,25 @@ fn su3_only_requested_notifications_are_sent() {
 fn su4_a_server_that_stops_ends_every_subscription() {
     let workspace = Workspace::new();
     over_both(&workspace, |client| {
-        let over_stdio = matches!(client.wire, Wire::Stdio(_));
-        let mut subscriptions = Subscriptions::new(client);
+        let over_stdio = matches!(client.wire, ClientTransport::Stdio(_));
+        let mut subscriptions = OpenSubscriptions::new(client);
         subscriptions.listen(1, json!({ "promptsListChanged": true }));
         subscriptions.listen("b", json!({ "toolsListChanged": true }));
         match &subscriptions {
-            Subscriptions::Http(served, _) => served.signal(Signal::TERM),
-            Subscriptions::Stdio(stdio) => stdio.signal(Signal::TERM),
+            OpenSubscriptions::Http(served, _) => served.signal(Signal::TERM),
+            OpenSubscriptions::Stdio(stdio) => stdio.signal(Signal::TERM),
         }
         for id in [json!(1), json!("b")] {
             // Both end at once; over stdio their order is not fixed.
             let mut last = Value::Null;
             match &mut subscriptions {
-                Subscriptions::Http(_, open) => {
+                OpenSubscriptions::Http(_, open) => {
                     let (_, connection) = open.iter_mut().find(|(other, _)| *other == id).unwrap();
                     while let Some(message) = connection.event() {
                         last = message;
                     }
                 }
-                Subscriptions::Stdio(stdio) => last = stdio.answer(id.clone()),
+                OpenSubscriptions::Stdio(stdio) => last = stdio.answer(id.clone()),
             }
             assert_eq!(last["id"], id, "{last}");
             assert_eq!(last["result"]["resultType"], "complete", "{last}");
@@ -184,7 +184,7 @@ fn su4_a_server_that_stops_ends_every_subscription() {
             let server = &last["result"]["_meta"][mcp_key("serverInfo")];
             assert_eq!(server["name"], "toolgate", "B13: {last}");
         }
-        if let (true, Subscriptions::Stdio(stdio)) = (over_stdio, subscriptions) {
+        if let (true, OpenSubscriptions::Stdio(stdio)) = (over_stdio, subscriptions) {
             let rest = stdio.read_rest();
             for id in [json!(1), json!("b")] {
                 let cancelled = |message: &&Value| {
@@ -207,18 +207,18 @@ fn su5_progress_is_sent_with_its_request_and_never_on_a_subscription() {
             "arguments": { "command": script, "shell": true },
             "_meta": { "progressToken": "p", mcp_key("logLevel"): "debug" },
         });
-        let mut subscriptions = Subscriptions::new(client);
+        let mut subscriptions = OpenSubscriptions::new(client);
         subscriptions.listen("s", json!({ "promptsListChanged": true, "toolsListChanged": true }));
         let call = modern("call", "tools/call", call);
         match &mut subscriptions {
-            Subscriptions::Http(served, open) => {
-                let events = served.send(&Post::mcp(&call)).events();
+            OpenSubscriptions::Http(served, open) => {
+                let events = served.send(&HttpRequest::mcp(&call)).events();
                 assert!(events.len() > 1, "{events:?}");
                 workspace.put(".toolgate/prompts/later.md", PROMPT);
                 let received = open[0].1.event().unwrap();
                 assert_eq!(received["method"], "notifications/prompts/list_changed", "{received}");
             }
-            Subscriptions::Stdio(stdio) => {
+            OpenSubscriptions::Stdio(stdio) => {
                 stdio.send(&call);
                 loop {
                     let message = stdio.receive();
@@ -239,7 +239,7 @@ fn su6_a_client_can_have_many_subscriptions() {
     let files: Vec<_> = (0..12).map(|n| format!("{n}.txt")).collect();
     files.iter().for_each(|file| workspace.put(file, "1"));
     over_both(&workspace, |client| {
-        let mut subscriptions = Subscriptions::new(client);
+        let mut subscriptions = OpenSubscriptions::new(client);
         for file in &files {
             subscriptions
                 .listen(file.as_str(), json!({ "resourceSubscriptions": [uri(&workspace, file)] }));
@@ -257,10 +257,10 @@ fn su6_a_cancelled_subscription_gets_nothing_more_and_the_others_continue() {
     let workspace = Workspace::new();
     let file = uri(&workspace, "README.md");
     let mut client = Client::stdio(Launch::over(&workspace), MODERN);
-    let mut subscriptions = Subscriptions::new(&mut client);
+    let mut subscriptions = OpenSubscriptions::new(&mut client);
     subscriptions.listen("a", json!({ "resourceSubscriptions": [file] }));
     subscriptions.listen("b", json!({ "resourceSubscriptions": [file] }));
-    let Subscriptions::Stdio(stdio) = subscriptions else { unreachable!() };
+    let OpenSubscriptions::Stdio(stdio) = subscriptions else { unreachable!() };
     let cancel = json!({ "requestId": "a" });
     stdio.send(&crate::support::notification("notifications/cancelled", cancel));
     assert!(stdio.ask(&modern(1, "server/discover", json!({})))["result"].is_object());
@@ -282,12 +282,12 @@ fn su6_closing_the_stream_ends_the_subscription() {
     for n in 0..12 {
         let mut connection = served.connect();
         let wanted = json!({ "notifications": { "promptsListChanged": true } });
-        connection.post(&Post::mcp(&modern(n, "subscriptions/listen", wanted)));
+        connection.post(&HttpRequest::mcp(&modern(n, "subscriptions/listen", wanted)));
         assert!(connection.head().is_stream());
         assert_eq!(subscription_id(&connection.event().unwrap()), n);
         connection.close();
     }
-    assert_eq!(served.send(&Post::mcp(&modern(1, "tools/list", json!({})))).status, 200);
+    assert_eq!(served.send(&HttpRequest::mcp(&modern(1, "tools/list", json!({})))).status, 200);
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn su7_list_changes_are_sent_to_their_subscribers() {
     over_both(&workspace, |client| {
         let _ = std::fs::remove_dir_all(workspace.path(".toolgate"));
         let _ = std::fs::remove_file(workspace.path("fresh.txt"));
-        let mut subscriptions = Subscriptions::new(client);
+        let mut subscriptions = OpenSubscriptions::new(client);
         subscriptions.listen("p", json!({ "promptsListChanged": true }));
         subscriptions.listen("r", json!({ "resourcesListChanged": true }));
         workspace.put("fresh.txt", "x");

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 
 use super::{code, mcp_key, meta_with_capabilities};
-use crate::support::{Client, Launch, Marker, Wire, Workspace, over_both};
+use crate::support::{Client, ClientTransport, Launch, Marker, Workspace, over_both};
 
 fn task_metadata() -> Value {
     meta_with_capabilities(json!({ "extensions": { mcp_key("tasks"): {} } }))
@@ -56,7 +56,7 @@ fn tk12_a_slightly_different_task_id_is_unknown() {
                     json!({ "taskId": wrong, "inputResponses": {}, "_meta": task_metadata() });
                 let message = client.request(method, params);
                 let answer = match &client.wire {
-                    Wire::Http(served) => {
+                    ClientTransport::Http(served) => {
                         // A header value cannot begin or end with a blank.
                         let blank = wrong.trim() != wrong || wrong.is_empty();
                         if blank {
@@ -64,7 +64,7 @@ fn tk12_a_slightly_different_task_id_is_unknown() {
                         }
                         served.send(&client.post(&message)).message()
                     }
-                    Wire::Stdio(_) => client.exchange(&message),
+                    ClientTransport::Stdio(_) => client.exchange(&message),
                 };
                 assert_eq!(code(&answer), -32602, "{method} {wrong:?}: {answer}");
             }

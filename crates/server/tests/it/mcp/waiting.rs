@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::uri;
 use crate::support::{
-    Client, Connection, Launch, Post, Wire, Workspace, initialize, modern, notification, refusal,
+    Client, ClientTransport, Connection, HttpRequest, Launch, Workspace, initialize, modern,
+    notification, refusal,
 };
 
 const REVISION: &str = "2025-11-25";
@@ -47,11 +48,11 @@ fn answer_of(connection: &mut Connection, message: &Value) -> Value {
 fn l20_answers_are_read_even_while_many_calls_wait_for_them() {
     let workspace = Workspace::new();
     let launch = with_confirmations(&workspace);
-    let mut client = Client::open(Wire::Stdio(launch.stdio()), REVISION, can_fill_in());
+    let mut client = Client::open(ClientTransport::Stdio(launch.stdio()), REVISION, can_fill_in());
     let mut writes: Vec<_> =
         (0..=IN_FLIGHT_MAX).map(|n| write(&mut client, &format!("d/{n}"))).collect();
     let ping = client.request("ping", json!({}));
-    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     for message in writes.iter().chain([&ping]) {
         stdio.send(message);
     }
@@ -71,7 +72,7 @@ fn l20_answers_are_read_even_while_many_calls_wait_for_them() {
         assert!(answer["result"]["isError"] != true, "{answer}");
     }
     let again = write(&mut client, "c");
-    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     stdio.send(&again);
     let question = stdio.receive();
     stdio.send(&accept(&question));
@@ -103,13 +104,13 @@ fn l15_a_client_is_read_even_while_its_requests_wait_for_tasks() {
     let mut wait = || client.request("tasks/result", json!({ "taskId": id }));
     let waiting: Vec<_> = (0..IN_FLIGHT_MAX).map(|_| wait()).collect();
     let more = wait();
-    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     waiting.iter().for_each(|request| stdio.send(request));
     let refused = stdio.ask(&more);
     assert!(refused["error"]["message"].as_str().unwrap().contains("cancel some"), "{refused}");
     assert_eq!(client.ask("ping", json!({}))["result"], json!({}));
     client.ask("tasks/cancel", json!({ "taskId": id }));
-    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     waiting.iter().for_each(|request| drop(stdio.answer(request["id"].clone())));
 }
 
@@ -117,9 +118,9 @@ fn l15_a_client_is_read_even_while_its_requests_wait_for_tasks() {
 fn t6_an_open_question_is_given_up_when_the_input_ends() {
     let workspace = Workspace::new();
     let launch = with_confirmations(&workspace);
-    let mut client = Client::open(Wire::Stdio(launch.stdio()), REVISION, can_fill_in());
+    let mut client = Client::open(ClientTransport::Stdio(launch.stdio()), REVISION, can_fill_in());
     let message = write(&mut client, "a");
-    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     stdio.send(&message);
     assert_eq!(stdio.receive()["method"], "elicitation/create");
     stdio.close_input();
@@ -133,19 +134,22 @@ fn t6_a_server_that_stops_does_not_wait_for_an_answer() {
     for over_http in [false, true] {
         let workspace = Workspace::new();
         let launch = with_confirmations(&workspace).set("server_drain_ms", 60_000);
-        let wire =
-            if over_http { Wire::Http(launch.served()) } else { Wire::Stdio(launch.stdio()) };
+        let wire = if over_http {
+            ClientTransport::Http(launch.served())
+        } else {
+            ClientTransport::Stdio(launch.stdio())
+        };
         let mut client = Client::open(wire, REVISION, can_fill_in());
         let message = write(&mut client, "a");
         let post = over_http.then(|| client.post(&message));
         let answer = match &mut client.wire {
-            Wire::Stdio(stdio) => {
+            ClientTransport::Stdio(stdio) => {
                 stdio.send(&message);
                 assert_eq!(stdio.receive()["method"], "elicitation/create");
                 stdio.signal(Signal::INT);
                 stdio.answer(message["id"].clone())
             }
-            Wire::Http(served) => {
+            ClientTransport::Http(served) => {
                 let mut connection = served.connect();
                 connection.post(&post.unwrap());
                 assert!(connection.head().is_stream());
@@ -164,11 +168,11 @@ fn l11_a_second_handshake_over_stdio_does_not_duplicate_notifications() {
     let mut client = Client::stdio(Launch::over(&workspace), REVISION);
     let hello = initialize(77, REVISION);
     let file = uri(&workspace, "README.md");
-    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     stdio.ask(&hello);
     client.ask("resources/subscribe", json!({ "uri": file }));
     workspace.put("README.md", "changed");
-    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     assert_eq!(stdio.receive()["method"], "notifications/resources/updated");
     stdio.close_input();
     assert_eq!(stdio.read_rest(), [] as [Value; 0]);
@@ -179,21 +183,24 @@ fn c2_a_question_is_withdrawn_when_its_call_is_cancelled() {
     for over_http in [false, true] {
         let workspace = Workspace::new();
         let launch = with_confirmations(&workspace);
-        let wire =
-            if over_http { Wire::Http(launch.served()) } else { Wire::Stdio(launch.stdio()) };
+        let wire = if over_http {
+            ClientTransport::Http(launch.served())
+        } else {
+            ClientTransport::Stdio(launch.stdio())
+        };
         let mut client = Client::open(wire, REVISION, can_fill_in());
         let message = write(&mut client, "a");
         let cancel = notification("notifications/cancelled", json!({ "requestId": message["id"] }));
         let post = client.post(&message);
         let stop = client.post(&cancel);
         let (question, withdrawn) = match &mut client.wire {
-            Wire::Stdio(stdio) => {
+            ClientTransport::Stdio(stdio) => {
                 stdio.send(&message);
                 let question = stdio.receive();
                 stdio.send(&cancel);
                 (question, stdio.receive())
             }
-            Wire::Http(served) => {
+            ClientTransport::Http(served) => {
                 let mut connection = served.connect();
                 connection.post(&post);
                 assert!(connection.head().is_stream());
@@ -205,8 +212,8 @@ fn c2_a_question_is_withdrawn_when_its_call_is_cancelled() {
         assert_eq!(withdrawn["method"], "notifications/cancelled", "{withdrawn}");
         assert_eq!(withdrawn["params"]["requestId"], question["id"], "{withdrawn}");
         match &mut client.wire {
-            Wire::Stdio(stdio) => stdio.send(&accept(&question)),
-            Wire::Http(_) => assert_eq!(client.response(&accept(&question)).status, 202),
+            ClientTransport::Stdio(stdio) => stdio.send(&accept(&question)),
+            ClientTransport::Http(_) => assert_eq!(client.response(&accept(&question)).status, 202),
         }
         assert_eq!(client.ask("ping", json!({}))["result"], json!({}));
         assert!(!workspace.path("a").exists());
@@ -217,17 +224,17 @@ fn c2_a_question_is_withdrawn_when_its_call_is_cancelled() {
 fn l13_a_session_that_ends_does_not_wait_for_an_answer() {
     let workspace = Workspace::new();
     let launch = with_confirmations(&workspace);
-    let mut client = Client::open(Wire::Http(launch.served()), REVISION, can_fill_in());
+    let mut client = Client::open(ClientTransport::Http(launch.served()), REVISION, can_fill_in());
     let message = write(&mut client, "a");
     let post = client.post(&message);
     let session = client.session.clone().unwrap();
-    let Wire::Http(served) = &client.wire else { unreachable!() };
+    let ClientTransport::Http(served) = &client.wire else { unreachable!() };
     let mut connection = served.connect();
     connection.post(&post);
     assert!(connection.head().is_stream());
     assert_eq!(connection.event().unwrap()["method"], "elicitation/create");
     let started = Instant::now();
-    let end = Post::bare("DELETE", "/mcp").with("mcp-session-id", &session);
+    let end = HttpRequest::bare("DELETE", "/mcp").with("mcp-session-id", &session);
     assert_eq!(served.send(&end).status, 204);
     let answer = answer_of(&mut connection, &message);
     assert!(refusal(&answer).contains("the session was ended"), "{answer}");

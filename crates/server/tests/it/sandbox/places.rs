@@ -7,7 +7,7 @@ use std::path::Path;
 use tempfile::TempDir;
 
 use super::*;
-use crate::support::{Marker, Wire, sleeps};
+use crate::support::{ClientTransport, Marker, sleeps};
 
 /// Creates a home folder with secrets.
 fn home() -> TempDir {
@@ -142,7 +142,7 @@ fn placeholders_of_protected_names_are_not_listed() {
     let marker = Marker::new();
     let request =
         client.request("tools/call", json!({ "name": "exec_run", "arguments": sleeps(&marker) }));
-    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     stdio.send(&request);
     marker.wait_until_running();
     let exists = |name: &str| workspace.path(name).exists();

@@ -60,7 +60,7 @@ fn a_program_that_removed_its_mark_ends_with_a_killed_server() {
             "name": "exec_run", "arguments": { "command": "bash", "args": ["-c", leave] },
         }),
     );
-    let crate::support::Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let crate::support::ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     stdio.send(&call);
     wait_until("it runs", || marker.pids().len() >= 2);
     stdio.signal(Signal::KILL);

@@ -9,7 +9,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use super::*;
-use crate::support::{Stdio, Wire, wait_until};
+use crate::support::{ClientTransport, Stdio, wait_until};
 
 /// Returns the process ids of the helpers of the server with the id `server`, including those that
 /// wait for the next program.
@@ -27,7 +27,7 @@ fn helpers(server: u32) -> Vec<i32> {
 
 /// Returns the connection of a client that started its own server.
 fn stdio(client: &mut Client) -> &mut Stdio {
-    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     stdio
 }
 
@@ -138,7 +138,7 @@ fn a_mount_created_between_two_programs_is_visible_to_the_second() {
     fs::create_dir(&at).unwrap();
     let mut client = Client::stdio(Launch::over(&workspace), MODERN);
     assert_eq!(sh(&mut client, "ls mounted").stdout, "");
-    let mounted = Mounted::memory(&at);
+    let mounted = MountedMemoryFs::memory(&at);
     if mounted.is_none() {
         eprintln!("SKIPPED: this user may not mount anything");
         return;
@@ -167,7 +167,7 @@ fn a_mount_created_while_a_program_runs_is_visible_to_the_next() {
     stdio(&mut client).send(&long);
     let started = workspace.path("started");
     wait_until("the first program runs", || started.exists());
-    let Some(_mounted) = Mounted::memory(&at) else {
+    let Some(_mounted) = MountedMemoryFs::memory(&at) else {
         eprintln!("SKIPPED: this user may not mount anything");
         fs::write(workspace.path("ended"), "").unwrap();
         return;
@@ -183,9 +183,9 @@ fn a_mount_created_while_a_program_runs_is_visible_to_the_next() {
 }
 
 /// A mounted file system in memory. Dropping it unmounts it.
-struct Mounted(PathBuf);
+struct MountedMemoryFs(PathBuf);
 
-impl Mounted {
+impl MountedMemoryFs {
     fn memory(at: &std::path::Path) -> Option<Self> {
         let mut mount = Command::new("mount");
         let mount = mount.args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"]).arg(at).output();
@@ -193,7 +193,7 @@ impl Mounted {
     }
 }
 
-impl Drop for Mounted {
+impl Drop for MountedMemoryFs {
     fn drop(&mut self) {
         let gone = Command::new("umount").arg("--lazy").arg(&self.0).status();
         assert!(gone.is_ok_and(|status| status.success()), "{:?} is still mounted", self.0);

@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Launch, Marker, Post, Stdio, Workspace, binary, call, descendants, is_alive, structured,
+    HttpRequest, Launch, Marker, Stdio, Workspace, binary, call, descendants, is_alive, structured,
     wait_until, wait_until_closed,
 };
 
@@ -104,7 +104,7 @@ fn after_the_server_is_killed_leftover_processes_and_its_keeper_end() {
 
     let served = launch_unconfined(&running.workspace).served();
     let mut connection = served.connect();
-    connection.post(&Post::mcp(&call(1, "exec_run", running.arguments())));
+    connection.post(&HttpRequest::mcp(&call(1, "exec_run", running.arguments())));
     running.wait_running();
     let its_keeper = keeper(served.pid);
     served.signal(Signal::KILL);
@@ -191,7 +191,7 @@ fn killing_a_server_does_not_end_the_programs_of_another() {
 }
 
 /// A server that runs another server, both in the middle of a call.
-struct Nested {
+struct NestedServers {
     outer: RunningCall,
     inner: RunningCall,
     server: Stdio,
@@ -199,7 +199,7 @@ struct Nested {
     inner_pid: u32,
 }
 
-impl Nested {
+impl NestedServers {
     fn new() -> Self {
         let outer = RunningCall::new();
         let inner = RunningCall::new();
@@ -220,7 +220,7 @@ impl Nested {
 
 #[test]
 fn killing_the_outer_server_ends_the_inner_server_and_its_programs() {
-    let Nested { outer, inner, server, inner_pid } = Nested::new();
+    let NestedServers { outer, inner, server, inner_pid } = NestedServers::new();
     let keepers = [keeper(server.pid), keeper(inner_pid)];
     server.signal(Signal::KILL);
     server.wait_for_exit();
@@ -231,7 +231,7 @@ fn killing_the_outer_server_ends_the_inner_server_and_its_programs() {
 
 #[test]
 fn killing_the_inner_server_ends_only_its_own_programs() {
-    let Nested { outer, inner, mut server, inner_pid } = Nested::new();
+    let NestedServers { outer, inner, mut server, inner_pid } = NestedServers::new();
     let its_keeper = keeper(inner_pid);
     kill(inner_pid);
     inner.wait_until_gone();

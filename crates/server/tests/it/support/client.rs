@@ -5,13 +5,13 @@ use std::fmt::Display;
 use serde_json::{Value, json};
 
 use super::{
-    Launch, MODERN, Post, Response, Served, Server, Stdio, Workspace, initialize, notification,
-    request,
+    HttpRequest, HttpServer, Launch, MODERN, Response, Server, Stdio, Workspace, initialize,
+    notification, request,
 };
 
 /// A client after its handshake, if its revision has one.
 pub(crate) struct Client {
-    pub(crate) wire: Wire,
+    pub(crate) wire: ClientTransport,
     pub(crate) revision: &'static str,
     pub(crate) session: Option<String>,
     serial: u64,
@@ -21,9 +21,9 @@ pub(crate) struct Client {
     pub(crate) opened: Value,
 }
 
-pub(crate) enum Wire {
+pub(crate) enum ClientTransport {
     Stdio(Stdio),
-    Http(Served),
+    Http(HttpServer),
 }
 
 /// Runs `check` over both transports in the newest revision.
@@ -55,15 +55,15 @@ pub(crate) fn over_both_tuned(
 
 impl Client {
     pub(crate) fn stdio(launch: Launch, revision: &'static str) -> Self {
-        Self::open(Wire::Stdio(launch.stdio()), revision, json!({}))
+        Self::open(ClientTransport::Stdio(launch.stdio()), revision, json!({}))
     }
 
     pub(crate) fn http(launch: Launch, revision: &'static str) -> Self {
-        Self::open(Wire::Http(launch.served()), revision, json!({}))
+        Self::open(ClientTransport::Http(launch.served()), revision, json!({}))
     }
 
     /// Opens a client that declares these `capabilities`.
-    pub(crate) fn open(wire: Wire, revision: &'static str, capabilities: Value) -> Self {
+    pub(crate) fn open(wire: ClientTransport, revision: &'static str, capabilities: Value) -> Self {
         let opened = Value::Null;
         let mut client = Self { wire, revision, session: None, serial: 0, capabilities, opened };
         if revision == MODERN {
@@ -73,12 +73,12 @@ impl Client {
         hello["params"]["capabilities"] = client.capabilities.clone();
         let initialized = notification("notifications/initialized", json!({}));
         match &mut client.wire {
-            Wire::Stdio(stdio) => {
+            ClientTransport::Stdio(stdio) => {
                 client.opened = stdio.ask(&hello);
                 stdio.send(&initialized);
             }
-            Wire::Http(served) => {
-                let response = served.send(&Post::mcp(&hello));
+            ClientTransport::Http(served) => {
+                let response = served.send(&HttpRequest::mcp(&hello));
                 client.opened = response.message();
                 client.session = response.header("mcp-session-id").map(str::to_owned);
                 let response = client.response(&initialized);
@@ -115,8 +115,8 @@ impl Client {
     #[track_caller]
     pub(crate) fn exchange(&mut self, message: &Value) -> Value {
         match &mut self.wire {
-            Wire::Stdio(stdio) => stdio.ask(message),
-            Wire::Http(_) => self.response(message).message(),
+            ClientTransport::Stdio(stdio) => stdio.ask(message),
+            ClientTransport::Http(_) => self.response(message).message(),
         }
     }
 
@@ -125,11 +125,11 @@ impl Client {
     pub(crate) fn exchange_malformed(&mut self, message: &Value) -> Value {
         let post = self.post(message).malformed();
         match &mut self.wire {
-            Wire::Stdio(stdio) => {
+            ClientTransport::Stdio(stdio) => {
                 stdio.send_malformed(message);
                 stdio.answer(message["id"].clone())
             }
-            Wire::Http(served) => served.send(&post).message(),
+            ClientTransport::Http(served) => served.send(&post).message(),
         }
     }
 
@@ -137,31 +137,32 @@ impl Client {
     #[track_caller]
     pub(crate) fn raw(&mut self, bytes: &[u8]) -> Value {
         match &mut self.wire {
-            Wire::Stdio(stdio) => {
+            ClientTransport::Stdio(stdio) => {
                 stdio.write(&[bytes, b"\n"].concat());
                 stdio.receive()
             }
-            Wire::Http(served) => served
-                .send(
-                    &self
-                        .session
-                        .iter()
-                        .fold(Post::bytes(bytes), |post, id| post.with("mcp-session-id", id)),
-                )
-                .message(),
+            ClientTransport::Http(served) => {
+                served
+                    .send(&self.session.iter().fold(HttpRequest::bytes(bytes), |post, id| {
+                        post.with("mcp-session-id", id)
+                    }))
+                    .message()
+            }
         }
     }
 
     /// Sends one message over HTTP.
     #[track_caller]
     pub(crate) fn response(&self, message: &Value) -> Response {
-        let Wire::Http(served) = &self.wire else { panic!("stdio has no HTTP responses") };
+        let ClientTransport::Http(served) = &self.wire else {
+            panic!("stdio has no HTTP responses")
+        };
         served.send(&self.post(message))
     }
 
     /// One message as this client sends it over HTTP.
-    pub(crate) fn post(&self, message: &Value) -> Post {
-        let post = Post::mcp(message);
+    pub(crate) fn post(&self, message: &Value) -> HttpRequest {
+        let post = HttpRequest::mcp(message);
         match &self.session {
             Some(id) => post.with("mcp-session-id", id).with("mcp-protocol-version", self.revision),
             None => post,
@@ -170,8 +171,8 @@ impl Client {
 
     pub(crate) fn server(&self) -> &Server {
         match &self.wire {
-            Wire::Stdio(stdio) => stdio,
-            Wire::Http(served) => served,
+            ClientTransport::Stdio(stdio) => stdio,
+            ClientTransport::Http(served) => served,
         }
     }
 

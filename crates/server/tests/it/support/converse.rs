@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Client, MODERN, Wire};
+use super::{Client, ClientTransport, MODERN};
 
 /// Sends a request and answers the server's questions; returns the answer and the questions.
 #[track_caller]
@@ -39,7 +39,7 @@ pub(crate) fn converse(
         let result = answer(request);
         json!({ "jsonrpc": "2.0", "id": id, "result": result })
     };
-    if let Wire::Stdio(stdio) = &mut client.wire {
+    if let ClientTransport::Stdio(stdio) = &mut client.wire {
         stdio.send(&message);
         loop {
             let received = stdio.receive();
@@ -54,7 +54,7 @@ pub(crate) fn converse(
         }
     }
     let post = client.post(&message);
-    let Wire::Http(served) = &client.wire else { unreachable!() };
+    let ClientTransport::Http(served) = &client.wire else { unreachable!() };
     let mut connection = served.connect();
     connection.post(&post);
     let head = connection.head();

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{Served, Stdio, Workspace, wait_for, wait_until};
+use super::{HttpServer, Stdio, Workspace, wait_for, wait_until};
 
 /// Options for starting the binary over a workspace.
 pub(crate) struct Launch {
@@ -88,7 +88,7 @@ impl Launch {
     }
 
     /// Starts `toolgate serve` on a free port.
-    pub(crate) fn served(self) -> Served {
+    pub(crate) fn served(self) -> HttpServer {
         let server = self.serve_with_flags(&["--listen", "127.0.0.1:0"]);
         let addr = wait_for("the server logs its address", || {
             assert!(server.is_running(), "the server ended: {}", server.log());
@@ -96,7 +96,7 @@ impl Launch {
             let (_, rest) = log.split_once(" at http://")?;
             rest.split_once("/mcp\n")?.0.parse().ok()
         });
-        Served { addr, server }
+        HttpServer { addr, server }
     }
 
     /// Starts `toolgate serve` with these flags only, without waiting until it listens.

@@ -7,7 +7,7 @@
 //!
 //! Messages that tests send must be valid too, unless they are answered with an error. A test sends
 //! an invalid message that may be accepted with
-//! [`super::Post::malformed`] or [`super::Stdio::send_malformed`].
+//! [`super::HttpRequest::malformed`] or [`super::Stdio::send_malformed`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -33,10 +33,11 @@ const EXTENSIONS: [&str; 7] = [
 ];
 
 /// The schemas of `revision`, if the package is installed.
-pub(crate) fn for_revision(revision: &str) -> Option<&'static Schemas> {
-    static ALL: OnceLock<Mutex<HashMap<String, Option<&'static Schemas>>>> = OnceLock::new();
+pub(crate) fn for_revision(revision: &str) -> Option<&'static RevisionSchemas> {
+    static ALL: OnceLock<Mutex<HashMap<String, Option<&'static RevisionSchemas>>>> =
+        OnceLock::new();
     let mut all = ALL.get_or_init(Mutex::default).lock().unwrap();
-    let read = || Schemas::read(revision).map(|schemas| &*Box::leak(Box::new(schemas)));
+    let read = || RevisionSchemas::read(revision).map(|schemas| &*Box::leak(Box::new(schemas)));
     *all.entry(revision.to_owned()).or_insert_with(read)
 }
 
@@ -62,7 +63,7 @@ pub(crate) fn check_from_server(revision: &str, method: Option<&str>, message: &
 }
 
 /// The schema of one revision.
-pub(crate) struct Schemas {
+pub(crate) struct RevisionSchemas {
     revision: String,
     whole: &'static Value,
     registry: Registry<'static>,
@@ -77,7 +78,7 @@ pub(crate) struct Schemas {
     compiled: Mutex<HashMap<String, Arc<Validator>>>,
 }
 
-impl Schemas {
+impl RevisionSchemas {
     fn read(revision: &str) -> Option<Self> {
         let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let package = fs::read_to_string(checkout.join(PACKAGE)).ok()?;
@@ -290,17 +291,17 @@ fn find_schema(package: &str, revision: &str) -> Value {
         marks.iter().rev().find(|(_, name)| has(name)).map(|(revision, _)| *revision)
     };
     let begins = package.match_indices("={$schema:`").map(|(at, begin)| (at + 1, begin));
-    let mut literals = begins.filter_map(|(at, _)| Literal { rest: &package[at..] }.value());
+    let mut literals = begins.filter_map(|(at, _)| LiteralReader { rest: &package[at..] }.value());
     let found = literals.find(|schema| mark(schema) == Some(revision));
     found.unwrap_or_else(|| panic!("the conformance package has no schema of {revision}"))
 }
 
 /// Reads a constant JavaScript literal; `None` if it computes something.
-struct Literal<'t> {
+struct LiteralReader<'t> {
     rest: &'t str,
 }
 
-impl Literal<'_> {
+impl LiteralReader<'_> {
     fn value(&mut self) -> Option<Value> {
         match self.rest.chars().next()? {
             '{' => {
@@ -392,13 +393,13 @@ impl Literal<'_> {
 #[derive(Default)]
 pub(crate) struct MessageChecker {
     /// The session that the handshake opened.
-    session: Option<Arc<Session>>,
+    session: Option<Arc<CheckedSession>>,
     /// Requests of the client by their id as JSON.
     pending: HashMap<String, PendingRequest>,
 }
 
 /// A session as its handshake opened it.
-struct Session {
+struct CheckedSession {
     revision: &'static str,
     /// Requests of the server by their id as JSON.
     server_requests: Mutex<HashMap<String, String>>,
@@ -413,13 +414,14 @@ struct PendingRequest {
 }
 
 /// Each session over HTTP, which may have many connections.
-static SESSIONS: LazyLock<Mutex<HashMap<String, Arc<Session>>>> = LazyLock::new(Mutex::default);
+static SESSIONS: LazyLock<Mutex<HashMap<String, Arc<CheckedSession>>>> =
+    LazyLock::new(Mutex::default);
 
 impl MessageChecker {
     /// Marks the connection as an HTTP+SSE stream of 2024-11-05, with requests on other
     /// connections.
     pub(crate) fn use_http_sse(&mut self) {
-        let session = Session { revision: "2024-11-05", server_requests: Mutex::default() };
+        let session = CheckedSession { revision: "2024-11-05", server_requests: Mutex::default() };
         self.session = Some(Arc::new(session));
     }
 
@@ -508,7 +510,8 @@ impl MessageChecker {
             if request.method == "initialize" {
                 revision =
                     known_revision(&message["result"]["protocolVersion"]).unwrap_or(revision);
-                let session = Arc::new(Session { revision, server_requests: Mutex::default() });
+                let session =
+                    Arc::new(CheckedSession { revision, server_requests: Mutex::default() });
                 if let Some(id) = opened {
                     SESSIONS.lock().unwrap().insert(id.to_owned(), session.clone());
                 }

@@ -10,7 +10,7 @@ use tokio_tungstenite::tungstenite::http::StatusCode;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message, WebSocket};
 
-use super::{Connection, PATIENCE, Served};
+use super::{Connection, HttpServer, PATIENCE};
 
 /// A WebSocket, open.
 pub(crate) struct Socket {
@@ -19,14 +19,14 @@ pub(crate) struct Socket {
 
 /// The end of a socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum SocketEnd {
     /// With a closing handshake, and this code.
     Closed(u16),
     /// Without a closing handshake.
     Cut,
 }
 
-impl Served {
+impl HttpServer {
     /// Opens the WebSocket at `target`.
     #[track_caller]
     pub(crate) fn socket(&self, target: &str) -> Socket {
@@ -72,7 +72,7 @@ impl Socket {
 
     /// The next message, or how the socket ended.
     #[track_caller]
-    pub(crate) fn next(&mut self) -> Result<Value, Ended> {
+    pub(crate) fn next(&mut self) -> Result<Value, SocketEnd> {
         loop {
             match self.line.read() {
                 Ok(Message::Text(text)) => return Ok(serde_json::from_str(&text).unwrap()),
@@ -80,7 +80,7 @@ impl Socket {
                 Ok(Message::Close(frame)) => {
                     // Our closing frame is sent with the next read or flush.
                     let _ = self.line.flush();
-                    return Err(Ended::Closed(frame.map_or(1005, |frame| frame.code.into())));
+                    return Err(SocketEnd::Closed(frame.map_or(1005, |frame| frame.code.into())));
                 }
                 Ok(other) => panic!("not a message: {other:?}"),
                 Err(Error::Io(err))
@@ -88,7 +88,7 @@ impl Socket {
                 {
                     panic!("no message within {PATIENCE:?}")
                 }
-                Err(_gone) => return Err(Ended::Cut),
+                Err(_gone) => return Err(SocketEnd::Cut),
             }
         }
     }
@@ -107,7 +107,7 @@ impl Socket {
 
     /// All remaining messages, and how the socket ends.
     #[track_caller]
-    pub(crate) fn read_rest(&mut self) -> (Vec<Value>, Ended) {
+    pub(crate) fn read_rest(&mut self) -> (Vec<Value>, SocketEnd) {
         let mut messages = Vec::new();
         loop {
             match self.next() {

@@ -10,19 +10,19 @@ use super::schemas::MessageChecker;
 use super::{MODERN, PATIENCE, Server, wait_until};
 
 /// `toolgate serve` and its address.
-pub(crate) struct Served {
+pub(crate) struct HttpServer {
     pub(crate) addr: SocketAddr,
     pub(crate) server: Server,
 }
 
-impl Served {
+impl HttpServer {
     pub(crate) fn connect(&self) -> Connection {
         Connection::to(self.addr)
     }
 
     /// Sends one request on a new connection.
     #[track_caller]
-    pub(crate) fn send(&self, post: &Post) -> Response {
+    pub(crate) fn send(&self, post: &HttpRequest) -> Response {
         let mut connection = self.connect();
         connection.post(post);
         connection.response()
@@ -31,13 +31,13 @@ impl Served {
     /// Sends one message and returns the answer.
     #[track_caller]
     pub(crate) fn ask(&self, message: &Value) -> Value {
-        self.send(&Post::mcp(message)).message()
+        self.send(&HttpRequest::mcp(message)).message()
     }
 
     /// Opens a session and returns its id.
     #[track_caller]
     pub(crate) fn session(&self, revision: &str) -> String {
-        let response = self.send(&Post::mcp(&super::initialize(0, revision)));
+        let response = self.send(&HttpRequest::mcp(&super::initialize(0, revision)));
         assert_eq!(response.status, 200, "{response:?}");
         response.header("mcp-session-id").unwrap().to_owned()
     }
@@ -47,7 +47,7 @@ impl Served {
     }
 }
 
-impl Deref for Served {
+impl Deref for HttpServer {
     type Target = Server;
 
     fn deref(&self) -> &Server {
@@ -57,7 +57,7 @@ impl Deref for Served {
 
 /// A request, and how to change it.
 #[derive(Debug, Clone)]
-pub(crate) struct Post {
+pub(crate) struct HttpRequest {
     method: String,
     target: String,
     headers: Vec<(String, String)>,
@@ -66,7 +66,7 @@ pub(crate) struct Post {
     valid: bool,
 }
 
-impl Post {
+impl HttpRequest {
     /// A message to `/mcp`, with the headers its revision asks for.
     pub(crate) fn mcp(message: &Value) -> Self {
         let post = Self { valid: true, ..Self::bytes(message.to_string().as_bytes()) };
@@ -181,7 +181,7 @@ pub(crate) struct Connection {
 
 /// The status and headers of a response.
 #[derive(Debug, Clone)]
-pub(crate) struct Head {
+pub(crate) struct ResponseHead {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
 }
@@ -189,7 +189,7 @@ pub(crate) struct Head {
 /// A whole response.
 #[derive(Debug)]
 pub(crate) struct Response {
-    pub(crate) head: Head,
+    pub(crate) head: ResponseHead,
     pub(crate) body: Vec<u8>,
 }
 
@@ -221,7 +221,7 @@ impl Connection {
     }
 
     #[track_caller]
-    pub(crate) fn post(&mut self, post: &Post) {
+    pub(crate) fn post(&mut self, post: &HttpRequest) {
         post.check_with(&mut self.checker);
         let bytes = post.to_bytes(self.addr);
         self.write(&bytes);
@@ -240,7 +240,7 @@ impl Connection {
     }
 
     #[track_caller]
-    pub(crate) fn head(&mut self) -> Head {
+    pub(crate) fn head(&mut self) -> ResponseHead {
         let text = self.read_until(b"\r\n\r\n");
         let text = String::from_utf8(text).unwrap();
         let mut lines = text.trim_end().split("\r\n");
@@ -251,11 +251,11 @@ impl Connection {
             (name.to_ascii_lowercase(), value.trim().to_owned())
         });
         let headers: Vec<_> = headers.collect();
-        Head { status: status.unwrap_or_else(|| panic!("no status: {text}")), headers }
+        ResponseHead { status: status.unwrap_or_else(|| panic!("no status: {text}")), headers }
     }
 
     #[track_caller]
-    fn body(&mut self, head: &Head) -> Vec<u8> {
+    fn body(&mut self, head: &ResponseHead) -> Vec<u8> {
         if head.is_chunked() {
             let mut body = Vec::new();
             while let Some(chunk) = self.chunk() {
@@ -343,7 +343,7 @@ impl Connection {
     }
 }
 
-impl Head {
+impl ResponseHead {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let mut values = self.headers.iter().filter(|(other, _)| other == name);
         let value = values.next()?;
@@ -361,9 +361,9 @@ impl Head {
 }
 
 impl Deref for Response {
-    type Target = Head;
+    type Target = ResponseHead;
 
-    fn deref(&self) -> &Head {
+    fn deref(&self) -> &ResponseHead {
         &self.head
     }
 }

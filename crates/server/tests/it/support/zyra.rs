@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::{Post, Response, Served, wait_for};
+use super::{HttpRequest, HttpServer, Response, wait_for};
 
 /// Parameters of a call that starts a job.
 pub(crate) fn job_params(tool: &str, arguments: Value) -> Value {
@@ -35,12 +35,12 @@ pub(crate) fn check_command(command: &Value) {
     assert!(jsonschema::meta::is_valid(schema), "{command}");
 }
 
-impl Served {
+impl HttpServer {
     /// Sends one request to `/v1/mcp`.
     #[track_caller]
     pub(crate) fn rpc(&self, method: &str, params: Value) -> Response {
         let message = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
-        let post = Post::bytes(message.to_string().as_bytes()).to("/v1/mcp");
+        let post = HttpRequest::bytes(message.to_string().as_bytes()).to("/v1/mcp");
         self.send(&post.without("accept"))
     }
 
@@ -62,12 +62,12 @@ impl Served {
 
     #[track_caller]
     pub(crate) fn get(&self, target: &str) -> Response {
-        self.send(&Post::bare("GET", target))
+        self.send(&HttpRequest::bare("GET", target))
     }
 
     #[track_caller]
     pub(crate) fn delete(&self, target: &str) -> Response {
-        self.send(&Post::bare("DELETE", target))
+        self.send(&HttpRequest::bare("DELETE", target))
     }
 
     /// The current state of the job `id`.

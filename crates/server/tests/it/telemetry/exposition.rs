@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 
 /// A parsed text: each sample by its name and labels, as they are written.
-pub(super) struct Exposition {
+pub(super) struct MetricsExposition {
     pub(super) samples: BTreeMap<String, f64>,
 }
 
-impl Exposition {
+impl MetricsExposition {
     /// Parses `text`.
     #[track_caller]
     pub(super) fn parse(text: &str) -> Self {

@@ -4,27 +4,27 @@ use std::fs;
 
 use serde_json::json;
 
-use super::exposition::Exposition;
+use super::exposition::MetricsExposition;
 use crate::support::{
-    Launch, Marker, Post, REVISIONS, Response, Served, Workspace, binary, call, job_params, modern,
-    sleeps, wait_until,
+    HttpRequest, HttpServer, Launch, Marker, REVISIONS, Response, Workspace, binary, call,
+    job_params, modern, sleeps, wait_until,
 };
 
 fn launch() -> Launch {
     Launch::over(&Workspace::new()).set("telemetry_metrics", "true")
 }
 
-fn page(served: &Served) -> Response {
-    served.send(&Post::bare("GET", "/metrics"))
+fn page(served: &HttpServer) -> Response {
+    served.send(&HttpRequest::bare("GET", "/metrics"))
 }
 
 #[track_caller]
-fn metrics(served: &Served) -> Exposition {
+fn metrics(served: &HttpServer) -> MetricsExposition {
     let page = page(served);
     assert_eq!(page.status, 200, "{page:?}");
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     assert_eq!(page.header("content-type"), Some(kind));
-    Exposition::parse(&page.text())
+    MetricsExposition::parse(&page.text())
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn calls_are_counted_by_tool_dialect_and_outcome_without_input_in_labels() {
     served.rpc("tools/call", json!({ "name": "files-exists", "arguments": { "path": "." } }));
     let text = page(&served).text();
     assert!(!text.contains("made"), "{text}");
-    let metrics = Exposition::parse(&text);
+    let metrics = MetricsExposition::parse(&text);
     let label = |tool, dialect, outcome| {
         format!("{{tool=\"{tool}\",dialect=\"{dialect}\",outcome=\"{outcome}\"}}")
     };
@@ -85,7 +85,7 @@ fn gauges_show_the_current_number_and_the_limit() {
     served.session(REVISIONS[1]);
     let socket = served.socket("/v1/ws/mcp");
     let mut running = served.connect();
-    running.post(&Post::mcp(&call(1, "exec_run", sleeps(&marker))));
+    running.post(&HttpRequest::mcp(&call(1, "exec_run", sleeps(&marker))));
     marker.wait_until_running();
     wait_until("both programs run", || {
         metrics(&served).value("toolgate_calls_running{pool=\"programs\"}") == 2.0
@@ -139,12 +139,12 @@ fn metrics_are_off_by_default_and_need_a_credential() {
     let refused = page(&served);
     assert_eq!((refused.status, refused.header("www-authenticate")), (401, Some("Bearer")));
     assert!(refused.body.is_empty());
-    let get = Post::bare("GET", "/metrics");
+    let get = HttpRequest::bare("GET", "/metrics");
     let wrong = get.clone().with("authorization", "Bearer wrong");
     assert_eq!(served.send(&wrong).status, 401);
     let known = get.with("authorization", &format!("Bearer {key}"));
     assert_eq!(served.send(&known).status, 200);
-    let post = Post::bytes(b"{}").to("/metrics").with("x-api-key", key);
+    let post = HttpRequest::bytes(b"{}").to("/metrics").with("x-api-key", key);
     assert_eq!(served.send(&post).status, 405);
 }
 

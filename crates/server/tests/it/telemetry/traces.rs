@@ -8,18 +8,19 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::exposition::Exposition;
+use super::exposition::MetricsExposition;
 use crate::support::{
-    Client, Launch, Post, REVISIONS, Wire, Workspace, call, modern, structured, wait_until,
+    Client, ClientTransport, HttpRequest, Launch, REVISIONS, Workspace, call, modern, structured,
+    wait_until,
 };
 
 /// A collector of OTLP over HTTP, with a configured answer.
-struct Collector {
+struct TraceCollector {
     addr: SocketAddr,
     requests: Arc<Mutex<Vec<Value>>>,
 }
 
-impl Collector {
+impl TraceCollector {
     /// Starts a collector that answers with `status`, or never.
     fn answering(status: Option<&'static str>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -111,7 +112,7 @@ fn program_parent(answer: &Value) -> String {
 
 #[test]
 fn a_call_is_a_span_in_the_clients_trace_and_its_programs_continue_it() {
-    let collector = Collector::answering(Some("200 OK"));
+    let collector = TraceCollector::answering(Some("200 OK"));
     let mut stdio = collector.launch().stdio();
     let sampled = program_parent(&stdio.ask(&traced(1, "01")));
     let unsampled = program_parent(&stdio.ask(&traced(2, "00")));
@@ -169,8 +170,8 @@ fn a_call_is_a_span_in_the_clients_trace_and_its_programs_continue_it() {
 
 #[test]
 fn a_span_has_the_session_of_its_record_and_is_sent_while_the_server_runs() {
-    let collector = Collector::answering(Some("200 OK"));
-    let wire = Wire::Http(collector.launch().served());
+    let collector = TraceCollector::answering(Some("200 OK"));
+    let wire = ClientTransport::Http(collector.launch().served());
     let mut client = Client::open(wire, REVISIONS[1], json!({}));
     client.call("files_exists", json!({ "path": "." }));
     client.server().outcomes(1);
@@ -184,14 +185,14 @@ fn a_span_has_the_session_of_its_record_and_is_sent_while_the_server_runs() {
 
 #[test]
 fn spans_that_the_collector_rejects_are_dropped_and_counted() {
-    let collector = Collector::answering(Some("400 Bad Request"));
+    let collector = TraceCollector::answering(Some("400 Bad Request"));
     let served = collector.launch().set("telemetry_metrics", "true").served();
     for id in 0..5 {
         structured(&served.ask(&call(id, "files_exists", json!({ "path": "." }))));
     }
     wait_until("the spans are dropped", || {
-        let page = served.send(&Post::bare("GET", "/metrics")).text();
-        let metrics = Exposition::parse(&page);
+        let page = served.send(&HttpRequest::bare("GET", "/metrics")).text();
+        let metrics = MetricsExposition::parse(&page);
         assert_eq!(metrics.value("toolgate_spans_sent_total"), 0.0);
         metrics.value("toolgate_spans_dropped_total") == 5.0
     });
@@ -201,7 +202,7 @@ fn spans_that_the_collector_rejects_are_dropped_and_counted() {
 
 #[test]
 fn a_collector_that_never_answers_does_not_keep_the_server_from_stopping() {
-    let collector = Collector::answering(None);
+    let collector = TraceCollector::answering(None);
     let mut stdio = collector.launch().stdio();
     structured(&stdio.ask(&call(1, "files_exists", json!({ "path": "." }))));
     wait_until("a request is received", || !collector.requests.lock().unwrap().is_empty());

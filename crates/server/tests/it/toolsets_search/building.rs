@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::{paths, search, status};
-use crate::support::{Client, Launch, MODERN, Wire, Workspace, structured, wait_long_for};
+use crate::support::{
+    Client, ClientTransport, Launch, MODERN, Workspace, structured, wait_long_for,
+};
 
 /// A workspace with `files` additional files, so that reading them takes a while.
 pub(crate) fn large(files: usize) -> Workspace {
@@ -29,7 +31,7 @@ fn a_first_search_answers_from_the_incomplete_index_and_reports_progress() {
     let mut message = client.request("tools/call", params);
     message["params"]["_meta"]["progressToken"] = json!("token");
     let start = Instant::now();
-    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     stdio.send(&message);
     let mut notifications = Vec::new();
     let answer = loop {

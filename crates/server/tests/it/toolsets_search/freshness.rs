@@ -8,14 +8,16 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{paths, search, status};
-use crate::support::{Client, Launch, MODERN, Wire, Workspace, over_both, structured, wait_until};
+use crate::support::{
+    Client, ClientTransport, Launch, MODERN, Workspace, over_both, structured, wait_until,
+};
 use crate::toolsets_git::{git, repository};
 
 /// The server's process id.
 fn pid(client: &Client) -> u32 {
     match &client.wire {
-        Wire::Stdio(stdio) => stdio.pid,
-        Wire::Http(served) => served.server.pid,
+        ClientTransport::Stdio(stdio) => stdio.pid,
+        ClientTransport::Http(served) => served.server.pid,
     }
 }
 
@@ -185,7 +187,7 @@ fn an_index_survives_a_killed_server_and_later_changes_are_indexed() {
     }
     let mut first = start();
     assert_eq!(search(&mut first, json!({ "query": "zebra", "top_k": 50 }))["index"]["files"], 31);
-    let Wire::Stdio(stdio) = &first.wire else { unreachable!() };
+    let ClientTransport::Stdio(stdio) = &first.wire else { unreachable!() };
     stdio.signal(Signal::KILL);
     stdio.wait_for_exit();
     workspace.put("src/3.rs", "fn okapi() {}\n");
@@ -216,7 +218,7 @@ fn a_second_server_follows_the_first_and_takes_over_when_it_is_killed() {
     wait_until("the other server finds the new file", || {
         paths(&search(&mut other, json!({ "query": "okapi" }))) == ["b.rs"]
     });
-    let Wire::Stdio(stdio) = &one.wire else { unreachable!() };
+    let ClientTransport::Stdio(stdio) = &one.wire else { unreachable!() };
     stdio.signal(Signal::KILL);
     stdio.wait_for_exit();
     wait_until("the other server takes over", || state(&mut other)["state"] == "ready");
@@ -253,7 +255,7 @@ fn a_damaged_index_or_one_of_another_version_is_rebuilt_and_reported() {
         let before = {
             let mut client = start();
             let before = search(&mut client, input.clone());
-            let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+            let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
             stdio.close_input();
             stdio.wait_for_exit();
             before

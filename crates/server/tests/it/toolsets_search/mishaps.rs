@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{large, paths, search, status};
-use crate::support::{Client, Launch, MODERN, Wire, Workspace, refusal, structured, wait_until};
+use crate::support::{
+    Client, ClientTransport, Launch, MODERN, Workspace, refusal, structured, wait_until,
+};
 
 /// The only index in `cache`.
 fn index(cache: &TempDir) -> PathBuf {
@@ -19,7 +21,7 @@ fn index(cache: &TempDir) -> PathBuf {
 }
 
 fn signal(client: &Client, signal: Signal) {
-    let Wire::Stdio(stdio) = &client.wire else { unreachable!() };
+    let ClientTransport::Stdio(stdio) = &client.wire else { unreachable!() };
     stdio.signal(signal);
 }
 
@@ -94,7 +96,7 @@ fn a_server_that_follows_a_stuck_one_names_it_and_takes_over_when_it_ends() {
         report = search(&mut follower, json!({ "query": "okapi" }))["index"].clone();
         report["complete"] == false
     });
-    let Wire::Stdio(stdio) = &leader.wire else { unreachable!() };
+    let ClientTransport::Stdio(stdio) = &leader.wire else { unreachable!() };
     let note = report["note"].as_str().unwrap();
     assert!(note.contains(&format!("process {}", stdio.pid)) && note.contains("end it"), "{note}");
     signal(&leader, Signal::KILL);

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::{paths, search, status};
 use crate::support::{Client, Launch, MODERN, Workspace, over_both, structured, wait_long_for};
 use crate::toolsets_git::{git, repository};
-use endpoint::{Behavior, DIMENSIONS, Endpoint};
+use endpoint::{DIMENSIONS, EndpointBehavior, TestEndpoint};
 
 /// The time limit for vectors of a few passages, with other tests running.
 const VECTORS_TIMEOUT: Duration = Duration::from_secs(60);
@@ -74,7 +74,7 @@ fn a_model_in_a_folder_is_used_once_its_vectors_exist_and_no_search_waits_for_it
 
 #[test]
 fn an_endpoint_finds_passages_without_shared_words_and_words_are_used_when_it_fails() {
-    let endpoint = Endpoint::new(Behavior::Embed);
+    let endpoint = TestEndpoint::new(EndpointBehavior::Embed);
     let cache = TempDir::new().unwrap();
     let workspace = Workspace::new()
         .file("toolgate.toml", endpoint.settings())
@@ -94,7 +94,7 @@ fn an_endpoint_finds_passages_without_shared_words_and_words_are_used_when_it_fa
     assert_eq!(all["matches"][0]["vector"].as_array().unwrap().len(), DIMENSIONS);
 
     // The endpoint does not answer any more. Only the first search waits for it, and not for long.
-    endpoint.set_behavior(Behavior::Hang);
+    endpoint.set_behavior(EndpointBehavior::Hang);
     let mut requests = Vec::new();
     for _ in 0..3 {
         let start = Instant::now();
@@ -125,9 +125,9 @@ fn an_endpoint_finds_passages_without_shared_words_and_words_are_used_when_it_fa
 
 #[test]
 fn words_are_used_while_the_endpoint_is_down_and_usage_has_the_reason() {
-    let hanging = Endpoint::new(Behavior::Hang);
+    let hanging = TestEndpoint::new(EndpointBehavior::Hang);
     // The port is free again, and no process listens on it.
-    let down = Endpoint::new(Behavior::Embed).settings();
+    let down = TestEndpoint::new(EndpointBehavior::Embed).settings();
     for (settings, why) in [(down, "refused"), (hanging.settings(), "timed out after 0.5 s")] {
         let workspace =
             Workspace::new().file("a.rs", "fn okapi() {}\n").file("toolgate.toml", settings);
@@ -157,10 +157,10 @@ fn words_are_used_while_the_endpoint_is_down_and_usage_has_the_reason() {
 #[test]
 fn vectors_with_a_wrong_length_or_an_invalid_number_are_never_used() {
     for (behavior, why) in [
-        (Behavior::Short, "a vector of 2 numbers, where `search.embedder.dimensions` is 8"),
-        (Behavior::Nan, "returned invalid vectors"),
+        (EndpointBehavior::Short, "a vector of 2 numbers, where `search.embedder.dimensions` is 8"),
+        (EndpointBehavior::Nan, "returned invalid vectors"),
     ] {
-        let endpoint = Endpoint::new(behavior);
+        let endpoint = TestEndpoint::new(behavior);
         let workspace = Workspace::new()
             .file("a.rs", "fn okapi() {}\n")
             .file("toolgate.toml", endpoint.settings());
@@ -176,14 +176,14 @@ fn vectors_with_a_wrong_length_or_an_invalid_number_are_never_used() {
         std::thread::sleep(Duration::from_millis(500));
         assert!(endpoint.request_count() < 5, "{}", endpoint.request_count());
         // Valid vectors are used again.
-        endpoint.set_behavior(Behavior::Embed);
+        endpoint.set_behavior(EndpointBehavior::Embed);
         wait_for_vectors(&mut client);
     }
 }
 
 #[test]
 fn switching_back_to_a_branch_requests_no_new_vectors() {
-    let endpoint = Endpoint::new(Behavior::Embed);
+    let endpoint = TestEndpoint::new(EndpointBehavior::Embed);
     let settings = TempDir::new().unwrap();
     let file = settings.path().join("toolgate.toml");
     std::fs::write(&file, endpoint.settings()).unwrap();

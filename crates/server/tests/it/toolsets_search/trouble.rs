@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::{paths, search};
 use crate::support::{
-    Client, Launch, MODERN, Wire, Workspace, over_both, peak_memory_kib, wait_until,
+    Client, ClientTransport, Launch, MODERN, Workspace, over_both, peak_memory_kib, wait_until,
 };
 
 #[test]
@@ -33,8 +33,8 @@ fn unreadable_files_do_not_hide_others() {
         assert_eq!(paths(&all), ["good.rs"]);
         assert_eq!((&all["index"]["files"], &all["index"]["complete"]), (&json!(2), &json!(true)));
         let pid = match &client.wire {
-            Wire::Stdio(stdio) => stdio.pid,
-            Wire::Http(served) => served.server.pid,
+            ClientTransport::Stdio(stdio) => stdio.pid,
+            ClientTransport::Http(served) => served.server.pid,
         };
         let peak = peak_memory_kib(pid);
         assert!(peak < 200 << 10, "{peak} KiB");

@@ -3,10 +3,11 @@
 use serde_json::{Map, Value, json};
 
 use crate::support::{
-    Ended, Launch, Marker, Served, Socket, Workspace, let_continue, started_commands, wait_until,
+    HttpServer, Launch, Marker, Socket, SocketEnd, Workspace, let_continue, started_commands,
+    wait_until,
 };
 
-fn open(workspace: &Workspace, target: &str) -> (Served, Socket) {
+fn open(workspace: &Workspace, target: &str) -> (HttpServer, Socket) {
     let served = Launch::over(workspace).served();
     let socket = served.socket(target);
     (served, socket)
@@ -201,8 +202,8 @@ fn a_server_that_stops_closes_its_sockets_with_1001() {
     watcher.receive();
     let started = std::time::Instant::now();
     served.signal(rustix::process::Signal::TERM);
-    assert_eq!(socket.read_rest().1, Ended::Closed(1001));
-    assert_eq!(watcher.read_rest().1, Ended::Closed(1001));
+    assert_eq!(socket.read_rest().1, SocketEnd::Closed(1001));
+    assert_eq!(watcher.read_rest().1, SocketEnd::Closed(1001));
     assert_eq!(served.wait_for_exit().code(), Some(0));
     assert!(started.elapsed() < std::time::Duration::from_secs(4), "{:?}", started.elapsed());
 }

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::{Launch, Marker, Post, Served, Workspace, let_continue};
+use crate::support::{HttpRequest, HttpServer, Launch, Marker, Workspace, let_continue};
 
-fn running_job() -> (Workspace, Served, String) {
+fn running_job() -> (Workspace, HttpServer, String) {
     let workspace = Workspace::with_commands();
     let served = Launch::over(&workspace).served();
     let marker = Marker::new();
@@ -21,7 +21,7 @@ fn s4_26_27_events_are_data_lines_of_json_that_end_with_the_job() {
     let (workspace, served, id) = running_job();
     for version in ["/v1", ""] {
         let mut connection = served.connect();
-        connection.post(&Post::bare("GET", &format!("{version}/mcp/progress/{id}")));
+        connection.post(&HttpRequest::bare("GET", &format!("{version}/mcp/progress/{id}")));
         let head = connection.head();
         assert_eq!(head.status, 200);
         assert_eq!(head.header("content-type"), Some("text/event-stream"));
@@ -46,7 +46,7 @@ fn s4_26_27_events_are_data_lines_of_json_that_end_with_the_job() {
         let expected = json!({ "job_id": id, "status": "succeeded", "exit_code": 0, "output_file": output_file });
         assert_eq!(last, expected);
         // The connection can be used again.
-        connection.post(&Post::bare("GET", &format!("/jobs/{id}")));
+        connection.post(&HttpRequest::bare("GET", &format!("/jobs/{id}")));
         assert_eq!(connection.response().status, 200);
     }
 }
@@ -72,7 +72,7 @@ fn s4_27_the_last_event_has_the_outcome_of_the_job() {
 
 /// Reads the stream at `target` to its end. Returns its duration and its events.
 #[track_caller]
-fn read_stream(served: &Served, target: &str) -> (Duration, Vec<Value>) {
+fn read_stream(served: &HttpServer, target: &str) -> (Duration, Vec<Value>) {
     let started = Instant::now();
     let response = served.get(target);
     (started.elapsed(), response.events())

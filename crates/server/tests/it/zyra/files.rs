@@ -6,9 +6,9 @@ use std::process::Command;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::{Launch, Served, Workspace, let_continue};
+use crate::support::{HttpServer, Launch, Workspace, let_continue};
 
-fn finished_job(workspace: &Workspace, tool: &str) -> (Served, String) {
+fn finished_job(workspace: &Workspace, tool: &str) -> (HttpServer, String) {
     let served = Launch::over(workspace).served();
     let id = served.start_job(tool, json!({}));
     served.job_in("succeeded", &id);
@@ -108,7 +108,7 @@ fn s4_45_the_download_of_a_job_without_files_is_its_output() {
 
 /// Checks that manifest, download, `output_file`, `?file=` and `?zip=1` of a job give `files`.
 #[track_caller]
-fn check_downloads(served: &Served, id: &str, files: &[(&str, &[u8])]) {
+fn check_downloads(served: &HttpServer, id: &str, files: &[(&str, &[u8])]) {
     let manifest = served.get(&format!("/jobs/{id}/manifest")).json();
     let listed = manifest["artifacts"].as_array().unwrap();
     let names: Vec<_> = listed.iter().map(|file| file["name"].as_str().unwrap()).collect();

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Launch, Marker, Post, Workspace, let_continue};
+use crate::support::{HttpRequest, Launch, Marker, Workspace, let_continue};
 
 const KEYS: [&str; 7] =
     ["job_id", "status", "stdout", "stderr", "exit_code", "output_file", "resolved_input_paths"];
@@ -10,7 +10,7 @@ const KEYS: [&str; 7] =
 #[test]
 fn s4_44_the_state_of_a_job_always_has_the_same_fields() {
     let workspace = Workspace::with_commands();
-    let served = Launch::over(&workspace).set("jobs_running", 1).served();
+    let served = Launch::over(&workspace).set("limits_programs", 2).served();
     let marker = Marker::new();
     let runs = served.start_job("tell-steps", json!({ "name": marker.0 }));
     marker.wait_until_running();
@@ -59,7 +59,7 @@ fn s4_44_45_46_an_unknown_job_is_not_found_at_any_path() {
 #[test]
 fn s4_47_a_deleted_job_is_cancelled() {
     let workspace = Workspace::with_commands();
-    let served = Launch::over(&workspace).set("jobs_running", 1).served();
+    let served = Launch::over(&workspace).set("limits_programs", 2).served();
     let marker = Marker::new();
     let runs = served.start_job("work-wait", json!({ "name": marker.0 }));
     marker.wait_until_running();
@@ -103,17 +103,17 @@ fn head_matches_get_and_other_methods_get_the_allowed_ones() {
         let target = format!("/jobs/{id}{path}");
         let get = served.get(&target);
         let mut connection = served.connect();
-        connection.post(&Post::bare("HEAD", &target));
+        connection.post(&HttpRequest::bare("HEAD", &target));
         let head = connection.head();
         assert_eq!(head.status, 200);
         for name in ["content-type", "content-length", "content-disposition"] {
             assert_eq!(head.header(name), get.header(name), "{target}: {name}");
         }
         // No body follows, only the next answer.
-        connection.post(&Post::bare("GET", &target));
+        connection.post(&HttpRequest::bare("GET", &target));
         assert_eq!(connection.response().body, get.body);
         let refused = served.send(
-            &Post::bare("POST", &target)
+            &HttpRequest::bare("POST", &target)
                 .with("content-length", "0")
                 .with("content-type", "application/json"),
         );

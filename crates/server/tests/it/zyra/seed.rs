@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::support::{Launch, Served, Workspace, check_command, path, zyra};
+use crate::support::{HttpServer, Launch, Workspace, check_command, path, zyra};
 
 /// Creates the data that the examples draw, and the map, which Zyra would otherwise download.
 const PREPARE: &str = "
@@ -22,7 +22,7 @@ for name in ['physical/ne_110m_coastline', 'cultural/ne_110m_admin_0_boundary_li
 
 /// Serves the pack of Zyra's commands over a workspace with the examples' sample. With `key`, the
 /// server requires that key.
-fn served(workspace: &Workspace, key: Option<&str>) -> Served {
+fn served(workspace: &Workspace, key: Option<&str>) -> HttpServer {
     let pack = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packs/zyra");
     let pack = pack.canonicalize().unwrap();
     let config = format!("[commands]\npacks = [{pack:?}]\nprograms = {{ zyra = {:?} }}\n", zyra());
@@ -54,7 +54,7 @@ stages:
 /// Runs an example in the workspace and returns its output. Only the port is changed, because other
 /// tests use it at the same time.
 #[track_caller]
-fn run_example(served: &Served, example: &str, job: &str) -> String {
+fn run_example(served: &HttpServer, example: &str, job: &str) -> String {
     assert_eq!(example.matches("127.0.0.1:8000").count(), 1, "{example}");
     let example = example.replace("127.0.0.1:8000", &served.addr.to_string());
     let root = served.root();
@@ -66,7 +66,7 @@ fn run_example(served: &Served, example: &str, job: &str) -> String {
 }
 
 #[track_caller]
-fn result(served: &Served, example: &str) -> Value {
+fn result(served: &HttpServer, example: &str) -> Value {
     let answer: Value = serde_json::from_str(&run_example(served, example, "")).unwrap();
     assert_eq!(answer["jsonrpc"], "2.0", "{answer}");
     assert!(answer.get("error").is_none(), "{answer}");

@@ -2,20 +2,20 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::support::{Ended, Launch, Marker, Served, Socket, Workspace, let_continue};
+use crate::support::{HttpServer, Launch, Marker, Socket, SocketEnd, Workspace, let_continue};
 
-struct Job {
+struct WatchedJob {
     workspace: Workspace,
-    served: Served,
+    served: HttpServer,
     id: String,
     marker: Marker,
 }
 
-impl Job {
+impl WatchedJob {
     /// Starts a job that waits half way, or, if `queued`, in the queue.
     fn new(queued: bool, code: &str) -> Self {
         let workspace = Workspace::with_commands();
-        let served = Launch::over(&workspace).set("jobs_running", 1).served();
+        let served = Launch::over(&workspace).set("limits_programs", 2).served();
         if queued {
             let blocker = Marker::new();
             served.start_job("work-wait", json!({ "name": blocker.0 }));
@@ -45,8 +45,8 @@ fn merged(messages: &[Value]) -> Map<String, Value> {
 
 /// Checks the messages of a job from its start to its end.
 #[track_caller]
-fn check_whole((messages, ended): (Vec<Value>, Ended), id: &str) {
-    assert_eq!(ended, Ended::Closed(1000));
+fn check_whole((messages, ended): (Vec<Value>, SocketEnd), id: &str) {
+    assert_eq!(ended, SocketEnd::Closed(1000));
     assert_eq!(messages[..2], [json!({ "stderr": "listening" }), json!({ "progress": 0.0 })]);
     let (end, updates) = messages.split_last().unwrap();
     let expected = json!({
@@ -66,7 +66,7 @@ fn check_whole((messages, ended): (Vec<Value>, Ended), id: &str) {
 
 #[test]
 fn s4_24_a_watcher_gets_the_whole_job_before_during_and_after_its_run() {
-    let job = Job::new(true, "0");
+    let job = WatchedJob::new(true, "0");
     let mut before = job.watch("");
     assert_eq!(before.receive(), json!({ "stderr": "listening" }));
     assert_eq!(before.receive(), json!({ "progress": 0.0 }));
@@ -77,7 +77,7 @@ fn s4_24_a_watcher_gets_the_whole_job_before_during_and_after_its_run() {
     // After.
     check_whole(job.watch("").read_rest(), &job.id);
 
-    let job = Job::new(false, "0");
+    let job = WatchedJob::new(false, "0");
     job.marker.wait_until_running();
     let mut during = job.watch("");
     let first = during.read_until(|message| message["progress"] == 0.25);
@@ -88,32 +88,32 @@ fn s4_24_a_watcher_gets_the_whole_job_before_during_and_after_its_run() {
 
 #[test]
 fn the_last_message_of_a_failed_job_has_its_exit_code_and_no_file() {
-    let job = Job::new(false, "7");
+    let job = WatchedJob::new(false, "7");
     let mut socket = job.watch("");
     let_continue(&job.workspace);
     let (messages, ended) = socket.read_rest();
     let end = messages.last().unwrap();
     assert_eq!((&end["status"], &end["exit_code"]), (&json!("failed"), &json!(7)), "{messages:?}");
     assert_eq!((&end["output_file"], &end["progress"]), (&Value::Null, &json!(1.0)));
-    assert_eq!(ended, Ended::Closed(1000));
+    assert_eq!(ended, SocketEnd::Closed(1000));
 }
 
 #[test]
 fn the_last_message_of_a_cancelled_job_has_the_status_canceled() {
     for queued in [true, false] {
-        let job = Job::new(queued, "0");
+        let job = WatchedJob::new(queued, "0");
         let mut socket = job.watch("");
         socket.receive();
         assert_eq!(job.served.delete(&format!("/jobs/{}", job.id)).status, 200);
         let (messages, ended) = socket.read_rest();
         assert_eq!(messages.last().unwrap()["status"], "canceled", "{messages:?}");
-        assert_eq!(ended, Ended::Closed(1000));
+        assert_eq!(ended, SocketEnd::Closed(1000));
     }
 }
 
 #[test]
 fn s4_25_a_watcher_gets_only_the_streams_it_chose() {
-    let job = Job::new(false, "0");
+    let job = WatchedJob::new(false, "0");
     let_continue(&job.workspace);
     job.served.job_in("succeeded", &job.id);
     for bits in 1..64 {
@@ -122,7 +122,7 @@ fn s4_25_a_watcher_gets_only_the_streams_it_chose() {
             (0..6).filter(|bit| bits >> bit & 1 == 1).map(|bit| names[bit]).collect();
         let query = format!("?stream={}", chosen.join(","));
         let (messages, ended) = job.watch(&query).read_rest();
-        assert_eq!(ended, Ended::Closed(1000));
+        assert_eq!(ended, SocketEnd::Closed(1000));
         let mut expected = chosen;
         expected.sort_unstable();
         let merged = merged(&messages);
@@ -134,7 +134,7 @@ fn s4_25_a_watcher_gets_only_the_streams_it_chose() {
 
 #[test]
 fn an_invalid_choice_of_streams_is_refused() {
-    let job = Job::new(false, "0");
+    let job = WatchedJob::new(false, "0");
     for query in ["?stream=stdout,logs", "?stream=stdout&stream=stderr"] {
         assert_eq!(job.served.refused_socket(&format!("/ws/jobs/{}{query}", job.id)), 400);
     }
@@ -149,7 +149,7 @@ fn the_socket_of_an_unknown_job_sends_an_error_and_is_closed() {
             assert_eq!(messages.len(), 1, "{messages:?}");
             let error = messages[0]["error"].as_str().unwrap();
             assert!(error.contains("no job"), "{messages:?}");
-            assert_eq!(ended, Ended::Closed(1000));
+            assert_eq!(ended, SocketEnd::Closed(1000));
         }
     }
 }
@@ -166,7 +166,7 @@ fn a_socket_is_refused_at_other_paths() {
 
 #[test]
 fn a_silent_job_sends_keepalives() {
-    let job = Job::new(false, "0");
+    let job = WatchedJob::new(false, "0");
     let mut socket = job.watch("?stream=stdout");
     assert_eq!(
         socket.read_until(|message| message.get("keepalive").is_some()).pop().unwrap(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::support::{
-    Ended, Launch, Marker, Workspace, at_once, is_alive, let_continue, peak_memory_kib,
+    Launch, Marker, SocketEnd, Workspace, at_once, is_alive, let_continue, peak_memory_kib,
     wait_long_for, wait_until,
 };
 
@@ -22,7 +22,7 @@ fn two_hundred_watchers_of_a_job_all_get_its_end() {
     let_continue(&workspace);
     for mut socket in sockets {
         let (messages, ended) = socket.read_rest();
-        assert_eq!(ended, Ended::Closed(1000));
+        assert_eq!(ended, SocketEnd::Closed(1000));
         assert_eq!(messages[..2], [json!({ "stderr": "listening" }), json!({ "progress": 0.0 })]);
         let end = messages.last().unwrap();
         assert_eq!(end["status"], "succeeded", "{messages:?}");
@@ -52,7 +52,7 @@ fn a_watcher_that_does_not_read_delays_neither_the_job_nor_others() {
     }
     assert!(is_alive(program));
     assert_eq!(served.delete(&format!("/jobs/{id}")).status, 200);
-    assert_eq!(fast.read_rest().1, Ended::Closed(1000));
+    assert_eq!(fast.read_rest().1, SocketEnd::Closed(1000));
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn event_streams_that_are_not_read_take_little_memory_and_the_job_continues() {
     let idle: Vec<_> = (0..50)
         .map(|_| {
             let mut connection = served.connect();
-            connection.post(&crate::support::Post::bare("GET", &target));
+            connection.post(&crate::support::HttpRequest::bare("GET", &target));
             connection
         })
         .collect();

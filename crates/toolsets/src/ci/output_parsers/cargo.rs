@@ -6,7 +6,7 @@ use serde::Deserialize;
 use toolgate_contract::OutputStream;
 
 use super::super::build_tool::ProjectAction;
-use super::super::report::{CiFailure, FailureSeverity, RunCounts};
+use super::super::report::{CiCounts, CiFailure, FailureSeverity};
 use super::findings::Findings;
 use super::libtest;
 
@@ -100,7 +100,7 @@ impl CargoParser {
         }
         // Warnings are listed only for lint. For a build they are only counted.
         if severity == FailureSeverity::Warning && self.verb != ProjectAction::Lint {
-            RunCounts::increase(&mut found.summary.warnings, 1);
+            CiCounts::increase(&mut found.summary.warnings, 1);
             return;
         }
         let failure = CiFailure::new(severity, message);

@@ -1,8 +1,8 @@
 //! Collects the failures and counts found in a program's output.
 
-use super::super::report::{CiFailure, FailureSeverity, RunCounts};
+use super::super::report::{CiCounts, CiFailure, FailureSeverity};
 
-/// The most characters of one message.
+/// The maximum number of characters of one message.
 const MESSAGE_CHARS_MAX: usize = 1000;
 
 /// The failures and counts found so far.
@@ -10,7 +10,7 @@ const MESSAGE_CHARS_MAX: usize = 1000;
 pub(super) struct Findings {
     pub(super) failures: Vec<CiFailure>,
     pub(super) dropped: usize,
-    pub(super) summary: RunCounts,
+    pub(super) summary: CiCounts,
     failures_max: usize,
     /// The last failure. A compiler reports the same one for a library and for its tests.
     last: Option<CiFailure>,
@@ -32,8 +32,8 @@ impl Findings {
             return;
         }
         match failure.severity {
-            FailureSeverity::Error => RunCounts::increase(&mut self.summary.errors, 1),
-            FailureSeverity::Warning => RunCounts::increase(&mut self.summary.warnings, 1),
+            FailureSeverity::Error => CiCounts::increase(&mut self.summary.errors, 1),
+            FailureSeverity::Warning => CiCounts::increase(&mut self.summary.warnings, 1),
             FailureSeverity::Failure => {}
         }
         self.last = Some(failure.clone());

@@ -6,10 +6,10 @@ use std::collections::{HashMap, HashSet};
 use serde::Deserialize;
 use toolgate_contract::OutputStream;
 
-use super::super::report::{CiFailure, FailureSeverity, RunCounts};
+use super::super::report::{CiCounts, CiFailure, FailureSeverity};
 use super::findings::Findings;
 
-/// The most bytes of output that are kept per test.
+/// The maximum number of bytes of output that are kept per test.
 const TEST_OUTPUT_BYTES_MAX: usize = 16 << 10;
 
 /// The parser of Go's output.
@@ -66,11 +66,11 @@ impl super::LineParser for GoParser {
             }
             ("pass", Some(test)) => {
                 self.outputs.remove(&format!("{package}.{test}"));
-                RunCounts::increase(&mut found.summary.passed, 1);
+                CiCounts::increase(&mut found.summary.passed, 1);
             }
             ("skip", Some(test)) => {
                 self.outputs.remove(&format!("{package}.{test}"));
-                RunCounts::increase(&mut found.summary.skipped, 1);
+                CiCounts::increase(&mut found.summary.skipped, 1);
             }
             ("fail", Some(test)) => {
                 self.failed += 1;
@@ -96,7 +96,8 @@ impl super::LineParser for GoParser {
 
 /// Creates the failure of a test from its output.
 fn test_failure(package: &str, test: &str, output: &str) -> CiFailure {
-    let mut failure = CiFailure::new(FailureSeverity::Failure, "").with_test(test);
+    let failure = CiFailure::new(FailureSeverity::Failure, "").with_test(test);
+    let mut failure = failure.with_id(&super::escape_pattern(test));
     for line in output.lines() {
         let trimmed = line.trim_start();
         if ["=== ", "--- FAIL: ", "--- PASS: "].iter().any(|mark| trimmed.starts_with(mark)) {
@@ -149,6 +150,7 @@ mod tests {
         assert_eq!(counts, (Some(1), Some(2), Some(1)));
         let [failure] = &failures[..] else { panic!("{failures:?}") };
         assert_eq!(failure.test.as_deref(), Some("TestAddsWrongly/inner"));
+        assert_eq!(failure.id, failure.test);
         assert_eq!(failure.file.as_deref(), Some("example.com/tiny/sum_test.go"));
         assert_eq!((failure.line, failure.message.as_str()), (Some(13), "want 4, got 3"));
         assert!(output.starts_with("=== RUN   TestAdds\n--- PASS"), "{output}");

@@ -1,6 +1,6 @@
 //! Parses the output of Rust's test harness.
 
-use super::super::report::{CiFailure, FailureSeverity, RunCounts};
+use super::super::report::{CiCounts, CiFailure, FailureSeverity};
 use super::findings::Findings;
 
 /// The parser of test results and of the output of failed tests.
@@ -71,7 +71,7 @@ impl LibtestParser {
         }
     }
 
-    /// Ends the output: reports test programs that crashed without a result.
+    /// Processes the end of the output: reports test programs that crashed without a result.
     pub(super) fn finish(&mut self, found: &mut Findings) {
         self.end_program(found);
         self.started.dedup();
@@ -83,20 +83,20 @@ impl LibtestParser {
         for crash in self.crashes.drain(..) {
             let failure = CiFailure::new(FailureSeverity::Failure, crash);
             found.push(match &test {
-                Some(test) => failure.with_test(test),
+                Some(test) => failure.with_test(test).with_id(test),
                 None => failure,
             });
-            RunCounts::increase(&mut found.summary.failed, 1);
+            CiCounts::increase(&mut found.summary.failed, 1);
         }
     }
 
-    /// Ends one test program: reports its failed tests that had no output.
+    /// Processes the end of one test program: reports its failed tests that had no output.
     pub(super) fn end_program(&mut self, found: &mut Findings) {
         self.flush(found);
         for test in self.failed.drain(..) {
             let message = "the test failed without a message";
             let failure = CiFailure::new(FailureSeverity::Failure, message);
-            found.push(failure.with_test(&test));
+            found.push(failure.with_test(&test).with_id(&test));
         }
     }
 
@@ -106,7 +106,8 @@ impl LibtestParser {
             "" => "the test failed".to_owned(),
             _ => message,
         };
-        let mut failure = CiFailure::new(FailureSeverity::Failure, message).with_test(&test);
+        let failure = CiFailure::new(FailureSeverity::Failure, message);
+        let mut failure = failure.with_test(&test).with_id(&test);
         // The name of a documentation example contains its file and line.
         let example = test.split_once(" - ").zip(test.split_once("(line "));
         let example = example.and_then(|((file, _), (_, rest))| {
@@ -159,9 +160,9 @@ fn add_counts(result: &str, found: &mut Findings) {
         let (Some(number), Some(what)) = (words.next(), words.next()) else { continue };
         let Ok(number) = number.parse() else { continue };
         match what {
-            "passed" => RunCounts::increase(&mut found.summary.passed, number),
-            "failed" => RunCounts::increase(&mut found.summary.failed, number),
-            "ignored" => RunCounts::increase(&mut found.summary.skipped, number),
+            "passed" => CiCounts::increase(&mut found.summary.passed, number),
+            "failed" => CiCounts::increase(&mut found.summary.failed, number),
+            "ignored" => CiCounts::increase(&mut found.summary.skipped, number),
             _ => {}
         }
     }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::argument::ArgumentValues;
 use super::super::template::ArgvItem;
-use super::{Bench, argv_of, declaration, load, object, refusal};
+use super::{CommandTestBench, argv_of, declaration, load, object, refusal};
 
 /// Renders `input` with the `argv` and `args` in `rest`. A refusal is a pointer and a message.
 fn render(rest: &str, input: Value) -> Result<Vec<String>, (String, String)> {
@@ -124,7 +124,7 @@ fn hostile_value() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// Every word comes from the template or from one value, in its place.
+    /// Checks that every word comes from the template or from one value, in its place.
     #[test]
     fn a_value_changes_only_its_own_word(
         a in hostile_value(), b in option::of(hostile_value()), c in vec(hostile_value(), 0..3), d in option::of(hostile_value()),
@@ -181,7 +181,7 @@ proptest! {
 #[tokio::test]
 async fn arguments_reach_the_program_unchanged() {
     let show = "for word in \"$@\"; do printf '<%s>' \"$word\"; done";
-    let bench = Bench::script(
+    let bench = CommandTestBench::script(
         show,
         "argv = ['{a}', '{options}', '{more...}']\n[command.\"x.y\".args]\na = \"string!\"\n\
         b = \"string\"\nmore = { type = \"string[]\", dash = true }\n",

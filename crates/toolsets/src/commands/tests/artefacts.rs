@@ -5,14 +5,14 @@ use std::os::unix::fs::symlink;
 
 use serde_json::json;
 
-use super::Bench;
+use super::CommandTestBench;
 
 const ARTEFACTS: &str = "argv = [\"{output?}\"]\nartefacts = [\"{output?}\", \"{dir?}/**\", \"*.log\"]\n\
     [command.\"x.y\".args]\noutput = \"path\"\ndir = \"path\"\n";
 
 #[tokio::test]
 async fn files_written_since_the_start_are_artefacts_in_order() {
-    let bench = Bench::script(
+    let bench = CommandTestBench::script(
         "mkdir -p out/deep; echo o >\"$1\"; echo 2 >out/deep/b; echo 1 >out/a; echo l >x.log; \
          echo n >x.txt; touch -d 2001-01-01 out/a",
         ARTEFACTS,
@@ -34,14 +34,14 @@ async fn files_written_since_the_start_are_artefacts_in_order() {
 
 #[tokio::test]
 async fn the_value_of_an_argument_is_not_a_pattern() {
-    let bench = Bench::script("echo a >a.png; echo b >b.png", ARTEFACTS);
+    let bench = CommandTestBench::script("echo a >a.png; echo b >b.png", ARTEFACTS);
     let output = bench.call(json!({"output": "*.png"})).await.unwrap();
     assert_eq!(output.value["artefacts"], json!([]));
 }
 
 #[tokio::test]
 async fn a_failed_command_returns_the_files_it_wrote() {
-    let bench = Bench::script("echo half >\"$1\"; exit 3", ARTEFACTS);
+    let bench = CommandTestBench::script("echo half >\"$1\"; exit 3", ARTEFACTS);
     let output = bench.call(json!({"output": "h"})).await.unwrap();
     assert_eq!(output.value["exit_code"], 3);
     assert_eq!(bench.produced_files(), [("h".to_owned(), "half\n".to_owned())]);
@@ -49,7 +49,8 @@ async fn a_failed_command_returns_the_files_it_wrote() {
 
 #[tokio::test]
 async fn a_file_outside_the_workspace_is_not_an_artefact_and_is_noted() {
-    let bench = Bench::script("[ -z \"$1\" ] || echo x >\"$1\" || :; : >real.log", ARTEFACTS);
+    let bench =
+        CommandTestBench::script("[ -z \"$1\" ] || echo x >\"$1\" || :; : >real.log", ARTEFACTS);
     let outside = tempfile::TempDir::new().unwrap();
     let path = outside.path().join("secret");
     for given in [path.to_str().unwrap(), "../escape", "a/../../escape"] {
@@ -78,7 +79,7 @@ async fn files_in_a_writable_folder_outside_the_workspace_are_artefacts() {
     let folder = outside.path().to_str().unwrap();
     let script = "mkdir -p \"$OUT/deep\"; echo p >\"$1\"; echo d >\"$OUT/deep/d\"";
     let rest = format!("env = {{ OUT = {folder:?} }}\n{ARTEFACTS}");
-    let bench = Bench::script_that_writes(outside.path(), script, &rest);
+    let bench = CommandTestBench::script_that_writes(outside.path(), script, &rest);
     let picture = format!("{folder}/plot.png");
     let output =
         bench.call(json!({ "output": &picture, "dir": format!("{folder}/deep/../deep") })).await;
@@ -97,7 +98,7 @@ async fn an_old_file_or_a_link_in_a_writable_folder_is_not_an_artefact() {
     fs::write(outside.path().join("old"), "old").unwrap();
     symlink(elsewhere.path(), outside.path().join("link")).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(30));
-    let bench = Bench::script_that_writes(
+    let bench = CommandTestBench::script_that_writes(
         outside.path(),
         "echo x >>\"$OUT/link\"",
         &format!("env = {{ OUT = {:?} }}\n{ARTEFACTS}", outside.path()),
@@ -113,7 +114,7 @@ async fn an_old_file_or_a_link_in_a_writable_folder_is_not_an_artefact() {
 
 #[tokio::test]
 async fn a_file_outside_all_writable_folders_is_left_out() {
-    let bench = Bench::script("echo printed", ARTEFACTS);
+    let bench = CommandTestBench::script("echo printed", ARTEFACTS);
     let output = bench.call(json!({ "output": "/srv/../tmp/x.png" })).await.unwrap();
     assert_eq!(output.value["left_out"], json!(["/srv/../tmp/x.png"]));
     for printed in ["/dev/stdout", "/dev/stderr"] {
@@ -124,14 +125,20 @@ async fn a_file_outside_all_writable_folders_is_left_out() {
 
 #[tokio::test]
 async fn pipes_folders_and_links_are_not_artefacts() {
-    let bench = Bench::script("mkfifo f.log; mkdir d.log; ln -s x.log l.log; : >x.log", ARTEFACTS);
+    let bench = CommandTestBench::script(
+        "mkfifo f.log; mkdir d.log; ln -s x.log l.log; : >x.log",
+        ARTEFACTS,
+    );
     let output = bench.call(json!({"output": "https://example.org/x"})).await.unwrap();
     assert_eq!(output.value["artefacts"], json!(["x.log"]));
 }
 
 #[tokio::test]
 async fn patterns_are_relative_to_the_directory_of_the_program() {
-    let bench = Bench::script("echo x >\"$1\"; : >y.log", &format!("cwd = \"sub\"\n{ARTEFACTS}"));
+    let bench = CommandTestBench::script(
+        "echo x >\"$1\"; : >y.log",
+        &format!("cwd = \"sub\"\n{ARTEFACTS}"),
+    );
     fs::create_dir(bench.workspace.path().join("sub")).unwrap();
     let output = bench.call(json!({"output": "x"})).await.unwrap();
     assert_eq!(output.value["artefacts"], json!(["sub/x", "sub/y.log"]));
@@ -139,7 +146,7 @@ async fn patterns_are_relative_to_the_directory_of_the_program() {
 
 #[tokio::test]
 async fn artefacts_beyond_the_limit_are_left_out_and_noted() {
-    let bench = Bench::script("for i in $(seq 1100); do : >$i.log; done", ARTEFACTS);
+    let bench = CommandTestBench::script("for i in $(seq 1100); do : >$i.log; done", ARTEFACTS);
     let output = bench.call(json!({})).await.unwrap();
     assert_eq!(output.value["artefacts"].as_array().unwrap().len(), 1000);
     let note = output.text.note.unwrap();

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use toolgate_contract::{CallEnding, CallEvent, EventSink, OutputStream, ToolContext, ToolFault};
 
-use super::{Bench, ctx, declaration, load};
+use super::{CommandTestBench, ctx, declaration, load};
 
 #[tokio::test]
 async fn only_the_declared_exit_codes_are_a_success() {
-    let bench = Bench::script(
+    let bench = CommandTestBench::script(
         "exit $1",
         "argv = [\"{code}\"]\nsuccess = [0, 3]\n\
         [command.\"x.y\".args]\ncode = \"integer!\"\n",
@@ -24,7 +24,7 @@ async fn only_the_declared_exit_codes_are_a_success() {
 
 #[tokio::test]
 async fn a_signal_is_never_a_success() {
-    let bench = Bench::script("kill -SEGV $$", "argv = []\nsuccess = [139]\n");
+    let bench = CommandTestBench::script("kill -SEGV $$", "argv = []\nsuccess = [139]\n");
     let output = bench.call(json!({})).await.unwrap();
     assert_eq!(output.value["signal"], "SIGSEGV");
     assert_eq!(output.ending, CallEnding::ProgramFailed);
@@ -33,7 +33,7 @@ async fn a_signal_is_never_a_success() {
 #[tokio::test]
 async fn a_timeout_ends_a_command_and_its_child_processes() {
     let length = format!("3601.{}", getrandom::u64().unwrap() >> 1);
-    let bench = Bench::script(
+    let bench = CommandTestBench::script(
         &format!("setsid sleep {length} & sleep {length} & echo on; exec sleep {length}"),
         "argv = []\ndeadline_ms = 300\n",
     );
@@ -54,7 +54,7 @@ async fn a_timeout_ends_a_command_and_its_child_processes() {
 async fn a_child_process_does_not_outlive_the_command() {
     let length = format!("3602.{}", getrandom::u64().unwrap() >> 1);
     let script = format!("(setsid sleep {length} >/dev/null 2>&1 &) ; echo gone");
-    let bench = Bench::script(&script, "argv = []\n");
+    let bench = CommandTestBench::script(&script, "argv = []\n");
     let output = bench.call(json!({})).await.unwrap();
     assert_eq!(output.value["stdout"], "gone\n");
     assert!(!is_alive(&length), "a process is left");
@@ -63,7 +63,7 @@ async fn a_child_process_does_not_outlive_the_command() {
 #[tokio::test]
 async fn a_cancelled_call_ends_the_command() {
     let length = format!("3603.{}", getrandom::u64().unwrap() >> 1);
-    let bench = Bench::script(&format!("exec sleep {length}"), "argv = []\n");
+    let bench = CommandTestBench::script(&format!("exec sleep {length}"), "argv = []\n");
     let ctx = ctx();
     let cancel = ctx.cancel.clone();
     let (outcome, ()) = tokio::join!(bench.tool("x.y").run(&ctx, json!({})), async {
@@ -76,7 +76,7 @@ async fn a_cancelled_call_ends_the_command() {
 
 #[tokio::test]
 async fn output_that_is_not_utf8_is_returned_and_forwarded() {
-    let bench = Bench::script("printf 'a\\377b'; printf 'é' >&2", "argv = []\n");
+    let bench = CommandTestBench::script("printf 'a\\377b'; printf 'é' >&2", "argv = []\n");
     let output = bench.call(json!({})).await.unwrap();
     assert_eq!(output.value["stdout_extent"]["encoding"], "base64");
     assert_eq!(output.value["stderr"], "é");
@@ -95,7 +95,7 @@ async fn output_that_is_not_utf8_is_returned_and_forwarded() {
 
 #[tokio::test]
 async fn two_gibibytes_are_forwarded_in_little_memory() {
-    let bench = Bench::script("head -c 2147483648 /dev/zero", "argv = []\n");
+    let bench = CommandTestBench::script("head -c 2147483648 /dev/zero", "argv = []\n");
     let forwarded_bytes = std::sync::Arc::new(std::sync::Mutex::new(0));
     let before = resident_kib();
     let count = forwarded_bytes.clone();
@@ -125,7 +125,7 @@ async fn two_gibibytes_are_forwarded_in_little_memory() {
 #[tokio::test]
 async fn progress_is_read_from_the_output() {
     let script = "for i in 10 50 100; do echo \"at $i% of it\"; sleep 0.3; done; echo done";
-    let bench = Bench::script(script, "argv = []\nprogress = '(\\d+)%'\n");
+    let bench = CommandTestBench::script(script, "argv = []\nprogress = '(\\d+)%'\n");
     bench.call(json!({})).await.unwrap();
     let events = bench.events.lock().unwrap();
     let progress = events.iter().filter_map(|event| match event {
@@ -139,14 +139,14 @@ async fn progress_is_read_from_the_output() {
 async fn an_argument_is_passed_as_standard_input_if_declared() {
     let rest =
         "argv = [\"{options}\"]\nstdin = \"text\"\n[command.\"x.y\".args]\ntext = \"string\"\n";
-    let bench = Bench::script("cat; echo \"$#\"", rest);
+    let bench = CommandTestBench::script("cat; echo \"$#\"", rest);
     assert_eq!(bench.call(json!({"text": "-in\n"})).await.unwrap().value["stdout"], "-in\n0\n");
     assert_eq!(bench.call(json!({})).await.unwrap().value["stdout"], "0\n");
 }
 
 #[tokio::test]
 async fn the_environment_has_the_declared_variables_and_no_others() {
-    let bench = Bench::script(
+    let bench = CommandTestBench::script(
         "echo \"$A $KEPT $MCP_CANARY_SECRET.\"",
         "argv = []\n\
         env = { A = \"a\" }\nenv_keep = [\"KEPT\", \"ABSENT\"]\n",
@@ -158,7 +158,7 @@ async fn the_environment_has_the_declared_variables_and_no_others() {
 async fn a_missing_program_is_reported_by_the_call() {
     let check = async |program: &str, rest: &str| {
         let declared = load(&declaration(program, &format!("argv = []\n{rest}"))).unwrap();
-        let bench = Bench::with(tempfile::TempDir::new().unwrap(), declared);
+        let bench = CommandTestBench::with(tempfile::TempDir::new().unwrap(), declared);
         let err = bench.call(json!({})).await.unwrap_err();
         assert_eq!(err.fault, ToolFault::Unavailable);
         err.message
@@ -186,7 +186,7 @@ async fn a_missing_program_is_reported_by_the_call() {
 
 #[tokio::test]
 async fn a_missing_directory_is_reported_by_the_call() {
-    let bench = Bench::script("echo", "argv = []\ncwd = \"no/such\"\n");
+    let bench = CommandTestBench::script("echo", "argv = []\ncwd = \"no/such\"\n");
     let err = bench.call(json!({})).await.unwrap_err();
     assert_eq!(err.fault, ToolFault::Unavailable);
     assert!(
@@ -196,7 +196,7 @@ async fn a_missing_directory_is_reported_by_the_call() {
     );
 }
 
-/// Checks whether a process with `word` on its command line is alive.
+/// Returns `true` if a process with `word` on its command line is alive.
 fn is_alive(word: &str) -> bool {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     processes.filter(|entry| entry.path().join("exe").exists()).any(|entry| {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use toolgate_contract::Effects;
 
-use super::{Bench, argv_of, refusal};
+use super::{CommandTestBench, argv_of, refusal};
 
 const TWO: &str = "argv = [\"{file_or_url}\", \"{options}\"]\n[command.\"x.y\".args]\n\
     file_or_url = { type = \"path!\", about = \"What to read.\", aliases = [\"file\", \"src\"] }\n\
@@ -11,7 +11,7 @@ const TWO: &str = "argv = [\"{file_or_url}\", \"{options}\"]\n[command.\"x.y\".a
 
 #[test]
 fn aliases_and_other_spellings_become_the_name_of_the_argument() {
-    let bench = Bench::script("echo", TWO);
+    let bench = CommandTestBench::script("echo", TWO);
     let check = |input: Value, expected: Value| {
         assert_eq!(bench.tool("x.y").normalize_input(input.clone()), expected, "{input}");
     };
@@ -26,7 +26,7 @@ fn aliases_and_other_spellings_become_the_name_of_the_argument() {
 
 #[tokio::test]
 async fn a_duplicate_or_unknown_argument_is_refused_with_its_pointer() {
-    let bench = Bench::script("echo", TWO);
+    let bench = CommandTestBench::script("echo", TWO);
     let (pointer, message) = refusal(bench.call(json!({"file_or_url": "g", "src": "f"})).await);
     assert_eq!(pointer, "/src");
     assert_eq!(
@@ -43,7 +43,7 @@ async fn a_duplicate_or_unknown_argument_is_refused_with_its_pointer() {
 
 #[test]
 fn a_tool_has_the_specification_that_its_file_declares() {
-    let bench = Bench::script(
+    let bench = CommandTestBench::script(
         "echo",
         "argv = [\"{options}\"]\n\
         deadline_ms = 5000\nidempotent = true\neffects = \"reads\"\n\

@@ -10,16 +10,16 @@ use toolgate_contract::{
     QuestionSender, QuestionSupport, ToolContext, ToolError, ToolFault, TraceContext,
 };
 
-use super::{Bench, ctx};
+use super::{ExecTestBench, ctx};
 use crate::exec::ExecSettings;
 
 /// A person who always gives the same answer.
-struct Person {
+struct ScriptedPerson {
     choice: PersonChoice,
     asked: Mutex<Vec<(String, String)>>,
 }
 
-impl QuestionSender for Person {
+impl QuestionSender for ScriptedPerson {
     fn ask(&self, questions: ClientQuestions) -> BoxFuture<'_, Result<ClientAnswers, ToolError>> {
         let answers = questions.into_iter().map(|(key, question)| {
             let ClientQuestion::Form { message, .. } = question else {
@@ -33,8 +33,8 @@ impl QuestionSender for Person {
     }
 }
 
-fn person(choice: PersonChoice) -> (Arc<Person>, ToolContext) {
-    let person = Arc::new(Person { choice, asked: Mutex::default() });
+fn person(choice: PersonChoice) -> (Arc<ScriptedPerson>, ToolContext) {
+    let person = Arc::new(ScriptedPerson { choice, asked: Mutex::default() });
     let support = QuestionSupport { form: true, ..QuestionSupport::default() };
     let asker = Asker::during_call(support, person.clone());
     (person, ToolContext { asker, ..ctx() })
@@ -44,9 +44,9 @@ fn yes() -> PersonChoice {
     PersonChoice::Accepted(Map::new())
 }
 
-fn bench(confirm: &[&str]) -> Bench {
+fn bench(confirm: &[&str]) -> ExecTestBench {
     let confirm = confirm.iter().map(|&pattern| pattern.to_owned()).collect();
-    Bench::with(&ExecSettings { confirm, ..ExecSettings::default() })
+    ExecTestBench::with(&ExecSettings { confirm, ..ExecSettings::default() })
 }
 
 /// Returns how often a person is asked for `input` with the setting `exec.confirm`.
@@ -180,7 +180,7 @@ async fn a_program_gets_the_trace_context_of_its_call() {
         let trace = TraceContext::parse(PARENT, state, Some("user=ada"));
         ToolContext { trace: Some(trace.expect("it is well-formed")), ..ctx() }
     };
-    let bench = Bench::new();
+    let bench = ExecTestBench::new();
     let lines = async |ctx: &ToolContext, env: Value| {
         let input = json!({ "command": "env", "env": env });
         let ran = bench.call("exec.run", ctx, input).await.expect("env runs");

@@ -7,11 +7,11 @@ use serde_json::json;
 use tokio::time::timeout;
 use toolgate_contract::{CallEnding, ToolContext, ToolFault};
 
-use super::{Bench, ctx, is_alive, unique_sleep, until, zombies};
+use super::{ExecTestBench, ctx, is_alive, unique_sleep, until, zombies};
 
 #[tokio::test]
 async fn a_failed_program_has_a_result_with_its_exit_code_and_output() {
-    let ran = Bench::new().sh("echo out; echo err >&2; exit 3").await;
+    let ran = ExecTestBench::new().sh("echo out; echo err >&2; exit 3").await;
     assert_eq!(ran.exit_code(), 3);
     assert_eq!(ran.ending, CallEnding::ProgramFailed);
     assert_eq!(ran.value["stderr"], "err\n");
@@ -22,7 +22,7 @@ async fn a_failed_program_has_a_result_with_its_exit_code_and_output() {
 
 #[tokio::test]
 async fn a_program_ended_by_a_signal_has_a_result_with_its_name() {
-    let ran = Bench::new().sh("kill -SEGV $$").await;
+    let ran = ExecTestBench::new().sh("kill -SEGV $$").await;
     assert_eq!((ran.exit_code(), &ran.value["signal"]), (139, &json!("SIGSEGV")));
     assert_eq!(ran.ending, CallEnding::ProgramFailed);
     assert!(ran.text.note.unwrap().starts_with("ended by SIGSEGV, exit code 139, after "));
@@ -30,7 +30,7 @@ async fn a_program_ended_by_a_signal_has_a_result_with_its_name() {
 
 #[tokio::test]
 async fn output_before_the_timeout_is_in_the_result() {
-    let bench = Bench::new();
+    let bench = ExecTestBench::new();
     let script = "trap 'echo bye; exit 0' TERM; echo hello; while :; do sleep 0.01; done";
     let ran =
         bench.run(json!({"command": script, "shell": true, "timeout_ms": 1500})).await.unwrap();
@@ -45,7 +45,7 @@ async fn output_before_the_timeout_is_in_the_result() {
 /// Runs `script` until it times out, and checks that no process is left. `$1` is a unique sleep
 /// duration.
 async fn check_timed_out(script: &str) {
-    let bench = Bench::new();
+    let bench = ExecTestBench::new();
     let sleep = unique_sleep();
     let input = json!({"command": script, "args": [sleep], "shell": true, "timeout_ms": 500});
     let started = Instant::now();
@@ -89,7 +89,7 @@ async fn a_timeout_ends_a_program_that_keeps_forking() {
 
 /// Runs `script`, which leaves child processes, and checks that the call returns without them.
 async fn check_children_ended(script: &str) {
-    let bench = Bench::new();
+    let bench = ExecTestBench::new();
     let sleep = unique_sleep();
     let input = json!({"command": script, "args": [sleep], "shell": true});
     let started = Instant::now();
@@ -122,7 +122,7 @@ async fn a_child_that_removed_its_mark_does_not_outlive_the_call() {
 
 #[tokio::test]
 async fn a_cancelled_call_leaves_no_process() {
-    let bench = Bench::new();
+    let bench = ExecTestBench::new();
     let sleep = unique_sleep();
     let ctx = ctx();
     let input = json!({"command": "setsid sleep $1 & sleep $1", "args": [sleep], "shell": true});
@@ -140,7 +140,7 @@ async fn a_cancelled_call_leaves_no_process() {
 
 #[tokio::test]
 async fn a_call_cancelled_before_its_start_starts_no_program() {
-    let bench = Bench::new();
+    let bench = ExecTestBench::new();
     let ctx: ToolContext = ctx();
     ctx.cancel.cancel();
     let evil = bench.forbidden();
@@ -151,7 +151,7 @@ async fn a_call_cancelled_before_its_start_starts_no_program() {
 
 #[tokio::test]
 async fn a_dropped_call_leaves_no_process() {
-    let bench = Bench::new();
+    let bench = ExecTestBench::new();
     let sleep = unique_sleep();
     let script = "trap '' TERM; setsid sleep $1 & sleep $1";
     let call = bench.run(json!({"command": script, "args": [sleep], "shell": true}));
@@ -165,7 +165,7 @@ async fn a_dropped_call_leaves_no_process() {
 
 #[tokio::test]
 async fn a_call_dropped_at_any_moment_leaves_no_process() {
-    let bench = Bench::new();
+    let bench = ExecTestBench::new();
     let sleep = unique_sleep();
     for micros in (0..3000).step_by(100) {
         let call = bench.run(json!({"command": "sleep", "args": [sleep]}));
@@ -182,7 +182,7 @@ fn a_dropped_runtime_leaves_no_process() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let script = "trap '' TERM; setsid sleep $1 & sleep $1";
     runtime.block_on(async {
-        let bench = Bench::new();
+        let bench = ExecTestBench::new();
         let input = json!({"command": script, "args": [sleep], "shell": true});
         tokio::spawn(async move { bench.run(input).await });
         until("the start", || is_alive(&sleep)).await;
@@ -201,7 +201,8 @@ fn a_program_does_not_outlive_a_server_that_is_killed() {
     const ROLE: &str = "TOOLGATE_TEST_SLEEP";
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     if let Ok(sleep) = std::env::var(ROLE) {
-        let run = async { Bench::new().run(json!({"command": "sleep", "args": [sleep]})).await };
+        let run =
+            async { ExecTestBench::new().run(json!({"command": "sleep", "args": [sleep]})).await };
         panic!("it ended: {:?}", runtime.block_on(run));
     }
     let sleep = unique_sleep();
@@ -220,7 +221,7 @@ fn a_program_does_not_outlive_a_server_that_is_killed() {
 
 #[tokio::test]
 async fn close_ends_every_running_program() {
-    let bench = Bench::new();
+    let bench = ExecTestBench::new();
     let sleep = unique_sleep();
     let call = bench.run(json!({"command": "sleep", "args": [sleep]}));
     let close = async {
@@ -234,7 +235,7 @@ async fn close_ends_every_running_program() {
 
 #[tokio::test]
 async fn two_calls_do_not_end_each_other() {
-    let bench = Bench::new();
+    let bench = ExecTestBench::new();
     let long = unique_sleep();
     let short = unique_sleep();
     let long_call = bench.run(json!({

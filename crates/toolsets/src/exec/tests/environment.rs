@@ -7,12 +7,12 @@ use std::os::unix::fs::symlink;
 use serde_json::{Value, json};
 use toolgate_contract::ToolFault;
 
-use super::{Bench, pointer};
+use super::{ExecTestBench, pointer};
 use crate::exec::ExecSettings;
 
 #[tokio::test]
 async fn the_environment_has_the_listed_variables_and_no_others() {
-    let bench = Bench::new();
+    let bench = ExecTestBench::new();
     let ran = bench.run(json!({"command": "env", "env": {"MINE": "1"}})).await.expect("env runs");
     assert!(!ran.stdout().contains("canary"));
     let names: BTreeSet<&str> = ran
@@ -38,13 +38,13 @@ async fn the_environment_has_the_listed_variables_and_no_others() {
 #[tokio::test]
 async fn a_server_variable_is_passed_on_if_env_keep_lists_it() {
     let env_keep = vec!["MCP_CANARY_SECRET".to_owned()];
-    let bench = Bench::with(&ExecSettings { env_keep, ..ExecSettings::default() });
+    let bench = ExecTestBench::with(&ExecSettings { env_keep, ..ExecSettings::default() });
     assert_eq!(bench.sh("echo $MCP_CANARY_SECRET").await.stdout(), "canary\n");
 }
 
 #[tokio::test]
 async fn variables_that_run_code_or_have_invalid_names_are_refused() {
-    let bench = Bench::new();
+    let bench = ExecTestBench::new();
     for name in [
         "LD_PRELOAD",
         "LD_LIBRARY_PATH",
@@ -70,7 +70,7 @@ async fn variables_that_run_code_or_have_invalid_names_are_refused() {
 
 #[tokio::test]
 async fn a_program_inherits_only_the_three_standard_descriptors() {
-    let bench = Bench::new();
+    let bench = ExecTestBench::new();
     let file = File::open("/etc/passwd").unwrap();
     // Open across exec, as a careless parent or library would leave it.
     rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::empty()).unwrap();
@@ -83,7 +83,7 @@ async fn a_program_inherits_only_the_three_standard_descriptors() {
 
 #[tokio::test]
 async fn a_program_has_its_own_session_and_default_signals() {
-    let bench = Bench::new();
+    let bench = ExecTestBench::new();
     let ran = bench.sh("cut -d' ' -f1,5,6,7 /proc/$$/stat; ulimit -c; true").await;
     let mut lines = ran.stdout().lines();
     let ids: Vec<&str> = lines.next().unwrap().split(' ').collect();
@@ -101,7 +101,7 @@ async fn a_program_has_its_own_session_and_default_signals() {
 
 #[tokio::test]
 async fn a_program_starts_inside_the_root() {
-    let bench = Bench::new();
+    let bench = ExecTestBench::new();
     let workspace = fs::canonicalize(bench.workspace.path()).unwrap();
     fs::create_dir(workspace.join("sub")).unwrap();
     symlink("sub", workspace.join("inside")).unwrap();
@@ -119,7 +119,7 @@ async fn a_program_starts_inside_the_root() {
 
 #[tokio::test]
 async fn a_program_does_not_start_outside_the_root() {
-    let bench = Bench::new();
+    let bench = ExecTestBench::new();
     symlink(bench.outside.path(), bench.workspace.path().join("link")).unwrap();
     let outside = bench.outside.path().to_str().unwrap();
     for cwd in ["link", "..", "link/..", outside, "/", "/proc/self/root"] {
@@ -132,7 +132,7 @@ async fn a_program_does_not_start_outside_the_root() {
 
 #[tokio::test]
 async fn a_prompt_fails_instead_of_waiting_for_input() {
-    let bench = Bench::new();
+    let bench = ExecTestBench::new();
     let ran = bench.sh("read line </dev/tty").await;
     assert_ne!(ran.exit_code(), 0);
     let clone = json!({

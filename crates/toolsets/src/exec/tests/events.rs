@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use toolgate_contract::{CallEvent, EventSink, OutputStream, ToolContext};
 
-use super::{Bench, Ran, ctx};
+use super::{ExecTestBench, ToolCallResult, ctx};
 
 /// Runs with `input`, and returns the result and the events with their times.
-async fn run_with_events(input: Value) -> (Ran, Vec<(Duration, CallEvent)>) {
+async fn run_with_events(input: Value) -> (ToolCallResult, Vec<(Duration, CallEvent)>) {
     let events = Arc::new(Mutex::new(Vec::new()));
     let started = Instant::now();
     let recorded = events.clone();
     let sink = EventSink::new(move |event| {
         recorded.lock().unwrap().push((started.elapsed(), event));
     });
-    let bench = Bench::new();
+    let bench = ExecTestBench::new();
     let ran = bench.call("exec.run", &ToolContext { events: sink, ..ctx() }, input).await.unwrap();
     let events = std::mem::take(&mut *events.lock().unwrap());
     (ran, events)

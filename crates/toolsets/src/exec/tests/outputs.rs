@@ -8,12 +8,12 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use toolgate_contract::{Caller, ToolContext, ToolFault};
 
-use super::{Bench, Ran, ctx, pointer, until};
+use super::{ExecTestBench, ToolCallResult, ctx, pointer, until};
 use crate::exec::{ExecSettings, StoredOutputLimits};
 
 /// Creates a bench whose stored output has these limits.
-fn storing(stored_output: StoredOutputLimits) -> Bench {
-    Bench::with(&ExecSettings { stored_output, ..ExecSettings::default() })
+fn storing(stored_output: StoredOutputLimits) -> ExecTestBench {
+    ExecTestBench::with(&ExecSettings { stored_output, ..ExecSettings::default() })
 }
 
 /// Decodes a string of a result.
@@ -23,13 +23,13 @@ fn decode(text: &Value, encoding: &Value) -> Vec<u8> {
 }
 
 /// Reads a whole stored stream, piece by piece.
-async fn read_all(bench: &Bench, id: &Value, stream: &str, max_bytes: u64) -> Vec<u8> {
+async fn read_all(bench: &ExecTestBench, id: &Value, stream: &str, max_bytes: u64) -> Vec<u8> {
     let mut whole = Vec::new();
     let mut next = json!(0);
     while !next.is_null() {
         let input =
             json!({"output_id": id, "stream": stream, "offset": next, "max_bytes": max_bytes});
-        let Ran { value, .. } = bench.call("exec.output", &ctx(), input).await.unwrap();
+        let ToolCallResult { value, .. } = bench.call("exec.output", &ctx(), input).await.unwrap();
         assert_eq!(value["offset"], whole.len());
         let piece = decode(&value["text"], &value["encoding"]);
         assert_eq!(value["bytes"], piece.len());
@@ -42,7 +42,7 @@ async fn read_all(bench: &Bench, id: &Value, stream: &str, max_bytes: u64) -> Ve
 
 #[tokio::test]
 async fn output_that_is_not_utf8_is_returned_as_base64() {
-    let bench = Bench::new();
+    let bench = ExecTestBench::new();
     let ran = bench.sh("printf '\\377\\376\\000x'; echo caf\u{e9} >&2").await;
     assert_eq!(ran.value["stdout_extent"]["encoding"], "base64");
     assert_eq!(STANDARD.decode(ran.stdout()).unwrap(), b"\xff\xfe\x00x");
@@ -58,14 +58,16 @@ async fn output_that_is_not_utf8_is_returned_as_base64() {
 #[tokio::test]
 async fn output_that_looks_like_a_protocol_message_is_returned_as_output() {
     let message = "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n";
-    let ran =
-        Bench::new().run(json!({"command": "printf", "args": ["%s", message]})).await.unwrap();
+    let ran = ExecTestBench::new()
+        .run(json!({"command": "printf", "args": ["%s", message]}))
+        .await
+        .unwrap();
     assert_eq!(ran.stdout(), message);
 }
 
 #[tokio::test]
 async fn a_long_output_shows_its_two_ends_and_how_to_read_the_rest() {
-    let bench = Bench::new();
+    let bench = ExecTestBench::new();
     let ran = bench
         .run(json!({"command": "seq", "args": ["1", "1000"], "max_output_bytes": 20}))
         .await
@@ -95,7 +97,7 @@ async fn a_long_output_shows_its_two_ends_and_how_to_read_the_rest() {
 
 #[tokio::test]
 async fn an_output_exactly_at_the_limit_is_not_cut() {
-    let bench = Bench::new();
+    let bench = ExecTestBench::new();
     let input = json!({"command": "printf", "args": ["0123456789"], "max_output_bytes": 10});
     let ran = bench.run(input).await.unwrap();
     assert_eq!(ran.stdout(), "0123456789");
@@ -110,7 +112,7 @@ async fn a_cut_output_with_an_invalid_byte_stays_readable() {
     let input = json!({
         "command": "printf", "args": ["ab\\377\\n%0100d\\nyz"], "max_output_bytes": 8
     });
-    let ran = Bench::new().run(input).await.unwrap();
+    let ran = ExecTestBench::new().run(input).await.unwrap();
     assert_eq!(ran.value["stdout_extent"]["encoding"], "base64");
     assert_eq!(ran.text.body, "ab\u{fffd}\n[99 bytes left out]\n0\nyz");
 }
@@ -119,17 +121,17 @@ async fn a_cut_output_with_an_invalid_byte_stays_readable() {
 async fn output_after_the_end_of_the_program_is_not_lost() {
     // The child process outlives the program and prints for a while.
     let script = "(for i in 1 2 3 4 5 6; do sleep 0.06; echo $i; done) & echo 0";
-    let ran = Bench::new().sh(script).await;
+    let ran = ExecTestBench::new().sh(script).await;
     assert_eq!(ran.stdout(), "0\n1\n2\n3\n4\n5\n6\n");
     assert_eq!(ran.value["stdout_extent"]["ended"], true);
     // A child process that prints when it is told to stop is read, too.
     let script = "(trap 'echo bye; exit' TERM; while :; do sleep 0.01; done) & echo 0";
-    assert_eq!(Bench::new().sh(script).await.stdout(), "0\nbye\n");
+    assert_eq!(ExecTestBench::new().sh(script).await.stdout(), "0\nbye\n");
 }
 
 #[tokio::test]
 async fn an_output_that_another_process_holds_open_is_reported_as_incomplete() {
-    let bench = Bench::new();
+    let bench = ExecTestBench::new();
     let pid = bench.workspace.path().join("pid");
     let hold = async {
         until("the start", || fs::read_to_string(&pid).is_ok_and(|pid| pid.ends_with('\n'))).await;
@@ -150,7 +152,7 @@ async fn an_output_that_another_process_holds_open_is_reported_as_incomplete() {
 
 #[tokio::test]
 async fn text_is_cut_between_characters() {
-    let bench = Bench::new();
+    let bench = ExecTestBench::new();
     for max_output_bytes in 1..20 {
         let text = "é€😀".repeat(10);
         let input = json!({
@@ -173,7 +175,7 @@ async fn text_is_cut_between_characters() {
 
 #[tokio::test]
 async fn a_cut_output_can_be_read_whole() {
-    let bench = Bench::new();
+    let bench = ExecTestBench::new();
     let ran = bench.sh("seq 1 40000; seq 40000 -1 1 >&2").await;
     let id = &ran.value["output_id"];
     let up: String = (1..=40000).map(|n| format!("{n}\n")).collect();
@@ -186,7 +188,7 @@ async fn a_cut_output_can_be_read_whole() {
 
 #[tokio::test]
 async fn cut_bytes_and_characters_can_be_read_whole() {
-    let bench = Bench::new();
+    let bench = ExecTestBench::new();
     let file = bench.workspace.path().join("bytes");
     let mixed: Vec<u8> = (0..100_000_u32).flat_map(|n| n.to_le_bytes()).collect();
     for content in [mixed, "é€😀x".repeat(30_000).into_bytes()] {
@@ -235,7 +237,7 @@ async fn both_ends_are_stored_even_without_space_on_disk() {
     let mut pieces = Vec::new();
     for offset in [0, 40, 50, 3883] {
         let input = json!({"output_id": ran.value["output_id"], "offset": offset});
-        let Ran { value, .. } = bench.call("exec.output", &ctx(), input).await.unwrap();
+        let ToolCallResult { value, .. } = bench.call("exec.output", &ctx(), input).await.unwrap();
         pieces.push((value["offset"].clone(), value["bytes"].clone(), value["next"].clone()));
     }
     let expected = json!([[0, 50, 3843], [40, 10, 3843], [3843, 50, null], [3883, 10, null]]);
@@ -289,7 +291,7 @@ fn peak_kib() -> u64 {
 
 #[tokio::test]
 async fn two_gibibytes_of_output_take_little_memory() {
-    let bench = Bench::new();
+    let bench = ExecTestBench::new();
     bench.sh("true").await;
     let before = peak_kib();
     let ran = bench.sh("yes 0123456789abcdef | head -c 2147483648").await;
@@ -302,7 +304,7 @@ async fn two_gibibytes_of_output_take_little_memory() {
 
 #[tokio::test]
 async fn a_flood_on_standard_error_times_out_and_does_not_block_other_tasks() {
-    let bench = Bench::new();
+    let bench = ExecTestBench::new();
     let flood = bench.run(json!({"command": "yes >&2", "shell": true, "timeout_ms": 1500}));
     let started = Instant::now();
     let mut longest = Duration::ZERO;

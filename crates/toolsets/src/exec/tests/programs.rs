@@ -6,15 +6,15 @@ use std::os::unix::fs::symlink;
 use serde_json::json;
 use toolgate_contract::ToolFault;
 
-use super::{Bench, pointer};
+use super::{ExecTestBench, pointer};
 use crate::exec::ExecSettings;
 
-fn allowing(programs: &[&str]) -> Bench {
+fn allowing(programs: &[&str]) -> ExecTestBench {
     let allow = programs.iter().map(|&name| name.to_owned()).collect();
-    Bench::with(&ExecSettings { allow, ..ExecSettings::default() })
+    ExecTestBench::with(&ExecSettings { allow, ..ExecSettings::default() })
 }
 
-async fn refusal(bench: &Bench, command: &str) -> String {
+async fn refusal(bench: &ExecTestBench, command: &str) -> String {
     let err = bench.run(json!({"command": command})).await.unwrap_err();
     assert_eq!(pointer(&err), Some("/command"), "{}", err.message);
     err.message
@@ -22,7 +22,7 @@ async fn refusal(bench: &Bench, command: &str) -> String {
 
 #[tokio::test]
 async fn an_unknown_program_is_reported_with_the_closest_name() {
-    let bench = Bench::with_path(&ExecSettings::default(), "/usr/bin:/bin");
+    let bench = ExecTestBench::with_path(&ExecSettings::default(), "/usr/bin:/bin");
     let message = refusal(&bench, "pritnf").await;
     assert_eq!(message, "no program is named `pritnf` in PATH; did you mean `printf`?");
     let message = refusal(&bench, "xyzzy-plugh").await;
@@ -35,7 +35,7 @@ async fn only_a_typing_error_gets_a_suggestion() {
     for name in ["node", "cargo"] {
         fs::write(folder.path().join(name), "").unwrap();
     }
-    let bench = Bench::with_path(&ExecSettings::default(), folder.path());
+    let bench = ExecTestBench::with_path(&ExecSettings::default(), folder.path());
     for (command, suggestion) in [("noed", "node"), ("nodde", "node"), ("cargp", "cargo")] {
         let message = refusal(&bench, command).await;
         assert!(message.ends_with(&format!("; did you mean `{suggestion}`?")), "{message}");
@@ -48,7 +48,7 @@ async fn only_a_typing_error_gets_a_suggestion() {
 
 #[tokio::test]
 async fn a_command_line_as_the_program_gets_advice() {
-    let message = refusal(&Bench::new(), "echo hello world").await;
+    let message = refusal(&ExecTestBench::new(), "echo hello world").await;
     let reason = "no program is named `echo hello world` in PATH";
     let advice = "pass its arguments separately in `args`";
     assert_eq!(message, format!("{reason}; {advice}, or set `shell` to true"));
@@ -59,7 +59,7 @@ async fn a_command_line_as_the_program_gets_advice() {
 
 #[tokio::test]
 async fn a_shell_builtin_gets_advice_on_what_to_use_instead() {
-    let bench = Bench::with_path(&ExecSettings::default(), "/nowhere");
+    let bench = ExecTestBench::with_path(&ExecSettings::default(), "/nowhere");
     for (command, advice) in [
         ("cd", "`cwd`"),
         ("cd src", "`cwd`"),
@@ -72,7 +72,7 @@ async fn a_shell_builtin_gets_advice_on_what_to_use_instead() {
         assert!(message.contains(advice) && message.contains("`shell: true`"), "{message}");
     }
     let off = ExecSettings { allow: vec!["cd".into()], ..ExecSettings::default() };
-    let message = refusal(&Bench::with_path(&off, "/nowhere"), "cd").await;
+    let message = refusal(&ExecTestBench::with_path(&off, "/nowhere"), "cd").await;
     assert_eq!(
         message,
         "no program is named `cd` in PATH; `cd` is a shell builtin: set the directory in `cwd`"
@@ -81,7 +81,7 @@ async fn a_shell_builtin_gets_advice_on_what_to_use_instead() {
 
 #[tokio::test]
 async fn a_file_that_cannot_be_executed_is_refused() {
-    let bench = Bench::new();
+    let bench = ExecTestBench::new();
     fs::write(bench.workspace.path().join("notes"), "text").unwrap();
     bench.put("orphan", "#!/no/such/interpreter\n");
     assert!(refusal(&bench, "./notes").await.contains("is not executable"));
@@ -96,7 +96,7 @@ async fn a_file_that_cannot_be_executed_is_refused() {
 
 #[tokio::test]
 async fn a_path_is_relative_to_the_directory_the_program_starts_in() {
-    let bench = Bench::new();
+    let bench = ExecTestBench::new();
     fs::create_dir(bench.workspace.path().join("sub")).unwrap();
     bench.put("sub/tool", "#!/bin/sh\necho \"$0\" \"$PWD\"");
     let ran = bench.run(json!({"command": "./tool", "cwd": "sub"})).await.expect("it runs");
@@ -106,7 +106,7 @@ async fn a_path_is_relative_to_the_directory_the_program_starts_in() {
 
 #[tokio::test]
 async fn a_name_is_never_looked_up_in_the_workspace() {
-    let bench = Bench::with_path(&ExecSettings::default(), ".::/usr/bin:/bin");
+    let bench = ExecTestBench::with_path(&ExecSettings::default(), ".::/usr/bin:/bin");
     bench.put("ls", "#!/bin/sh\necho mine");
     let ran = bench.run(json!({"command": "ls", "args": ["-d", "."]})).await.expect("it runs");
     assert_eq!(ran.stdout(), ".\n");
@@ -144,7 +144,7 @@ async fn a_program_with_many_names_runs_only_under_the_allowed_one() {
     let folder = tempfile::TempDir::new().unwrap();
     let path = folder.path().to_str().unwrap();
     let settings = ExecSettings { allow: vec!["harmless".into()], ..ExecSettings::default() };
-    let bench = Bench::with_path(&settings, format!("{path}:/usr/bin:/bin"));
+    let bench = ExecTestBench::with_path(&settings, format!("{path}:/usr/bin:/bin"));
     fs::copy("/bin/sh", folder.path().join("harmless")).unwrap();
     symlink("harmless", folder.path().join("shell")).unwrap();
     let script = json!(["-c", "echo $0"]);

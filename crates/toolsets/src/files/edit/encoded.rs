@@ -41,7 +41,7 @@ impl<'f> EncodedText<'f> {
         };
         let bytes = match encoding {
             TextEncoding::Utf8 | TextEncoding::Legacy(_) => Cow::Borrowed(bytes),
-            // Exact text identifies its place even among NUL bytes.
+            // Even in a file with NUL bytes, exact text identifies the place of a change.
             TextEncoding::Binary if all_by_text(changes) && is_utf8(bytes) => Cow::Borrowed(bytes),
             TextEncoding::Binary => {
                 return refuse(
@@ -67,7 +67,7 @@ impl<'f> EncodedText<'f> {
         Ok(text)
     }
 
-    /// Checks that no text that `plan` replaces begins inside a character.
+    /// Checks that each text that `plan` replaces begins at the start of a character.
     pub(super) fn check_plan(
         &self,
         changes: &[PlannedChange<'_>],
@@ -111,8 +111,8 @@ impl<'f> EncodedText<'f> {
         Ok(())
     }
 
-    /// Returns true if the text from `from` up to `to`, which is ASCII, may begin with the last byte
-    /// of a longer character, or may contain characters that only look like ASCII.
+    /// Returns true if the text from `from` up to `to`, which is ASCII, may begin with the last
+    /// byte of a longer character, or may contain characters that only look like ASCII.
     fn may_begin_inside_char(&self, from: usize, to: usize) -> bool {
         let follows_char_byte = from > 0 && !self.bytes[from - 1].is_ascii();
         let line_start = memrchr(b'\n', &self.bytes[..from]).map_or(0, |newline| newline + 1);

@@ -8,7 +8,7 @@ use super::nearest;
 use crate::counted::counted;
 use toolgate_world::root::{WorkMonitor, quoted_path};
 
-/// Most line numbers listed for an ambiguous text.
+/// Maximum number of line numbers listed for an ambiguous text.
 const PLACES_LISTED_MAX: usize = 10;
 
 /// A validated change.
@@ -41,8 +41,8 @@ pub(super) struct ReplacedSpan {
 pub(super) struct EditPlan {
     /// Spans to replace, in order and without overlap.
     pub(super) spans: Vec<ReplacedSpan>,
-    /// Set if a last line without a newline is deleted; the line before then loses its newline,
-    /// too.
+    /// `true` if a last line without a newline is deleted. The line before it then loses its
+    /// newline, too.
     drops_final_newline: bool,
 }
 

@@ -16,13 +16,13 @@ pub(super) struct FileSearchQuery {
     name_filter: Option<FileGlob>,
     pub(super) text: Option<RegexMatcher>,
     /// The last match of the previous page, to continue after.
-    pub(super) after: Option<LastMatch>,
+    pub(super) after: Option<LastReturnedMatch>,
     cursor_key: String,
 }
 
 /// The last match that an answer returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct LastMatch {
+pub(super) struct LastReturnedMatch {
     pub(super) path: PathBuf,
     /// Line number; 0 for an entry found by name.
     pub(super) line: u64,
@@ -56,7 +56,9 @@ impl FileSearchQuery {
             "search {path:?} {glob:?} {text:?} {literal} {case:?} {context} {include_ignored} {hidden}"
         );
         let after = match &input.cursor {
-            Some(given) => Some(LastMatch::from_bytes(&cursor::decode_cursor(&cursor_key, given)?)),
+            Some(given) => {
+                Some(LastReturnedMatch::from_bytes(&cursor::decode_cursor(&cursor_key, given)?))
+            }
             None => None,
         };
         let name_filter = glob.map(|glob| FileGlob::parse(glob, root, "/glob")).transpose()?;
@@ -75,14 +77,14 @@ impl FileSearchQuery {
     }
 
     /// Returns the cursor that continues after `last`.
-    pub(super) fn cursor(&self, last: &LastMatch) -> String {
+    pub(super) fn cursor(&self, last: &LastReturnedMatch) -> String {
         let mut bytes = last.line.to_le_bytes().to_vec();
         bytes.extend_from_slice(last.path.as_os_str().as_bytes());
         cursor::encode_cursor(&self.cursor_key, &bytes)
     }
 }
 
-impl LastMatch {
+impl LastReturnedMatch {
     fn from_bytes(bytes: &[u8]) -> Self {
         let (line, path) = bytes.split_first_chunk().unwrap_or((&[0; 8], b""));
         Self { line: u64::from_le_bytes(*line), path: OsStr::from_bytes(path).into() }

@@ -11,7 +11,7 @@ use std::thread;
 
 use toolgate_contract::ToolError;
 
-use super::query::{FileSearchQuery, LastMatch};
+use super::query::{FileSearchQuery, LastReturnedMatch};
 use super::{LineMatch, NameMatch, SearchFilesInput, SearchFilesOutput};
 use crate::grep::{
     AnswerRoom, FileLines, FileScanner, LINE_OVERHEAD_BYTES, MatchSpan, MatchedLine, ScanOutcome,
@@ -22,7 +22,7 @@ use toolgate_world::root::{EntryKind, TreeWalk, WalkEntry, WalkFilter, WalkStart
 
 const BATCH_MIN: usize = 32;
 const BATCH_MAX: usize = 1024;
-/// Most ignored entries that are counted.
+/// Maximum number of ignored entries that are counted.
 const IGNORED_MAX: u64 = 10_000;
 
 /// Runs the search in `input` beneath `root`.
@@ -214,9 +214,9 @@ impl BatchResults {
 struct PartialAnswer {
     /// Lines and bytes that still fit.
     room: AnswerRoom,
-    /// Set once a match did not fit.
+    /// `true` once a match did not fit.
     full: bool,
-    last: Option<LastMatch>,
+    last: Option<LastReturnedMatch>,
     output: SearchFilesOutput,
 }
 
@@ -258,7 +258,7 @@ impl PartialAnswer {
         let shown = path.to_string_lossy();
         if self.reserve(shown.len() + line.answer_bytes()) {
             let MatchedLine { number, column, text, before, after } = line;
-            self.last = Some(LastMatch { path: path.to_owned(), line: number });
+            self.last = Some(LastReturnedMatch { path: path.to_owned(), line: number });
             let path = shown.into_owned();
             self.output.matches.push(LineMatch { path, line: number, column, text, before, after });
         }
@@ -268,7 +268,7 @@ impl PartialAnswer {
         let path = found.path.to_string_lossy().into_owned();
         if self.reserve(path.len() + LINE_OVERHEAD_BYTES) {
             self.output.files.push(NameMatch { path, kind: found.kind });
-            self.last = Some(LastMatch { path: found.path, line: 0 });
+            self.last = Some(LastReturnedMatch { path: found.path, line: 0 });
         }
     }
 

@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn files_are_staged_unstaged_and_committed() {
-    let bench = Bench::new();
+    let bench = GitTestBench::new();
     bench.put("b.txt", "b\n");
     bench.put("c.txt", "c\n");
     fs::remove_file(bench.root().join("a.txt")).unwrap();
@@ -32,7 +32,7 @@ async fn files_are_staged_unstaged_and_committed() {
 
 #[tokio::test]
 async fn branches_are_created_and_checked_out() {
-    let bench = Bench::new();
+    let bench = GitTestBench::new();
     let made = bench.done("git.checkout", json!({ "ref": "feat/x", "create": true })).await;
     assert_eq!((&made.value["branch"], &made.value["detached"]), (&json!("feat/x"), &json!(false)));
     bench.put("a.txt", "changed\n");
@@ -59,7 +59,7 @@ async fn branches_are_created_and_checked_out() {
 
 #[tokio::test]
 async fn a_checked_out_remote_branch_is_tracked() {
-    let bench = Bench::new();
+    let bench = GitTestBench::new();
     bench.git(&["branch", "there"]);
     bench.git(&["clone", "-q", ".", "clone"]);
     let checkout = bench.done("git.checkout", json!({ "ref": "there", "repo": "clone" })).await;
@@ -70,7 +70,7 @@ async fn a_checked_out_remote_branch_is_tracked() {
 
 #[tokio::test]
 async fn files_are_restored() {
-    let bench = Bench::new();
+    let bench = GitTestBench::new();
     bench.put("a.txt", "changed\n");
     bench.done("git.restore", json!({ "paths": ["a.txt"] })).await;
     assert_eq!(fs::read_to_string(bench.root().join("a.txt")).unwrap(), "one\ntwo\n");
@@ -84,7 +84,7 @@ async fn files_are_restored() {
 
 #[tokio::test]
 async fn changes_are_stashed_and_popped() {
-    let bench = Bench::new();
+    let bench = GitTestBench::new();
     bench.put("a.txt", "changed\n");
     bench.put("new", "new\n");
     let pushed = json!({ "message": "--all", "include_untracked": true });
@@ -108,14 +108,14 @@ async fn changes_are_stashed_and_popped() {
 #[tokio::test]
 async fn git_runs_even_if_exec_allow_excludes_it() {
     let exec = exec::ExecSettings { allow: vec!["ls".to_owned()], ..exec::ExecSettings::default() };
-    let bench = Bench::with_exec(&GitSettings::default(), &exec);
+    let bench = GitTestBench::with_exec(&GitSettings::default(), &exec);
     bench.put("a", "a");
     assert_eq!(bench.done("git.status", json!({})).await.text.body, "?? a\n");
 }
 
 #[tokio::test]
 async fn the_committer_is_the_user_if_the_repository_sets_none() {
-    let bench = Bench::new();
+    let bench = GitTestBench::new();
     bench.git(&["config", "--unset", "user.name"]);
     bench.git(&["config", "--unset", "user.email"]);
     bench.git(&["config", "--global", "user.name", "Grace"]);
@@ -132,7 +132,7 @@ async fn the_committer_is_the_user_if_the_repository_sets_none() {
 
 #[tokio::test]
 async fn a_commit_of_all_without_tracked_changes_names_the_fix() {
-    let bench = Bench::new();
+    let bench = GitTestBench::new();
     let all = json!({ "message": "second", "all": true });
     let refused = bench.refused("git.commit", all.clone()).await;
     assert!(refused.message.contains("`allow_empty`"), "{refused:?}");

@@ -22,7 +22,7 @@ const WORDS: [&str; 12] = [
 
 #[tokio::test]
 async fn arguments_are_never_options_commands_or_patterns() {
-    let bench = Bench::new();
+    let bench = GitTestBench::new();
     bench.put("b.txt", "b");
     let before = bench.git(&["status", "--porcelain"]);
     let head = bench.git(&["rev-parse", "HEAD"]);
@@ -79,7 +79,7 @@ async fn arguments_are_never_options_commands_or_patterns() {
 
 #[tokio::test]
 async fn files_with_names_like_options_and_patterns_are_committed() {
-    let bench = Bench::new();
+    let bench = GitTestBench::new();
     for name in ["--help", "*", ":(top)a", "-A"] {
         bench.put(name, "x");
         let staged = bench.done("git.add", json!({ "paths": [name] })).await;
@@ -91,7 +91,7 @@ async fn files_with_names_like_options_and_patterns_are_committed() {
 
 #[tokio::test]
 async fn nothing_outside_the_repository_is_read() {
-    let bench = Bench::new();
+    let bench = GitTestBench::new();
     let secret = bench.folder.path().join("secret");
     fs::write(&secret, "secret\n").unwrap();
     let absolute = secret.display().to_string();
@@ -125,7 +125,7 @@ async fn nothing_outside_the_repository_is_read() {
 
 #[tokio::test]
 async fn a_repository_outside_the_workspace_is_refused() {
-    let bench = Bench::new();
+    let bench = GitTestBench::new();
     let outside = bench.folder.path();
     let home = outside.join("home");
     git_in(outside, &home, &["init", "-q", "-b", "main", "."]);
@@ -135,7 +135,8 @@ async fn a_repository_outside_the_workspace_is_refused() {
     // A repository around the workspace does not count.
     let none = status().await;
     assert_eq!(none.fault, ToolFault::NotFound);
-    assert!(none.message.contains("git init"), "{none:?}");
+    assert!(none.message.contains("begins above the workspace"), "{none:?}");
+    assert!(!none.message.contains("git init"), "{none:?}");
     assert_eq!(
         bench.refused("git.status", json!({ "repo": ".." })).await.fault,
         ToolFault::NotAllowed
@@ -193,7 +194,7 @@ async fn a_repository_with_a_symlink_out_of_the_workspace_is_refused() {
     ] {
         // Absolute, relative, and missing, which git would create.
         for target in [&absolute, "../../../../../../../../etc/passwd", "/nowhere/at/all"] {
-            let bench = Bench::new();
+            let bench = GitTestBench::new();
             let link = bench.root().join(".git").join(name);
             fs::create_dir_all(link.parent().unwrap()).unwrap();
             let _ = fs::remove_file(&link);
@@ -209,12 +210,12 @@ async fn a_repository_with_a_symlink_out_of_the_workspace_is_refused() {
         }
     }
     // The configuration may name a file outside, but its content is not quoted.
-    let bench = Bench::new();
+    let bench = GitTestBench::new();
     bench.git(&["config", "blame.ignoreRevsFile", &absolute]);
     let blame = bench.refused("git.blame", json!({ "path": "a.txt" })).await;
     assert!(!blame.message.contains("root:x"), "{blame:?}");
     // Symlinks that stay inside are allowed. So are hooks anywhere, because they do not run.
-    let bench = Bench::new();
+    let bench = GitTestBench::new();
     bench.git(&["pack-refs", "--all"]);
     let git = bench.root().join(".git");
     fs::rename(git.join("packed-refs"), git.join("elsewhere")).unwrap();
@@ -227,7 +228,7 @@ async fn a_repository_with_a_symlink_out_of_the_workspace_is_refused() {
 
 #[tokio::test]
 async fn a_pipe_in_place_of_a_file_is_refused_at_once() {
-    let bench = Bench::new();
+    let bench = GitTestBench::new();
     let pipe = bench.root().join(".git/packed-refs");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let status = bench.refused("git.status", json!({})).await;
@@ -239,7 +240,7 @@ async fn a_pipe_in_place_of_a_file_is_refused_at_once() {
 async fn a_configuration_that_cannot_be_read_in_full_is_refused() {
     let filter = "echo ran >> ../trapped; cat";
     // A configuration that hides a program behind much junk.
-    let bench = Bench::new();
+    let bench = GitTestBench::new();
     bench.put("odd.txt", "odd\n");
     bench.put(".gitattributes", "odd.txt filter=odd\n");
     let config = bench.root().join(".git/config");
@@ -250,7 +251,7 @@ async fn a_configuration_that_cannot_be_read_in_full_is_refused() {
     let refused = bench.refused("git.add", json!({ "paths": ["."] })).await;
     assert_eq!(refused.fault, ToolFault::NotAllowed, "{refused:?}");
     // A configuration with a key that is not UTF-8.
-    let bench = Bench::new();
+    let bench = GitTestBench::new();
     bench.put("odd.txt", "odd\n");
     fs::write(bench.root().join(".gitattributes"), b"odd.txt filter=\xff\n").unwrap();
     let config = bench.root().join(".git/config");
@@ -265,7 +266,7 @@ async fn a_configuration_that_cannot_be_read_in_full_is_refused() {
 
 #[tokio::test]
 async fn the_checked_repository_is_the_one_that_git_uses() {
-    let bench = Bench::new();
+    let bench = GitTestBench::new();
     bench.put("odd.txt", "odd\n");
     bench.put(".gitattributes", "odd.txt filter=odd\n");
     bench.git(&["add", "."]);
@@ -283,14 +284,14 @@ async fn the_checked_repository_is_the_one_that_git_uses() {
 
 #[tokio::test]
 async fn a_linked_work_tree_in_the_workspace_is_accepted() {
-    let bench = Bench::new();
+    let bench = GitTestBench::new();
     bench.git(&["worktree", "add", "-q", "linked", "-b", "linked"]);
     let status = bench.done("git.status", json!({ "repo": "linked" })).await;
     assert_eq!(status.value["branch"], "linked");
 }
 
 /// Configures a trap program in every place of the repository that can name one.
-fn arm(bench: &Bench) {
+fn arm(bench: &GitTestBench) {
     let script = bench.folder.path().join("trap.sh");
     fs::write(&script, format!("#!/bin/sh\necho \"$0 $*\" >> {}\ncat\n", bench.trap().display()))
         .unwrap();
@@ -337,7 +338,7 @@ fn arm(bench: &Bench) {
 
 #[tokio::test]
 async fn programs_that_a_repository_configures_do_not_run() {
-    let bench = Bench::new();
+    let bench = GitTestBench::new();
     bench.put("odd.txt", "odd\n");
     bench.put(".gitattributes", "odd.txt diff=odd merge=odd filter=odd\n");
     bench.git(&["add", "."]);
@@ -381,7 +382,7 @@ async fn programs_that_a_repository_configures_do_not_run() {
 #[tokio::test]
 async fn hooks_and_filters_run_if_the_settings_allow_them() {
     let settings = GitSettings { programs: vec![GitProgram::Hooks, GitProgram::Filters] };
-    let bench = Bench::with(&settings);
+    let bench = GitTestBench::with(&settings);
     bench.put("odd.txt", "odd\n");
     bench.put(".gitattributes", "odd.txt filter=odd\n");
     arm(&bench);
@@ -394,7 +395,7 @@ async fn hooks_and_filters_run_if_the_settings_allow_them() {
 
 #[tokio::test]
 async fn the_error_of_a_failed_hook_has_its_output() {
-    let bench = Bench::with(&GitSettings { programs: vec![GitProgram::Hooks] });
+    let bench = GitTestBench::with(&GitSettings { programs: vec![GitProgram::Hooks] });
     let hook = bench.root().join(".git/hooks/pre-commit");
     fs::create_dir_all(hook.parent().unwrap()).unwrap();
     fs::write(&hook, "#!/bin/sh\necho 'no tabs, please' >&2\nexit 1\n").unwrap();
@@ -407,7 +408,7 @@ async fn the_error_of_a_failed_hook_has_its_output() {
 
 #[tokio::test]
 async fn control_characters_of_others_are_escaped() {
-    let bench = Bench::new();
+    let bench = GitTestBench::new();
     let title = "\u{1b}]0;pwn\u{7}";
     let turned = "\u{202e}cod";
     bench.put(&format!("{title}.txt"), "x\n");

@@ -5,11 +5,11 @@ use std::os::unix::fs::symlink;
 
 use toolgate_contract::{ContentBody, MessageRole, ResourceData, ToolFault};
 
-use super::{Bench, text};
+use super::{PromptTestBench, text};
 
 #[tokio::test]
 async fn an_included_file_is_a_resource_between_the_texts() {
-    let bench = Bench::new();
+    let bench = PromptTestBench::new();
     bench.put("docs/a b.md", "# It");
     bench.prompt("p", "", "before\n![[./docs/../docs/a b.md]]\nafter");
     let messages = bench.render("p", &[]).await.unwrap();
@@ -26,7 +26,7 @@ async fn an_included_file_is_a_resource_between_the_texts() {
 
 #[tokio::test]
 async fn an_included_path_outside_the_workspace_is_refused() {
-    let bench = Bench::new();
+    let bench = PromptTestBench::new();
     bench.put("in.txt", "in");
     symlink("/etc/hostname", bench.path().join("link")).unwrap();
     bench.prompt("p", "arguments: [{name: path, kind: path, required: true}]\n", "![[{{path}}]]");
@@ -47,7 +47,7 @@ async fn an_included_path_outside_the_workspace_is_refused() {
 
 #[tokio::test]
 async fn an_empty_required_argument_is_refused() {
-    let bench = Bench::new();
+    let bench = PromptTestBench::new();
     bench.prompt("tidy", "arguments: [{name: path, required: true}, {name: n}]\n", "a\n{{path}}");
     let err = bench.render("tidy", &[("path", ""), ("n", "")]).await.unwrap_err();
     assert!(matches!(err.fault, ToolFault::Invalid { .. }), "{err:?}");
@@ -57,7 +57,7 @@ async fn an_empty_required_argument_is_refused() {
 
 #[tokio::test]
 async fn a_too_large_file_is_refused_and_a_binary_file_is_bytes() {
-    let bench = Bench::new();
+    let bench = PromptTestBench::new();
     bench.put("large", vec![b'x'; (1 << 20) + 1]);
     bench.put("full", vec![b'x'; 1 << 20]);
     bench.put("a.png", b"\x89PNG\xff");
@@ -78,7 +78,7 @@ async fn a_too_large_file_is_refused_and_a_binary_file_is_bytes() {
 
 #[tokio::test]
 async fn a_prompt_beyond_the_size_limit_is_refused() {
-    let bench = Bench::new();
+    let bench = PromptTestBench::new();
     bench.put("full", vec![b'x'; 1 << 20]);
     bench.prompt("files", "", &"![[full]]\n".repeat(9));
     bench.prompt("words", "arguments: [{name: a}]\n", &"{{a}}".repeat(9));
@@ -93,7 +93,7 @@ async fn a_prompt_beyond_the_size_limit_is_refused() {
 
 #[tokio::test]
 async fn an_argument_completes_to_its_values_or_to_workspace_paths() {
-    let bench = Bench::new();
+    let bench = PromptTestBench::new();
     let head = "arguments: [{name: v, values: [x, y]}, {name: p, kind: path}, {name: n}]\n";
     bench.prompt("p", head, "{{v}}{{p}}{{n}}");
     bench.put("src/deep/a.rs", "");
@@ -117,7 +117,7 @@ async fn an_argument_completes_to_its_values_or_to_workspace_paths() {
 
 #[tokio::test]
 async fn a_prompt_that_includes_files_or_completes_paths_requires_files_read() {
-    let bench = Bench::new();
+    let bench = PromptTestBench::new();
     bench.prompt("takes", "", "![[a.txt]]");
     bench.prompt("offers", "arguments: [{name: path, kind: path}]\n", "{{path}}");
     bench.prompt("says", "arguments: [{name: word, values: [a]}]\n", "{{word}}");

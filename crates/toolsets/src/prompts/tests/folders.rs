@@ -7,12 +7,12 @@ use std::time::Duration;
 use toolgate_contract::{ChangeFeed, PromptSource, ServerChange};
 
 use super::super::folder;
-use super::{Bench, text};
+use super::{PromptTestBench, text};
 use crate::workspace_scan::FileCache;
 use toolgate_world::root::WorkMonitor;
 
 /// Returns the log lines about files that are left out.
-fn left_out(bench: &Bench) -> Vec<String> {
+fn left_out(bench: &PromptTestBench) -> Vec<String> {
     let mut left_out = Vec::new();
     let mut files = FileCache::<folder::PromptFileResult>::default();
     let watch = WorkMonitor::default();
@@ -23,14 +23,14 @@ fn left_out(bench: &Bench) -> Vec<String> {
 
 #[tokio::test]
 async fn a_missing_folder_has_no_prompts_and_no_errors() {
-    let bench = Bench::new();
+    let bench = PromptTestBench::new();
     assert!(bench.names().await.is_empty());
     assert!(left_out(&bench).is_empty());
 }
 
 #[tokio::test]
 async fn an_invalid_file_is_left_out_with_its_line_and_valid_files_are_kept() {
-    let bench = Bench::new();
+    let bench = PromptTestBench::new();
     bench.prompt("good", "title: T\n", "text");
     bench.prompt("bad", "title: T\n", "text\n{{nobody}}");
     bench.prompt("a b", "", "text");
@@ -66,7 +66,7 @@ async fn an_invalid_file_is_left_out_with_its_line_and_valid_files_are_kept() {
 
 #[tokio::test]
 async fn a_request_for_an_invalid_prompt_gets_the_reason() {
-    let bench = Bench::new();
+    let bench = PromptTestBench::new();
     let reason = |name: &str| bench.folder.unusable_reason(name);
     bench.prompt("good", "", "text");
     bench.prompt("bad", "titel: T\n", "text");
@@ -87,7 +87,7 @@ async fn a_request_for_an_invalid_prompt_gets_the_reason() {
 
 #[tokio::test]
 async fn the_list_follows_the_folder() {
-    let bench = Bench::new();
+    let bench = PromptTestBench::new();
     bench.prompt("b", "", "one");
     assert_eq!(bench.names().await, ["b"]);
     bench.prompt("a", "", "x");
@@ -105,7 +105,7 @@ async fn the_list_follows_the_folder() {
 
 #[tokio::test]
 async fn rapid_changes_are_all_seen() {
-    let bench = Bench::new();
+    let bench = PromptTestBench::new();
     for n in 100..200 {
         bench.prompt("a", "", &n.to_string());
         assert_eq!(text(&bench.render("a", &[]).await.unwrap()[0]), n.to_string());
@@ -114,7 +114,7 @@ async fn rapid_changes_are_all_seen() {
 
 #[tokio::test]
 async fn a_subscriber_is_notified_of_changed_prompts() {
-    let bench = Bench::new();
+    let bench = PromptTestBench::new();
     bench.prompt("a", "", "one");
     assert_eq!(bench.names().await, ["a"]);
     let changes = ChangeFeed::default();

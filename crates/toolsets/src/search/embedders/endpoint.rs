@@ -39,7 +39,8 @@ const NUMBER_BYTES_MAX: usize = 32;
 const OVERHEAD_BYTES_MAX: usize = 64 << 10;
 /// The longest error message of an endpoint that is shown, in characters.
 const ERROR_CHARS_MAX: usize = 200;
-/// An estimate of the bytes in a token. It rather overestimates the cost.
+/// An estimate of the bytes in a token. It is low, so the cost is overestimated rather than
+/// underestimated.
 const TOKEN_BYTES: u64 = 2;
 
 /// A model at an endpoint.
@@ -66,7 +67,7 @@ pub(super) struct EmbeddingEndpoint {
 
 /// The reason why a batch has no vectors, and whether another attempt may help.
 enum EndpointError {
-    /// There was no answer. The caller decides about another attempt.
+    /// There was no answer. The caller decides whether to try again.
     NoAnswer(String),
     /// An attempt after a pause, or after the time that the endpoint asks for, may help.
     Temporary {

@@ -39,7 +39,7 @@ pub(super) struct FolderModel {
 #[derive(Default)]
 struct ModelSlot {
     model: Option<Arc<EmbeddingModel>>,
-    /// The task that releases it later.
+    /// The task that releases the model later.
     release: Option<AbortHandle>,
 }
 
@@ -141,7 +141,7 @@ impl Embedder for FolderModel {
     }
 }
 
-/// Texts to embed, with all that this needs.
+/// Texts to embed, with everything that the work needs.
 struct EmbeddingWork {
     texts: Vec<String>,
     role: EmbeddingRole,

@@ -28,8 +28,8 @@ pub struct EmbedderSettings {
     pub model: Option<String>,
     /// Number of dimensions of the endpoint's vectors.
     pub dimensions: Option<usize>,
-    /// Ask the endpoint for vectors of that many dimensions. Only some models can shorten their
-    /// vectors.
+    /// Asks the endpoint for vectors with `dimensions` dimensions. Only some models can shorten
+    /// their vectors.
     pub shorten: bool,
     /// Environment variable with the endpoint's key. The key itself is not a setting.
     pub key_env: Option<String>,
@@ -40,8 +40,8 @@ pub struct EmbedderSettings {
     pub timeout_ms: u64,
     /// Price of a million tokens at the endpoint.
     pub price: Option<Money>,
-    /// Largest cost at the endpoint while the server runs, at that price. Unknown costs are
-    /// estimated, and no request starts that would exceed the limit.
+    /// Largest cost at the endpoint while the server runs, calculated from the price. Unknown costs
+    /// are estimated. No request starts that would exceed the limit.
     pub cost_max: Option<Money>,
     /// The key, once it was read from the environment.
     #[serde(skip)]

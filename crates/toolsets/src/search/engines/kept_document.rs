@@ -6,11 +6,11 @@ use toolgate_chunks::chunks;
 
 use super::StoredDocument;
 
-/// The JSON of a document. It must stay readable for documents of earlier versions.
+/// The JSON of a document. Later versions must be able to read it.
 #[derive(Serialize, Deserialize)]
 pub(super) struct KeptDocument {
     path: String,
-    /// The file name whose ending selects how the text is cut, in bytes.
+    /// The file name, as bytes. Its ending selects how the text is cut.
     stamp: Vec<u8>,
     etag: String,
     commit: Option<String>,

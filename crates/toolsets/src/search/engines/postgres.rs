@@ -34,7 +34,7 @@ pub(super) use address::PostgresAddress;
 use connections::{ConnectionPool, SharedPool};
 use tables::NamespaceTables;
 use upkeep::ApproximateIndexer;
-use write::{PostgresWriter, RejectionPolicy, WRITE_TIMEOUT};
+use write::{PostgresWriter, RejectedDocumentPolicy, WRITE_TIMEOUT};
 
 /// The time limit for preparing tables.
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -54,7 +54,8 @@ impl PostgresServer {
     ///
     /// # Errors
     ///
-    /// If the settings cannot be used. The message continues after the name of the setting.
+    /// Fails if the settings cannot be used. The message continues a sentence that begins with the
+    /// name of the setting.
     pub fn new(settings: &PostgresSettings) -> Result<Self, String> {
         let PostgresSettings { workspace, connections, timeout_ms, approximate_from, .. } =
             settings;
@@ -166,7 +167,7 @@ impl PostgresEngine {
             kept_documents::load_documents(&writer.connected.client, &writer.tables, None).await;
         let documents = result.map_err(|err| self.connections.to_engine_error(&err))?;
         if !documents.is_empty() {
-            writer.put_as(documents, RejectionPolicy::LeaveOut).await?;
+            writer.put_as(documents, RejectedDocumentPolicy::LeaveOut).await?;
             writer.commit().await?;
         }
         Ok(())

@@ -48,7 +48,7 @@ enum KeeperChannel {
 pub(crate) struct NewDocument {
     pub(crate) id: String,
     pub(crate) text: String,
-    /// A file name whose ending selects how the text is cut.
+    /// A file name. Its ending selects how the text is cut.
     pub(crate) sort: String,
     pub(crate) tags: Vec<String>,
     pub(crate) metadata: Map<String, Value>,
@@ -215,7 +215,7 @@ impl SearchCollection {
     ///
     /// # Errors
     ///
-    /// `err`, if another attempt is of no use.
+    /// Returns `err` if another attempt would fail, too.
     pub(super) async fn rebuild_if_damaged(&self, err: EngineError) -> Result<(), EngineError> {
         match err {
             EngineError::Damaged(why) => {

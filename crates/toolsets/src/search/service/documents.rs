@@ -67,7 +67,7 @@ pub(super) struct DocumentKeeper {
 }
 
 impl DocumentKeeper {
-    /// Keeps the index until no requests can arrive any more.
+    /// Maintains the index until no more requests can arrive.
     pub(super) async fn run_until_closed(mut self) {
         let _ends = self.cancel.clone().drop_guard();
         loop {

@@ -1,5 +1,5 @@
-//! Makes vectors with the configured model in the background, so that searches do not wait for
-//! them.
+//! Turns texts into vectors with the configured model in the background, so that searches do not
+//! wait for them.
 
 use std::collections::{BTreeSet, HashSet};
 use std::future::pending;
@@ -35,7 +35,7 @@ type HashedVectors = Vec<(ChunkHash, Vec<f32>)>;
 /// A batch in progress; `None` if there was nothing to do.
 type EmbeddingTask = Pin<Box<dyn Future<Output = Result<Option<HashedVectors>, String>> + Send>>;
 
-/// Makes vectors for the chunks that have none.
+/// Creates vectors for the chunks that have none.
 pub(super) struct VectorMaker {
     embedder: Option<Arc<dyn Embedder>>,
     /// The folder of the texts; `None` if the engine keeps them.
@@ -185,7 +185,7 @@ fn read_texts(
     batch_max: usize,
     watch: &WorkMonitor,
 ) -> (Vec<ChunkHash>, Vec<String>) {
-    let mut batch = EmbeddingTexts::new(waiting);
+    let mut batch = TextsToEmbed::new(waiting);
     for path in batch.paths() {
         if batch.hashes.len() >= batch_max || watch.check_cancelled().is_err() {
             break;
@@ -203,7 +203,7 @@ async fn kept_texts(
     waiting: &[PendingChunk],
     batch_max: usize,
 ) -> Result<(Vec<ChunkHash>, Vec<String>), EngineError> {
-    let mut batch = EmbeddingTexts::new(waiting);
+    let mut batch = TextsToEmbed::new(waiting);
     for path in batch.paths() {
         if batch.hashes.len() >= batch_max {
             break;
@@ -216,14 +216,14 @@ async fn kept_texts(
 }
 
 /// Texts for the model, collected document by document.
-struct EmbeddingTexts {
+struct TextsToEmbed {
     wanted: HashSet<ChunkHash>,
     paths: BTreeSet<String>,
     hashes: Vec<ChunkHash>,
     texts: Vec<String>,
 }
 
-impl EmbeddingTexts {
+impl TextsToEmbed {
     fn new(waiting: &[PendingChunk]) -> Self {
         Self {
             wanted: waiting.iter().map(|it| it.hash).collect(),

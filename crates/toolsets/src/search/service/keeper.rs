@@ -1,7 +1,7 @@
 //! Keeps the index of a folder up to date: scans it once, then follows changes.
 //!
-//! One task serves all searches. If another process keeps the index already, this one waits for its
-//! turn, and searches read the index of the other.
+//! One task serves all searches. If another process already maintains the index, this process waits
+//! for its turn. Meanwhile its searches read the other process's index.
 
 mod scan;
 mod turn;
@@ -118,7 +118,7 @@ impl From<ToolError> for KeeperStop {
 }
 
 impl IndexKeeper {
-    /// Keeps the index until no requests can arrive any more.
+    /// Maintains the index until no more requests can arrive.
     pub(super) async fn run_until_closed(mut self) {
         let _ends = self.cancel.clone().drop_guard();
         let mut failures = 0;

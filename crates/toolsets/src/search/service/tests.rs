@@ -15,7 +15,7 @@ use super::answer::SearchAttempt;
 use super::collection::SearchCollection;
 use super::query::SearchQuery;
 use super::{IndexFolders, IndexReport, IndexState, SearchRequest, SearchService};
-use crate::search::Settings;
+use crate::search::SearchSettings;
 use crate::search::engines::embedded::EmbeddedEngine;
 use crate::search::engines::{
     DocumentSource, EngineError, EngineFuture, EngineMatches, EngineQuery, EngineStatus,
@@ -25,14 +25,14 @@ use crate::search::engines::{
 use toolgate_world::{HttpFetcher, Root};
 
 /// An engine whose next commits fail, and which calls a function between a search and its answer.
-struct Flaky {
+struct FailingEngine {
     inner: EmbeddedEngine,
     /// The number of commits that still fail.
     failures: Arc<AtomicUsize>,
     after_search: Box<dyn Fn() + Send + Sync>,
 }
 
-impl Flaky {
+impl FailingEngine {
     fn new(
         failures: &Arc<AtomicUsize>,
         after_search: impl Fn() + Send + Sync + 'static,
@@ -43,12 +43,12 @@ impl Flaky {
     }
 }
 
-struct FlakyWriter {
+struct FailingWriter {
     inner: Box<dyn EngineWriter>,
     failures: Arc<AtomicUsize>,
 }
 
-impl SearchEngine for Flaky {
+impl SearchEngine for FailingEngine {
     fn name(&self) -> &'static str {
         self.inner.name()
     }
@@ -60,7 +60,7 @@ impl SearchEngine for Flaky {
     fn acquire_writer(&self) -> EngineFuture<'_, Option<Box<dyn EngineWriter>>> {
         let wrap = |inner| {
             let failures = self.failures.clone();
-            Box::new(FlakyWriter { inner, failures }) as Box<dyn EngineWriter>
+            Box::new(FailingWriter { inner, failures }) as Box<dyn EngineWriter>
         };
         Box::pin(async move { Ok(self.inner.acquire_writer().await?.map(wrap)) })
     }
@@ -103,7 +103,7 @@ impl SearchEngine for Flaky {
     }
 }
 
-impl EngineWriter for FlakyWriter {
+impl EngineWriter for FailingWriter {
     fn put(&mut self, documents: Vec<StoredDocument>) -> EngineFuture<'_, ()> {
         self.inner.put(documents)
     }
@@ -132,7 +132,7 @@ impl EngineWriter for FlakyWriter {
 }
 
 fn service(root: &Root) -> Arc<SearchService> {
-    let settings = Settings::default();
+    let settings = SearchSettings::default();
     let files = crate::files::FileSettings::default();
     let service = SearchService::new(
         root,
@@ -151,7 +151,7 @@ async fn failed_commits_are_retried_at_once_and_reported_if_they_keep_failing() 
     let root = Root::open(folder.path()).unwrap();
     let service = service(&root);
     let failures = Arc::new(AtomicUsize::new(0));
-    let engine = Flaky::new(&failures, || {});
+    let engine = FailingEngine::new(&failures, || {});
     let collection = SearchCollection::for_files(root, engine.clone(), &[], &service);
     let put = |name: &str| {
         let text = format!("fn {name}() {{}}\n");
@@ -197,7 +197,7 @@ async fn a_file_that_changes_during_a_search_is_never_shown_with_old_text() {
     let service = service(&root);
     let file = path.clone();
     let change_file = move || fs::write(&file, "fn other() {}\n").unwrap();
-    let engine = Flaky::new(&Arc::default(), change_file);
+    let engine = FailingEngine::new(&Arc::default(), change_file);
     let collection = SearchCollection::for_files(root, engine, &[], &service);
     let until = Instant::now() + Duration::from_secs(20);
     let ctx = ToolContext::detached(Caller::local(), until);

@@ -12,7 +12,7 @@ fn corpus() -> Arc<SearchService> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/search-corpus");
     let namespaces = [("docs", "docs"), ("web", "web"), ("gone", "gone")];
     let namespaces = namespaces.map(|(name, folder)| (name.to_owned(), folder.to_owned()));
-    service(&root, &Settings { namespaces: namespaces.into(), ..Settings::default() })
+    service(&root, &SearchSettings { namespaces: namespaces.into(), ..SearchSettings::default() })
 }
 
 fn paths(found: &SearchResult) -> Vec<&str> {

@@ -30,7 +30,7 @@ async fn call_error(service: &Arc<SearchService>, name: &str, input: Value) -> (
 #[tokio::test]
 async fn a_document_removed_twice_in_one_call_is_counted_once() {
     let folder = TempDir::new().unwrap();
-    let service = service(folder.path(), &Settings::default());
+    let service = service(folder.path(), &SearchSettings::default());
     let documents = json!([{ "id": "x", "text": "gate" }, { "id": "y", "text": "fence" }]);
     let put = json!({ "namespace": "n", "documents": documents });
     call(&service, "search.upsert", put).await;
@@ -44,7 +44,7 @@ async fn a_document_removed_twice_in_one_call_is_counted_once() {
 async fn documents_beyond_the_limit_of_a_namespace_are_refused_and_none_is_put() {
     let folder = TempDir::new().unwrap();
     let limits = IndexLimits { documents_max: 2, ..IndexLimits::default() };
-    let service = service(folder.path(), &Settings { limits, ..Settings::default() });
+    let service = service(folder.path(), &SearchSettings { limits, ..SearchSettings::default() });
     let put = |ids: &[&str]| {
         let documents: Vec<_> = ids.iter().map(|id| json!({ "id": id, "text": "gate" })).collect();
         json!({ "namespace": "n", "documents": documents })
@@ -68,7 +68,8 @@ async fn the_workspace_path_is_a_valid_prefix_and_paths_outside_are_rejected() {
     let root = paths(&folder);
     let elsewhere = paths(&other);
     let namespaces = [("std".to_owned(), elsewhere.clone())].into();
-    let service = service(folder.path(), &Settings { namespaces, ..Settings::default() });
+    let service =
+        service(folder.path(), &SearchSettings { namespaces, ..SearchSettings::default() });
     let tools = [("search.semantic", "query", "matches"), ("search.names", "name", "definitions")];
     for (tool, argument, field) in tools {
         let input = |prefix: &str, namespace: &str| json!({ argument: "zebra", "path_prefix": prefix, "namespace": namespace });
@@ -111,7 +112,7 @@ async fn the_workspace_path_is_a_valid_prefix_and_paths_outside_are_rejected() {
 #[tokio::test]
 async fn an_incomplete_list_of_definitions_is_marked_as_truncated() {
     let folder = TempDir::new().unwrap();
-    let service = service(folder.path(), &Settings::default());
+    let service = service(folder.path(), &SearchSettings::default());
     for from in [0, 700, 1_400] {
         let document =
             |at| json!({ "id": format!("{at}.rs"), "text": format!("fn func_{at}() {{}}\n") });

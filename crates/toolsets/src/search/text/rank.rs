@@ -1,4 +1,4 @@
-//! Ranks files by cheap signs.
+//! Ranks files by signs that are fast to compute.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -17,14 +17,15 @@ use crate::transports::pool::PooledConnection;
 
 /// Default pause before a broken stream is resumed.
 pub(super) const RESUME_PAUSE: Duration = Duration::from_millis(500);
-/// Most attempts to resume a stream without anything new.
+/// Maximum number of attempts in a row to resume a stream that brings no new messages.
 const RESUMES_MAX: u32 = 5;
 
 /// The outcome of reading a stream.
 pub(super) enum StreamOutcome {
     /// The answer to the request.
     Answered(Result<Box<RawValue>, RequestFailure>),
-    /// The stream ended first: the last event's id, and the requested pause in milliseconds.
+    /// The stream ended before the answer: the last event's id, and the requested pause in
+    /// milliseconds.
     Ended(Option<String>, Option<u64>),
 }
 
@@ -70,7 +71,7 @@ impl HttpEndpoint {
         }
     }
 
-    /// Resumes the stream after its event `last`.
+    /// Resumes a stream after its event `last`.
     async fn resume(
         self: &Arc<Self>,
         last: &str,

@@ -1,4 +1,4 @@
-//! Cancellation of requests whose caller no longer waits.
+//! Cancels requests whose callers no longer wait.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Notification stream of an HTTP session.
+//! The notification stream of an HTTP session.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -119,9 +119,9 @@ async fn a_stream_refused_for_an_unknown_session_ends_the_session() {
 
 /// Counts the reports of missed notifications.
 #[derive(Default)]
-struct Counts(AtomicUsize);
+struct MissedCounter(AtomicUsize);
 
-impl MessageReceiver for Counts {
+impl MessageReceiver for MissedCounter {
     fn record_missed(&self) {
         self.0.fetch_add(1, Ordering::AcqRel);
     }
@@ -132,7 +132,7 @@ impl MessageReceiver for Counts {
         self: Arc<Self>,
         _: String,
         _: Value,
-    ) -> BoxFuture<'static, Result<Value, RpcError>> {
+    ) -> BoxFuture<'static, Result<Value, UpstreamRpcError>> {
         Box::pin(async { Ok(json!({})) })
     }
 }
@@ -148,7 +148,7 @@ async fn a_session_stream_that_ends_is_opened_again_after_failures() {
         },
         _ => answers(request),
     });
-    let counts = Arc::new(Counts::default());
+    let counts = Arc::new(MissedCounter::default());
     let http = HttpTransport::new(server.site(), counts.clone()).expect("a transport");
     http.request(new_request(2, "initialize"), no_receiver()).await.expect("it begins");
     http.set_revision(Some(&NEWEST_SESSION));
@@ -186,20 +186,20 @@ async fn server_requests_beyond_the_limit_are_refused() {
         _ => answers(request),
     });
     /// Receiver that never answers.
-    struct NeverAnswers;
-    impl MessageReceiver for NeverAnswers {
+    struct SilentReceiver;
+    impl MessageReceiver for SilentReceiver {
         fn notify(&self, _: &str, _: &Value) {}
 
         fn answer_request(
             self: Arc<Self>,
             _: String,
             _: Value,
-        ) -> BoxFuture<'static, Result<Value, RpcError>> {
+        ) -> BoxFuture<'static, Result<Value, UpstreamRpcError>> {
             Box::pin(std::future::pending())
         }
     }
     let http = with_session(&server).await;
-    let call = http.request(new_request(3, "tools/call"), Arc::new(NeverAnswers));
+    let call = http.request(new_request(3, "tools/call"), Arc::new(SilentReceiver));
     let refused = || {
         let requests = server.requests();
         requests.iter().filter(|one| one.body["error"]["code"] == -32603).count()

@@ -1,6 +1,6 @@
 //! Parses a line of a `.gitignore` file as git does, and converts its pattern to a glob.
 //!
-//! globset reads some patterns differently: braces, brackets, and asterisks beside other
+//! The crate globset reads some patterns differently: braces, brackets, and asterisks beside other
 //! characters.
 
 use std::collections::BTreeSet;
@@ -58,7 +58,7 @@ fn trim_spaces(line: &str) -> &str {
         match c {
             ' ' => {}
             '\\' => {
-                // A backslash at the end keeps all that is before it.
+                // A backslash at the end keeps all the text before it.
                 let Some((at, escaped)) = chars.next() else { return line };
                 end = at + escaped.len_utf8();
             }
@@ -108,13 +108,13 @@ struct CharClass {
     negated: bool,
     /// ASCII characters.
     ascii: BTreeSet<char>,
-    /// Other characters and their ranges, as written. Their bytes are matched one by one.
+    /// Other characters and their ranges, as in the pattern. Their bytes are matched one by one.
     others: String,
 }
 
 impl CharClass {
-    /// Parses a class, whose `[` is already read. Returns also the text after it. Returns `None` if
-    /// it is malformed, because git then matches nothing.
+    /// Parses a class whose `[` was already read. Returns the class and the text after it. Returns
+    /// `None` if the class is malformed, because git then matches nothing.
     fn parse(text: &str) -> Option<(Self, &str)> {
         let (negated, text) = strip(text, text.strip_prefix(['!', '^']));
         let mut class = Self { negated, ..Self::default() };
@@ -233,7 +233,8 @@ mod tests {
 
     use super::*;
 
-    /// Checks that the rule in `line` matches those of `paths` that are in `expected`, as in git.
+    /// Checks that, as in git, the rule in `line` matches exactly the `paths` that are in
+    /// `expected`.
     #[track_caller]
     fn check(line: &str, paths: &[&str], expected: &[&str]) {
         let matcher = IgnoreRule::parse(line).map(|rule| {

@@ -24,8 +24,8 @@ use super::{NoReturn, check_identity};
 /// The interpreter of a script without a `#!` line.
 const SHELL: &CStr = c"/bin/sh";
 
-/// The most retries while the program file is still open for writing, with [`RETRY_PAUSE`] between
-/// them.
+/// The maximum number of retries while the program file is still open for writing, with
+/// [`RETRY_PAUSE`] between them.
 const TRIES: usize = 20;
 const RETRY_PAUSE: Duration = Duration::from_millis(5);
 

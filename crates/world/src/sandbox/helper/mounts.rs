@@ -54,7 +54,7 @@ const FOLDER_MODE: Mode = Mode::from_bits_retain(0o755);
 /// The size of the in-memory root. Programs cannot write to it.
 const ROOT_SIZE: &CStr = c"1m";
 
-/// The most retries if a file disappears before it is mounted.
+/// The maximum number of retries if a file disappears before it is mounted.
 const TRIES: usize = 100;
 
 /// The source of a view place: an open mount, or no mount.

@@ -11,7 +11,7 @@ use super::super::plan::{NamespaceSet, SandboxPlan};
 use super::super::setup_step::{SetupFailure, SetupStep};
 use super::mounts;
 
-/// The most inotify instances of a program. The usual default is 128 per user.
+/// The maximum number of inotify instances of a program. The usual default is 128 per user.
 const INOTIFY_INSTANCES: &str = "48";
 
 /// Creates the namespaces of the helper, builds the part of the view that all its programs share,

@@ -98,7 +98,7 @@ const PREFIX_VARIABLES: &[&str] = &["VIRTUAL_ENV", "PYENV_ROOT"];
 /// Variables that name a folder for reproducible data.
 const CACHE_VARIABLES: &[&str] = &["TMPDIR", "XDG_CACHE_HOME", "GOCACHE"];
 
-/// The most bytes to read of the file that names a virtual environment's interpreter.
+/// The maximum number of bytes to read of the file that names a virtual environment's interpreter.
 const PYVENV_BYTES: u64 = 64 << 10;
 
 /// The entries of a Python installation.

@@ -14,10 +14,10 @@ struct ModelJob {
 
 /// All jobs, in the order in which they were accepted.
 #[derive(Default)]
-struct Model(Vec<ModelJob>);
+struct JobStoreModel(Vec<ModelJob>);
 
 #[derive(Debug, Clone)]
-enum Op {
+enum ModelOperation {
     Accept { key: u128, caller: &'static str, keep: u64 },
     Begin(u128),
     Requeue(u128),
@@ -27,21 +27,21 @@ enum Op {
     Reopen,
 }
 
-fn ops() -> impl Strategy<Value = Vec<Op>> {
+fn ops() -> impl Strategy<Value = Vec<ModelOperation>> {
     let key = || 1..7_u128;
     let callers = prop::sample::select(vec!["ada", "bob"]);
     let states =
         prop::sample::select(vec![JobState::Succeeded, JobState::Failed, JobState::Canceled]);
     let op = prop_oneof![
         5 => (key(), callers, 0..20_u64)
-            .prop_map(|(key, caller, keep)| Op::Accept { key, caller, keep }),
-        4 => key().prop_map(Op::Begin),
-        2 => key().prop_map(Op::Requeue),
-        5 => (key(), events_up_to(5)).prop_map(|(key, events)| Op::Append(key, events)),
+            .prop_map(|(key, caller, keep)| ModelOperation::Accept { key, caller, keep }),
+        4 => key().prop_map(ModelOperation::Begin),
+        2 => key().prop_map(ModelOperation::Requeue),
+        5 => (key(), events_up_to(5)).prop_map(|(key, events)| ModelOperation::Append(key, events)),
         4 => (key(), states, events_up_to(3), any::<bool>())
-            .prop_map(|(key, state, before, artefacts)| Op::Finish { key, state, before, artefacts }),
-        2 => (0..6_usize).prop_map(|ended_max| Op::Forget { ended_max }),
-        1 => Just(Op::Reopen),
+            .prop_map(|(key, state, before, artefacts)| ModelOperation::Finish { key, state, before, artefacts }),
+        2 => (0..6_usize).prop_map(|ended_max| ModelOperation::Forget { ended_max }),
+        1 => Just(ModelOperation::Reopen),
     ];
     prop::collection::vec(op, 1..60)
 }
@@ -58,7 +58,7 @@ fn events_up_to(max: usize) -> impl Strategy<Value = Vec<JobEventKind>> {
     prop::collection::vec(one, 0..max)
 }
 
-impl Model {
+impl JobStoreModel {
     fn of(&mut self, key: u128) -> Option<&mut ModelJob> {
         self.0.iter_mut().find(|entry| entry.job.id == id(key))
     }
@@ -142,15 +142,15 @@ fn stamped(at: Timestamp, happened: &[JobEventKind]) -> Vec<TimedEvent> {
 }
 
 /// Applies `op` to the store and the model, and compares the results.
-async fn step(store: &SqliteStore, model: &mut Model, now: Timestamp, op: Op) {
+async fn step(store: &SqliteStore, model: &mut JobStoreModel, now: Timestamp, op: ModelOperation) {
     match op {
-        Op::Accept { key, caller, keep } => {
+        ModelOperation::Accept { key, caller, keep } => {
             let caller = Caller::with_key(caller);
             let keep = Duration::from_secs(keep);
             let new = NewJob { caller, keep, created: now, ..job(key) };
             assert_eq!(store.accept(new.clone()).await.is_ok(), model.accept(&new));
         }
-        Op::Begin(key) => {
+        ModelOperation::Begin(key) => {
             let begun = store.begin(id(key), now).await.expect("an answer");
             let queued = model.live(key).filter(|entry| entry.job.state == JobState::Queued);
             let expected = queued.map(|entry| {
@@ -169,18 +169,18 @@ async fn step(store: &SqliteStore, model: &mut Model, now: Timestamp, op: Op) {
                 expected
             );
         }
-        Op::Requeue(key) => {
+        ModelOperation::Requeue(key) => {
             store.requeue(id(key), now).await.expect("an answer");
             let running = model.live(key).filter(|entry| entry.job.state == JobState::Running);
             if let Some(entry) = running {
                 (entry.job.state, entry.job.updated) = (JobState::Queued, now);
             }
         }
-        Op::Append(key, happened) => {
+        ModelOperation::Append(key, happened) => {
             let first = store.append_events(id(key), stamped(now, &happened)).await;
             assert_eq!(first.ok(), model.live(key).map(|entry| entry.add(now, happened)));
         }
-        Op::Finish { key, state, before, artefacts } => {
+        ModelOperation::Finish { key, state, before, artefacts } => {
             let mut end = end(7, stamped(now, &before));
             (end.at, end.state) = (now, state);
             if !artefacts {
@@ -200,12 +200,12 @@ async fn step(store: &SqliteStore, model: &mut Model, now: Timestamp, op: Op) {
             });
             assert_eq!(first, expected);
         }
-        Op::Forget { ended_max } => {
+        ModelOperation::Forget { ended_max } => {
             let mut forgotten = store.remove_expired(now, ended_max).await.expect("an answer");
             forgotten.sort_unstable();
             assert_eq!(forgotten, model.forget(now, ended_max));
         }
-        Op::Reopen => {
+        ModelOperation::Reopen => {
             let adopted = store.adopt_all().await.expect("it adopts").jobs;
             let live = model.0.iter().filter(|entry| entry.ended.is_none());
             let expected: Vec<_> = live.map(|entry| (entry.job.id, entry.job.state)).collect();
@@ -216,7 +216,7 @@ async fn step(store: &SqliteStore, model: &mut Model, now: Timestamp, op: Op) {
 }
 
 /// Compares all visible data of the store and the model.
-async fn compare(store: &SqliteStore, model: &Model) {
+async fn compare(store: &SqliteStore, model: &JobStoreModel) {
     for key in 1..7 {
         let job = store.job(id(key)).await.expect("an answer");
         let events = store.events(id(key), 0, usize::MAX).await.expect("events");
@@ -258,9 +258,9 @@ proptest! {
         runtime.block_on(async {
             let folder = folder();
             let mut store = open(&folder);
-            let mut model = Model::default();
+            let mut model = JobStoreModel::default();
             for (second, op) in (1..).zip(ops) {
-                if let Op::Reopen = op {
+                if let ModelOperation::Reopen = op {
                     drop(store);
                     store = open(&folder);
                 }

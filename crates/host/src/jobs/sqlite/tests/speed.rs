@@ -1,4 +1,5 @@
-//! Measures the store: `cargo test --release -p toolgate-host store_speed -- --ignored --nocapture`.
+//! Measures the store: `cargo test --release -p toolgate-host store_speed -- --ignored
+//! --nocapture`.
 #![allow(clippy::cast_precision_loss, reason = "a rate is not exact")]
 
 use super::*;

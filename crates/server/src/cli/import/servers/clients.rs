@@ -90,12 +90,12 @@ pub(super) struct ClientFiles {
 /// The files that were read.
 pub(super) struct FoundFiles {
     pub(super) clients: Vec<ClientFiles>,
-    /// True if a file could not be read. That was reported already.
+    /// True if a file could not be read. The failure was already reported.
     pub(super) has_broken: bool,
 }
 
 /// Reads the files of the clients in `from`, or of all if it is empty. A word that is not a client
-/// is a file. A file that cannot be read is reported and passed over.
+/// is a file. A file that cannot be read is reported and skipped.
 ///
 /// # Errors
 ///

@@ -45,13 +45,13 @@ pub(super) fn line(id: impl Into<Value>, method: &str, params: Value) -> String 
 }
 
 /// Options for starting an adapter.
-pub(super) struct Start {
+pub(super) struct AdapterOptions {
     folder: PathBuf,
     env: Vec<(String, OsString)>,
     home: TempDir,
 }
 
-impl Start {
+impl AdapterOptions {
     /// Starts in `folder`, with its own ready file and no other variable.
     pub(super) fn at(folder: &Path) -> Self {
         let home = TempDir::with_prefix("toolgate-s0-home-").unwrap();
@@ -79,7 +79,7 @@ impl Start {
     }
 
     /// Starts the adapter without waiting until it is ready.
-    pub(super) fn start(self) -> Adapter {
+    pub(super) fn start(self) -> AdapterProcess {
         let mut command = self.command(&["stdio", "--dialect", "synesthetic"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -89,12 +89,12 @@ impl Start {
         let input = child.stdin.take();
         let ready_file = self.env.iter().find(|(name, _)| name == "MCP_READY_FILE");
         let ready_file = ready_file.map(|(_, path)| PathBuf::from(path));
-        Adapter { child, input, output, lines: None, log, ready_file, _home: self.home }
+        AdapterProcess { child, input, output, lines: None, log, ready_file, _home: self.home }
     }
 
     /// Starts the adapter and waits until it is ready.
     #[track_caller]
-    pub(super) fn ready(self) -> Adapter {
+    pub(super) fn ready(self) -> AdapterProcess {
         let adapter = self.start();
         adapter.wait_until_ready();
         adapter
@@ -102,7 +102,7 @@ impl Start {
 }
 
 /// An adapter that runs. Killed when dropped.
-pub(super) struct Adapter {
+pub(super) struct AdapterProcess {
     child: Child,
     input: Option<ChildStdin>,
     output: Option<ChildStdout>,
@@ -112,7 +112,7 @@ pub(super) struct Adapter {
     _home: TempDir,
 }
 
-impl Adapter {
+impl AdapterProcess {
     #[track_caller]
     pub(super) fn wait_until_ready(&self) {
         wait_for("the adapter is ready", || self.log().contains("mcp:ready").then_some(()));
@@ -210,7 +210,7 @@ impl Adapter {
     }
 }
 
-impl Drop for Adapter {
+impl Drop for AdapterProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

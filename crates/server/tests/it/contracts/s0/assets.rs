@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::adapter::{EXAMPLES, SCHEMAS, Start, fixture, folder, line, put};
-use super::backend::Backend;
+use super::adapter::{AdapterOptions, EXAMPLES, SCHEMAS, fixture, folder, line, put};
+use super::backend::BackendProcess;
 
 /// Every file beneath `folder` with its content, and every folder.
 fn snapshot(folder: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
@@ -47,7 +47,7 @@ fn names(result: &Value, list: &str, name: &str) -> Vec<String> {
 
 /// The paths of the schemas and examples that an adapter started with `start` lists.
 #[track_caller]
-fn list_paths(start: Start) -> (Vec<String>, Vec<String>) {
+fn list_paths(start: AdapterOptions) -> (Vec<String>, Vec<String>) {
     let mut adapter = start.ready();
     let schemas = names(&adapter.call("list_schemas", json!({})), "schemas", "path");
     let examples = names(&adapter.call("list_examples", json!({})), "examples", "path");
@@ -67,23 +67,26 @@ fn s0_02_10_60_61_folders_in_environment_variables_take_precedence_over_the_chec
 
     let checkout = vec!["libs/synesthetic-schemas/jsonschema/tone.json".to_owned()];
     let examples = vec!["libs/synesthetic-schemas/examples/Tone.json".to_owned()];
-    assert_eq!(list_paths(Start::at(at.path())), (checkout.clone(), examples.clone()));
-    let both =
-        Start::at(at.path()).env("SYN_SCHEMAS_DIR", place("s")).env("SYN_EXAMPLES_DIR", place("e"));
+    assert_eq!(list_paths(AdapterOptions::at(at.path())), (checkout.clone(), examples.clone()));
+    let both = AdapterOptions::at(at.path())
+        .env("SYN_SCHEMAS_DIR", place("s"))
+        .env("SYN_EXAMPLES_DIR", place("e"));
     assert_eq!(list_paths(both), (vec![shown("s/foo.json")], vec![shown("e/Foo.json")]));
     // Each variable works alone; an empty one counts as unset.
-    let one = Start::at(at.path()).env("SYN_SCHEMAS_DIR", place("s")).env("SYN_EXAMPLES_DIR", "");
+    let one = AdapterOptions::at(at.path())
+        .env("SYN_SCHEMAS_DIR", place("s"))
+        .env("SYN_EXAMPLES_DIR", "");
     assert_eq!(list_paths(one), (vec![shown("s/foo.json")], examples));
-    let other = Start::at(at.path()).env("SYN_EXAMPLES_DIR", place("e"));
+    let other = AdapterOptions::at(at.path()).env("SYN_EXAMPLES_DIR", place("e"));
     assert_eq!(list_paths(other), (checkout, vec![shown("e/Foo.json")]));
     // A relative path is relative to the working folder, and listed as given.
-    let relative = Start::at(elsewhere.path()).env("SYN_SCHEMAS_DIR", "s");
+    let relative = AdapterOptions::at(elsewhere.path()).env("SYN_SCHEMAS_DIR", "s");
     assert_eq!(list_paths(relative), (vec!["s/foo.json".to_owned()], Vec::new()));
 }
 
 #[test]
 fn s0_02_11_14_schemas_and_examples_of_the_checkout_are_listed_by_default() {
-    let (schemas, examples) = list_paths(Start::at(&fixture()));
+    let (schemas, examples) = list_paths(AdapterOptions::at(&fixture()));
     assert_eq!(schemas.len(), 9);
     assert!(schemas.iter().all(|path| path.starts_with(&format!("{SCHEMAS}/"))), "{schemas:?}");
     assert_eq!(examples.len(), 15);
@@ -93,7 +96,7 @@ fn s0_02_11_14_schemas_and_examples_of_the_checkout_are_listed_by_default() {
 #[test]
 fn s0_12_13_lists_are_empty_and_lookups_fail_without_asset_folders() {
     let at = folder();
-    let mut adapter = Start::at(at.path()).ready();
+    let mut adapter = AdapterOptions::at(at.path()).ready();
     let mut answer = |method: &str, params: Value| {
         adapter.send(&line(1, method, params));
         adapter.receive()
@@ -111,16 +114,16 @@ fn s0_12_13_lists_are_empty_and_lookups_fail_without_asset_folders() {
 fn s0_09_only_schemas_and_examples_on_disk_are_listed() {
     let at = folder();
     copy(&fixture(), at.path());
-    assert_eq!(list_paths(Start::at(at.path())).0.len(), 9);
+    assert_eq!(list_paths(AdapterOptions::at(at.path())).0.len(), 9);
     fs::remove_dir_all(at.path().join("libs")).unwrap();
-    assert_eq!(list_paths(Start::at(at.path())), (Vec::new(), Vec::new()));
+    assert_eq!(list_paths(AdapterOptions::at(at.path())), (Vec::new(), Vec::new()));
 }
 
 #[test]
 fn s0_15_files_are_read_once_when_the_adapter_starts() {
     let at = folder();
     copy(&fixture(), at.path());
-    let mut adapter = Start::at(at.path()).ready();
+    let mut adapter = AdapterOptions::at(at.path()).ready();
     let lines = [
         line(1, "list_schemas", json!({})),
         line(2, "list_examples", json!({})),
@@ -154,7 +157,7 @@ fn s0_15_files_are_read_once_when_the_adapter_starts() {
     let control = json!({ "asset": { "parameter": "a.b" }, "schema": "control" });
     assert_eq!(adapter.call("validate_asset", control)["ok"], true);
     // Another process reads the files again.
-    let mut adapter = Start::at(at.path()).ready();
+    let mut adapter = AdapterOptions::at(at.path()).ready();
     for (at, (line, before)) in lines.iter().zip(&before).enumerate() {
         adapter.send(line);
         assert_ne!(&adapter.receive(), before, "line {at}");
@@ -167,8 +170,8 @@ fn s0_07_08_a_session_writes_no_files_and_returns_schemas_unchanged() {
     copy(&fixture(), at.path());
     put(at.path(), &format!("{SCHEMAS}/plain.schema.json"), r#"{"type":"object","title":"é"}"#);
     let before = snapshot(at.path());
-    let backend = Backend::start();
-    let mut adapter = Start::at(at.path()).env("SYN_BACKEND_URL", backend.url()).ready();
+    let backend = BackendProcess::start();
+    let mut adapter = AdapterOptions::at(at.path()).env("SYN_BACKEND_URL", backend.url()).ready();
     let plain = adapter.call("get_schema", json!({ "name": "plain" }));
     // Neither an `$id` nor anything else is added to it.
     assert_eq!(plain["schema"].to_string(), r#"{"type":"object","title":"é"}"#);

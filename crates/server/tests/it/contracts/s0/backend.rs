@@ -7,14 +7,14 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use serde_json::{Value, json};
 
 /// A running backend. Killed when dropped.
-pub(super) struct Backend {
+pub(super) struct BackendProcess {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     port: u16,
 }
 
-impl Backend {
+impl BackendProcess {
     /// Starts a backend that accepts every asset with the id `xyz`.
     pub(super) fn start() -> Self {
         let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/contracts/s0/backend.py");
@@ -59,7 +59,7 @@ impl Backend {
     }
 }
 
-impl Drop for Backend {
+impl Drop for BackendProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

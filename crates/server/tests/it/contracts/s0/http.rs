@@ -4,17 +4,17 @@ use std::net::SocketAddr;
 
 use serde_json::json;
 
-use crate::support::{Launch, Post, Response, Served, Workspace, wait_for};
+use crate::support::{HttpRequest, HttpServer, Launch, Response, Workspace, wait_for};
 
 use super::adapter::{SCHEMAS, line};
 
 /// Posts `body` to `target` of a listener and returns the response.
-fn post(addr: SocketAddr, served: &Served, target: &str, body: &str) -> Response {
+fn post(addr: SocketAddr, served: &HttpServer, target: &str, body: &str) -> Response {
     let mut connection = served.connect();
     if addr != served.addr {
         connection = crate::support::Connection::to(addr);
     }
-    connection.post(&Post::bytes(body.as_bytes()).to(target));
+    connection.post(&HttpRequest::bytes(body.as_bytes()).to(target));
     connection.response()
 }
 

@@ -4,19 +4,23 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use serde_json::{Value, json};
 
-use super::adapter::{Adapter, SCHEMAS, Start, fixture, folder, put};
+use super::adapter::{AdapterOptions, AdapterProcess, SCHEMAS, fixture, folder, put};
 
-pub(super) fn validate(adapter: &mut Adapter, schema: impl Into<Value>, asset: Value) -> Value {
+pub(super) fn validate(
+    adapter: &mut AdapterProcess,
+    schema: impl Into<Value>,
+    asset: Value,
+) -> Value {
     adapter.call("validate_asset", json!({ "asset": asset, "schema": schema.into() }))
 }
 
 /// Starts an adapter with these schemas.
-fn adapter_with(schemas: &[(&str, Value)]) -> (Adapter, tempfile::TempDir) {
+fn adapter_with(schemas: &[(&str, Value)]) -> (AdapterProcess, tempfile::TempDir) {
     let at = folder();
     for (name, schema) in schemas {
         put(at.path(), &format!("{SCHEMAS}/{name}.schema.json"), &schema.to_string());
     }
-    (Start::at(at.path()).ready(), at)
+    (AdapterOptions::at(at.path()).ready(), at)
 }
 
 /// A listener that counts connections.
@@ -118,7 +122,7 @@ fn s0_03_keywords_of_draft_2020_12_are_applied() {
 
 #[test]
 fn s0_41_54_an_asset_is_validated_against_the_named_schema_which_is_required() {
-    let mut adapter = Start::at(&fixture()).ready();
+    let mut adapter = AdapterOptions::at(&fixture()).ready();
     let tone = json!({ "name": "Low hum", "frequency": 110 });
     adapter.send(&super::adapter::line(
         1,
@@ -239,14 +243,14 @@ fn s0_65_schema_references_resolve_by_file_name_or_by_id() {
     assert_eq!(counter.connections(), 0, "a schema was fetched");
     // Each file is also found by the URL of its published name and version.
     put(at.path(), "libs/synesthetic-schemas/version.json", r#"{"schemaVersion":"0.7.3"}"#);
-    let mut adapter = Start::at(at.path()).ready();
+    let mut adapter = AdapterOptions::at(at.path()).ready();
     assert_eq!(validate(&mut adapter, "e", json!({ "b": "x" }))["ok"], true);
     assert_eq!(errors(&validate(&mut adapter, "e", json!({ "b": 1 })))[0].0, "/b");
 }
 
 #[test]
 fn s0_68_69_asset_examples_are_valid_by_the_alias_and_by_the_schema_itself() {
-    let mut adapter = Start::at(&fixture()).ready();
+    let mut adapter = AdapterOptions::at(&fixture()).ready();
     for number in 1..=9 {
         let path = format!("SynestheticAsset_Example{number}.json");
         let example = adapter.call("get_example", json!({ "path": path }))["example"].clone();
@@ -266,7 +270,7 @@ fn s0_68_69_asset_examples_are_valid_by_the_alias_and_by_the_schema_itself() {
 #[test]
 fn s0_70_a_top_level_schema_ref_is_ignored_and_a_nested_one_is_an_unknown_property() {
     let counter = ConnectionCounter::open();
-    let mut adapter = Start::at(&fixture()).ready();
+    let mut adapter = AdapterOptions::at(&fixture()).ready();
     for reference in [
         json!("nope://zz"),
         json!("/etc/passwd"),

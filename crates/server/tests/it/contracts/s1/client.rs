@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio as Pipe};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Launch, Post, Response, Served, Stdio, Workspace, binary, path, trust_config,
+    HttpRequest, HttpServer, Launch, Response, Stdio, Workspace, binary, path, trust_config,
 };
 
 /// The checkout.
@@ -64,26 +64,26 @@ pub(super) fn lines(launch: Launch) -> Stdio {
 
 /// `GET path`.
 #[track_caller]
-pub(super) fn get(served: &Served, path: &str) -> Response {
-    served.send(&Post::bare("GET", path))
+pub(super) fn get(served: &HttpServer, path: &str) -> Response {
+    served.send(&HttpRequest::bare("GET", path))
 }
 
 /// `POST /mcp/tool/ID` with any bytes.
 #[track_caller]
-pub(super) fn post(served: &Served, id: &str, body: &[u8]) -> Response {
-    let post = Post::bytes(body).without("accept").malformed();
+pub(super) fn post(served: &HttpServer, id: &str, body: &[u8]) -> Response {
+    let post = HttpRequest::bytes(body).without("accept").malformed();
     served.send(&post.to(&format!("/mcp/tool/{id}")))
 }
 
 /// Calls a tool.
 #[track_caller]
-pub(super) fn call(served: &Served, id: &str, arguments: &Value) -> Response {
+pub(super) fn call(served: &HttpServer, id: &str, arguments: &Value) -> Response {
     post(served, id, json!({ "arguments": arguments }).to_string().as_bytes())
 }
 
 /// Calls a tool, checks that it succeeds, and returns the envelope.
 #[track_caller]
-pub(super) fn call_ok(served: &Served, id: &str, arguments: &Value) -> Value {
+pub(super) fn call_ok(served: &HttpServer, id: &str, arguments: &Value) -> Value {
     let response = call(served, id, arguments);
     let envelope = response.json();
     assert_eq!((response.status, &envelope["ok"]), (200, &json!(true)), "{envelope}");

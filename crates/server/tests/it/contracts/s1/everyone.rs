@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::client::{check_schema, get, library, lines, read_log};
-use crate::support::{Launch, Post, Workspace, modern, wait_for};
+use crate::support::{HttpRequest, Launch, Workspace, modern, wait_for};
 
 const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
@@ -40,7 +40,7 @@ fn s1_06_31_every_call_of_every_dialect_is_logged_as_an_envelope() {
     assert_eq!(zyra["error"]["httpStatus"], 404);
     // Arguments are not logged.
     assert!(!zyra.to_string().contains("hunter2"), "{zyra}");
-    let traced = Post::bare("GET", "/mcp/discover").with("traceparent", TRACE);
+    let traced = HttpRequest::bare("GET", "/mcp/discover").with("traceparent", TRACE);
     assert_eq!(served.send(&traced).status, 200);
     let own = find_log_line(&workspace, "its own call is logged", |line| {
         line["method"] == "mcp.discover"
@@ -48,7 +48,8 @@ fn s1_06_31_every_call_of_every_dialect_is_logged_as_an_envelope() {
     assert_eq!(own["metadata"]["traceparent"], TRACE);
     // Tools cannot write to the log.
     let body = json!({ "arguments": { "path": "runs/mcp_server/x.jsonl", "content": "" } });
-    let forged = Post::bytes(body.to_string().as_bytes()).to("/mcp/tool/mcp.tool:files.write");
+    let forged =
+        HttpRequest::bytes(body.to_string().as_bytes()).to("/mcp/tool/mcp.tool:files.write");
     assert_eq!(served.send(&forged.malformed()).status, 401);
     drop(served);
 
@@ -88,7 +89,7 @@ fn s1_25_26_a_missing_or_wrong_key_is_unauthorized_in_an_envelope() {
     let workspace = library();
     let served = Launch::over(&workspace).env("ZYRA_API_KEY", "s3cret").served();
     let mut envelopes = Vec::new();
-    let discover = || Post::bare("GET", "/mcp/discover");
+    let discover = || HttpRequest::bare("GET", "/mcp/discover");
     for post in [discover(), discover().with("x-api-key", "wrong")] {
         let response = served.send(&post);
         assert_eq!(response.status, 401);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::client::{ask, call, check_schema, envelope, library, lines, post};
-use crate::support::{Launch, Served, Stdio, Workspace};
+use crate::support::{HttpServer, Launch, Stdio, Workspace};
 
 /// A workspace with an output schema for `files.info` that its results do not satisfy.
 fn broken_outputs() -> Workspace {
@@ -17,7 +17,7 @@ fn broken_outputs() -> Workspace {
 
 /// Makes a call over both transports.
 fn call_both(
-    served: &Served,
+    served: &HttpServer,
     stdio: &mut Stdio,
     id: u64,
     tool: &str,

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::client::{
     ask, call, call_ok, check_schema, envelope, get, library, lines, post, schema,
 };
-use crate::support::{Launch, Post};
+use crate::support::{HttpRequest, Launch};
 
 /// Every kind of reply over HTTP, by request.
 fn replies_over_http() -> Vec<(String, u16, Value)> {
@@ -51,10 +51,11 @@ fn replies_over_http() -> Vec<(String, u16, Value)> {
         let what = format!("{id} {}", String::from_utf8_lossy(&body[..body.len().min(60)]));
         all.push((what, response.status, response.json()));
     }
-    let form = Post::bytes(&readme).with("content-type", "application/x-www-form-urlencoded");
+    let form =
+        HttpRequest::bytes(&readme).with("content-type", "application/x-www-form-urlencoded");
     let others = [
-        Post::bare("POST", "/mcp/discover").with("content-type", "application/json"),
-        Post::bare("DELETE", "/mcp/tool/mcp.tool:files.read"),
+        HttpRequest::bare("POST", "/mcp/discover").with("content-type", "application/json"),
+        HttpRequest::bare("DELETE", "/mcp/tool/mcp.tool:files.read"),
         form.malformed().to("/mcp/tool/mcp.tool:files.read"),
     ];
     for other in others {

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::json;
 
-use super::client::{Client, over_all, over_all_tuned};
+use super::client::{WorkstationClient, over_all, over_all_tuned};
 use crate::support::{Launch, Workspace, path};
 
 const MAKEFILE: &str =
@@ -50,7 +50,7 @@ fn s2_38_diagnostics_describe_the_machine() {
 #[test]
 fn s2_38_a_project_is_built_and_tested_with_its_build_tool() {
     let workspace = Workspace::new().file("app/Makefile", MAKEFILE);
-    let mut client = Client::stdio(Launch::over(&workspace));
+    let mut client = WorkstationClient::stdio(Launch::over(&workspace));
     let project = || json!({ "projectPath": "app" });
     let built = client.content("ci/build", project());
     assert!(built.starts_with("Exit Code: 0\n") && built.contains("built"), "{built}");

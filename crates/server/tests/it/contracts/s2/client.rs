@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Connection, Launch, Post, Response, Served, Server, Stdio, Workspace, wait_for,
+    Connection, HttpRequest, HttpServer, Launch, Response, Server, Stdio, Workspace, wait_for,
 };
 
 /// The contract's tools, in its order.
@@ -35,18 +35,18 @@ pub(super) const TOOLS: [&str; 19] = [
 pub(super) const ALONE: &str = "[[listen]]\naddr = \"127.0.0.1:0\"\ndialect = \"workstation\"\n";
 
 /// One client.
-pub(super) struct Client {
-    wire: Wire,
+pub(super) struct WorkstationClient {
+    wire: WorkstationTransport,
     serial: u64,
 }
 
-enum Wire {
+enum WorkstationTransport {
     Stdio(Box<Stdio>),
-    Http { served: Box<Served>, addr: SocketAddr, path: &'static str },
+    Http { served: Box<HttpServer>, addr: SocketAddr, path: &'static str },
 }
 
 /// Runs `check` over every transport.
-pub(super) fn over_all(workspace: &Workspace, check: impl Fn(&mut Client)) {
+pub(super) fn over_all(workspace: &Workspace, check: impl Fn(&mut WorkstationClient)) {
     over_all_tuned(workspace, |launch| launch, check);
 }
 
@@ -54,13 +54,13 @@ pub(super) fn over_all(workspace: &Workspace, check: impl Fn(&mut Client)) {
 pub(super) fn over_all_tuned(
     workspace: &Workspace,
     tune: impl Fn(Launch) -> Launch,
-    check: impl Fn(&mut Client),
+    check: impl Fn(&mut WorkstationClient),
 ) {
     let start = || tune(Launch::over(workspace));
     eprintln!("over stdio:");
-    check(&mut Client::stdio(start()));
+    check(&mut WorkstationClient::stdio(start()));
     eprintln!("at its path:");
-    check(&mut Client::http(start()));
+    check(&mut WorkstationClient::http(start()));
     if workspace.path("toolgate.toml").exists() {
         return;
     }
@@ -69,12 +69,12 @@ pub(super) fn over_all_tuned(
         workspace.put("toolgate.toml", ALONE);
         let served = start().served();
         std::fs::remove_file(workspace.path("toolgate.toml")).unwrap();
-        check(&mut Client::alone(served, path));
+        check(&mut WorkstationClient::alone(served, path));
     }
 }
 
 /// The address of the contract's dedicated listener.
-pub(super) fn own_address(served: &Served) -> SocketAddr {
+pub(super) fn own_address(served: &HttpServer) -> SocketAddr {
     wait_for("the server logs the address of the dedicated listener", || {
         let log = served.log();
         let (_, rest) = log.split_once("serving workstation alone at http://")?;
@@ -82,43 +82,47 @@ pub(super) fn own_address(served: &Served) -> SocketAddr {
     })
 }
 
-impl Client {
-    fn new(wire: Wire) -> Self {
+impl WorkstationClient {
+    fn new(wire: WorkstationTransport) -> Self {
         Self { wire, serial: 0 }
     }
 
     pub(super) fn stdio(launch: Launch) -> Self {
         let stdio = launch.arg("--dialect").arg("workstation").stdio();
-        Self::new(Wire::Stdio(Box::new(stdio)))
+        Self::new(WorkstationTransport::Stdio(Box::new(stdio)))
     }
 
     pub(super) fn http(launch: Launch) -> Self {
         let served = launch.served();
         let addr = served.addr;
-        Self::new(Wire::Http { served: Box::new(served), addr, path: "/workstation" })
+        Self::new(WorkstationTransport::Http {
+            served: Box::new(served),
+            addr,
+            path: "/workstation",
+        })
     }
 
-    pub(super) fn alone(served: Served, path: &'static str) -> Self {
+    pub(super) fn alone(served: HttpServer, path: &'static str) -> Self {
         let addr = own_address(&served);
-        Self::new(Wire::Http { served: Box::new(served), addr, path })
+        Self::new(WorkstationTransport::Http { served: Box::new(served), addr, path })
     }
 
     pub(super) fn is_http(&self) -> bool {
-        matches!(self.wire, Wire::Http { .. })
+        matches!(self.wire, WorkstationTransport::Http { .. })
     }
 
     pub(super) fn server(&self) -> &Server {
         match &self.wire {
-            Wire::Stdio(stdio) => stdio,
-            Wire::Http { served, .. } => served,
+            WorkstationTransport::Stdio(stdio) => stdio,
+            WorkstationTransport::Http { served, .. } => served,
         }
     }
 
     /// The client's end of the streams.
     pub(super) fn stream(&mut self) -> &mut Stdio {
         match &mut self.wire {
-            Wire::Stdio(stdio) => stdio,
-            Wire::Http { .. } => panic!("there are no streams over HTTP"),
+            WorkstationTransport::Stdio(stdio) => stdio,
+            WorkstationTransport::Http { .. } => panic!("there are no streams over HTTP"),
         }
     }
 
@@ -150,12 +154,12 @@ impl Client {
     #[track_caller]
     pub(super) fn raw(&mut self, bytes: &[u8]) -> Value {
         let answer = match &mut self.wire {
-            Wire::Stdio(stdio) => {
+            WorkstationTransport::Stdio(stdio) => {
                 stdio.write(&[bytes, b"\n"].concat());
                 stdio.receive()
             }
-            Wire::Http { .. } => {
-                let response = self.post(&Post::bytes(bytes));
+            WorkstationTransport::Http { .. } => {
+                let response = self.post(&HttpRequest::bytes(bytes));
                 assert_eq!(response.status, 200, "{response:?}");
                 response.json()
             }
@@ -166,8 +170,10 @@ impl Client {
 
     /// Sends one request over HTTP.
     #[track_caller]
-    pub(super) fn post(&self, post: &Post) -> Response {
-        let Wire::Http { addr, path, .. } = &self.wire else { panic!("not over HTTP") };
+    pub(super) fn post(&self, post: &HttpRequest) -> Response {
+        let WorkstationTransport::Http { addr, path, .. } = &self.wire else {
+            panic!("not over HTTP")
+        };
         let mut connection = Connection::to(*addr);
         connection.post(&post.clone().to(path));
         connection.response()
@@ -175,7 +181,7 @@ impl Client {
 
     /// Opens a new connection.
     pub(super) fn connect(&self) -> Connection {
-        let Wire::Http { addr, .. } = &self.wire else { panic!("not over HTTP") };
+        let WorkstationTransport::Http { addr, .. } = &self.wire else { panic!("not over HTTP") };
         Connection::to(*addr)
     }
 
@@ -183,9 +189,9 @@ impl Client {
     #[track_caller]
     pub(super) fn tell(&mut self, message: &Value) {
         match &mut self.wire {
-            Wire::Stdio(stdio) => stdio.send_malformed(message),
-            Wire::Http { .. } => {
-                let response = self.post(&Post::bytes(message.to_string().as_bytes()));
+            WorkstationTransport::Stdio(stdio) => stdio.send_malformed(message),
+            WorkstationTransport::Http { .. } => {
+                let response = self.post(&HttpRequest::bytes(message.to_string().as_bytes()));
                 assert_eq!((response.status, response.text().as_str()), (202, ""));
             }
         }

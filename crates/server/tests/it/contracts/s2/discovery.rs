@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::client::{ALONE, Client, TOOLS, over_all, own_address};
-use crate::support::{Connection, Launch, Post, Workspace, initialize};
+use super::client::{ALONE, TOOLS, WorkstationClient, over_all, own_address};
+use crate::support::{Connection, HttpRequest, Launch, Workspace, initialize};
 
 #[test]
 fn s2_01_03_16_17_25_tools_can_be_listed_first_and_alike_on_every_transport() {
@@ -24,7 +24,7 @@ fn s2_01_03_16_17_25_tools_can_be_listed_first_and_alike_on_every_transport() {
 #[test]
 fn s2_03_tools_are_listed_after_a_handshake_too() {
     let workspace = Workspace::new();
-    let mut client = Client::stdio(Launch::over(&workspace));
+    let mut client = WorkstationClient::stdio(Launch::over(&workspace));
     let before = client.tools();
     client.exchange(&initialize(100, "2025-06-18"));
     assert_eq!(client.tools(), before);
@@ -90,7 +90,7 @@ fn s2_02_the_handshake_selects_a_revision_that_both_support() {
 fn s2_44_health_has_the_contracts_form_on_the_shared_listener_without_zyra() {
     let workspace = Workspace::new();
     let served = Launch::over(&workspace).set("server_dialects", "mcp,workstation").served();
-    let health = served.send(&Post::bare("GET", "/health"));
+    let health = served.send(&HttpRequest::bare("GET", "/health"));
     assert_eq!(health.status, 200, "{health:?}");
     assert_eq!(health.json(), json!({ "status": "healthy", "server": "toolgate" }));
 }
@@ -103,7 +103,7 @@ fn s2_44_tools_and_health_are_readable_with_get() {
     for addr in [served.addr, alone] {
         let get = |path: &str| {
             let mut connection = Connection::to(addr);
-            connection.post(&Post::bare("GET", path));
+            connection.post(&HttpRequest::bare("GET", path));
             connection.response()
         };
         let health = get("/health");

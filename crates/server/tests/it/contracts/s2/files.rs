@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::client::{Client, over_all};
+use super::client::{WorkstationClient, over_all};
 use crate::support::{Launch, Workspace};
 
 #[test]
@@ -62,7 +62,7 @@ fn s2_01_19_36_each_file_tool_does_what_its_name_says() {
 #[test]
 fn a_utf_16_file_is_refused_with_its_encoding() {
     let workspace = Workspace::new().file("utf16.txt", b"\xfe\xff\0a\0\n");
-    let mut client = Client::stdio(Launch::over(&workspace));
+    let mut client = WorkstationClient::stdio(Launch::over(&workspace));
     let (code, _, data) = client.refusal("filesystem/read", json!({ "path": "utf16.txt" }));
     let detail = data["detail"].as_str().unwrap();
     assert!(code == -32603 && detail.contains("UTF-16BE") && detail.contains("ci/run"), "{data}");
@@ -75,7 +75,7 @@ fn s2_12_36_a_file_is_returned_whole_or_refused_with_an_alternative() {
         .file("large.txt", &large)
         .file("larger.txt", large.repeat(20))
         .file("bytes", b"ab\xff\n");
-    let mut client = Client::stdio(Launch::over(&workspace));
+    let mut client = WorkstationClient::stdio(Launch::over(&workspace));
     assert_eq!(client.content("filesystem/read", json!({ "path": "large.txt" })), large);
     let (code, message, data) = client.refusal("filesystem/read", json!({ "path": "bytes" }));
     assert_eq!((code, message.as_str()), (-32603, "Internal error"));

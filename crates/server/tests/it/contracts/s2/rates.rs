@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::client::Client;
-use crate::support::{Launch, Post, Workspace, wait_until};
+use super::client::WorkstationClient;
+use crate::support::{HttpRequest, Launch, Workspace, wait_until};
 
 const RULES: &str = "[[limits.rate]]\ntools = \"files.read\"\ncalls = 3\nin_ms = 1500\n\n\
                      [[limits.rate]]\ntools = \"exec.*\"\ncalls = 2\n";
@@ -18,9 +18,10 @@ fn read() -> serde_json::Value {
 #[test]
 fn s2_30_a_burst_is_allowed_then_refused_with_a_retry_time() {
     let workspace = Workspace::new().file("toolgate.toml", RULES);
-    for mut client in
-        [Client::stdio(Launch::over(&workspace)), Client::http(Launch::over(&workspace))]
-    {
+    for mut client in [
+        WorkstationClient::stdio(Launch::over(&workspace)),
+        WorkstationClient::http(Launch::over(&workspace)),
+    ] {
         for _ in 0..3 {
             client.content("filesystem/read", read());
         }
@@ -45,7 +46,7 @@ fn s2_30_a_burst_is_allowed_then_refused_with_a_retry_time() {
             let params = json!({ "name": "exec/run", "arguments": { "command": "true" } });
             let call =
                 json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
-            let response = client.post(&Post::bytes(call.to_string().as_bytes()));
+            let response = client.post(&HttpRequest::bytes(call.to_string().as_bytes()));
             let wait: u64 = response.header("retry-after").unwrap().parse().unwrap();
             assert!(response.status == 200 && (11..=60).contains(&wait), "{response:?}");
         }

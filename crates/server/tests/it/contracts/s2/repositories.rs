@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use super::client::{Client, over_all};
+use super::client::{WorkstationClient, over_all};
 use crate::support::{Launch, Workspace, path};
 
 /// Runs `git` in `folder` and returns its output.
@@ -77,7 +77,7 @@ fn s2_01_37_each_git_tool_returns_what_git_prints() {
 fn s2_19_37_added_and_committed_files_are_in_the_repository() {
     let workspace = repository(1);
     let root = workspace.root().to_owned();
-    let mut client = Client::stdio(Launch::over(&workspace));
+    let mut client = WorkstationClient::stdio(Launch::over(&workspace));
     workspace.put("a b.txt", "1\n");
     workspace.put("c.txt", "1\n");
     client.content("git/add", json!({ "files": "a b.txt" }));
@@ -103,7 +103,7 @@ fn s2_37_shell_and_git_syntax_in_arguments_is_taken_literally() {
     let workspace = repository(1);
     let root = workspace.root().to_owned();
     workspace.put("--force", "a name\n");
-    let mut client = Client::stdio(Launch::over(&workspace));
+    let mut client = WorkstationClient::stdio(Launch::over(&workspace));
     for odd in [
         "--force",
         "-A",

@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::client::{Client, error_parts, over_all};
+use super::client::{WorkstationClient, error_parts, over_all};
 use super::repositories::repository;
-use crate::support::{Launch, Marker, Post, Workspace, at_once, notification};
+use crate::support::{HttpRequest, Launch, Marker, Workspace, at_once, notification};
 
 #[test]
 fn s2_07_22_43_a_call_times_out_after_thirty_seconds_and_its_program_is_killed() {
     at_once([over_stdio as fn(), over_http], |check| check());
 
     fn over_stdio() {
-        let mut client = Client::stdio(Launch::over(&Workspace::new()));
+        let mut client = WorkstationClient::stdio(Launch::over(&Workspace::new()));
         let (call, marker) = start_sleep(&mut client);
         let started = Instant::now();
         client.stream().send(&call);
@@ -30,11 +30,11 @@ fn s2_07_22_43_a_call_times_out_after_thirty_seconds_and_its_program_is_killed()
     }
 
     fn over_http() {
-        let mut client = Client::http(Launch::over(&Workspace::new()));
+        let mut client = WorkstationClient::http(Launch::over(&Workspace::new()));
         let (call, marker) = start_sleep(&mut client);
         let started = Instant::now();
         let mut connection = client.connect();
-        connection.post(&Post::bytes(call.to_string().as_bytes()).to("/workstation"));
+        connection.post(&HttpRequest::bytes(call.to_string().as_bytes()).to("/workstation"));
         marker.wait_until_running();
         // Requests in the meantime are answered.
         while started.elapsed() < Duration::from_secs(28) {
@@ -48,7 +48,7 @@ fn s2_07_22_43_a_call_times_out_after_thirty_seconds_and_its_program_is_killed()
 }
 
 /// A call that sleeps longer than the limit, and the marker of its program.
-fn start_sleep(client: &mut Client) -> (Value, Marker) {
+fn start_sleep(client: &mut WorkstationClient) -> (Value, Marker) {
     let marker = Marker::new();
     let command = format!("sleep {}", marker.0);
     let params = json!({ "name": "ci/run", "arguments": { "command": command } });
@@ -57,7 +57,7 @@ fn start_sleep(client: &mut Client) -> (Value, Marker) {
 
 /// Checks that the call that began at `started` timed out after thirty seconds, with its program.
 #[track_caller]
-fn check_timed_out(client: &Client, answer: &Value, started: Instant, marker: &Marker) {
+fn check_timed_out(client: &WorkstationClient, answer: &Value, started: Instant, marker: &Marker) {
     let took = started.elapsed();
     let (code, message, data) = error_parts(answer);
     assert_eq!((code, message.as_str()), (-32000, "Tool execution timeout"), "{data}");
@@ -69,7 +69,7 @@ fn check_timed_out(client: &Client, answer: &Value, started: Instant, marker: &M
 #[test]
 fn s2_22_the_program_of_a_cancelled_call_is_killed() {
     let workspace = Workspace::new();
-    let mut client = Client::stdio(Launch::over(&workspace));
+    let mut client = WorkstationClient::stdio(Launch::over(&workspace));
     let marker = Marker::new();
     let arguments = json!({ "command": "sleep", "args": [marker.0] });
     let call = client.request("tools/call", json!({ "name": "exec/run", "arguments": arguments }));
@@ -83,13 +83,13 @@ fn s2_22_the_program_of_a_cancelled_call_is_killed() {
     assert_eq!(client.server().outcomes(1), ["canceled"]);
 
     // Over HTTP a client cancels by disconnecting.
-    let client = Client::http(Launch::over(&workspace));
+    let client = WorkstationClient::http(Launch::over(&workspace));
     let marker = Marker::new();
     let arguments = json!({ "command": "sleep", "args": [marker.0] });
     let params = json!({ "name": "exec/run", "arguments": arguments });
     let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
     let mut connection = client.connect();
-    connection.post(&Post::bytes(call.to_string().as_bytes()).to("/workstation"));
+    connection.post(&HttpRequest::bytes(call.to_string().as_bytes()).to("/workstation"));
     marker.wait_until_running();
     connection.close();
     marker.wait_until_gone();
@@ -98,7 +98,7 @@ fn s2_22_the_program_of_a_cancelled_call_is_killed() {
 #[test]
 fn s2_21_34_sixteen_calls_run_at_once_without_delaying_each_other() {
     let workspace = Workspace::new();
-    let mut client = Client::stdio(Launch::over(&workspace));
+    let mut client = WorkstationClient::stdio(Launch::over(&workspace));
     let started = Instant::now();
     let calls: Vec<Value> = (0..16)
         .map(|_| {

@@ -13,7 +13,7 @@ use jsonschema::Validator;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Connection, Launch, Post, Served, Server, Socket, Stdio, Workspace, wait_for,
+    Connection, HttpRequest, HttpServer, Launch, Server, Socket, Stdio, Workspace, wait_for,
 };
 
 /// The seed's schemas of results, by method.
@@ -42,7 +42,7 @@ static RESULTS: LazyLock<HashMap<&'static str, Validator>> = LazyLock::new(|| {
 
 /// A server with a dedicated listener for Mira besides the shared one.
 pub(super) struct MiraServer {
-    pub(super) served: Served,
+    pub(super) served: HttpServer,
     /// The address of Mira's dedicated listener.
     pub(super) root: SocketAddr,
 }
@@ -66,23 +66,27 @@ impl MiraServer {
     }
 
     /// A client of the dedicated listener.
-    pub(super) fn root(&self) -> Mira {
-        Mira::new(Wire::Http { addr: self.root, path: "/", key: None })
+    pub(super) fn root(&self) -> MiraClient {
+        MiraClient::new(MiraTransport::Http { addr: self.root, path: "/", key: None })
     }
 
     /// A client of the dedicated listener that sends a key.
-    pub(super) fn root_as(&self, key: &str) -> Mira {
-        Mira::new(Wire::Http { addr: self.root, path: "/", key: Some(key.to_owned()) })
+    pub(super) fn root_as(&self, key: &str) -> MiraClient {
+        MiraClient::new(MiraTransport::Http {
+            addr: self.root,
+            path: "/",
+            key: Some(key.to_owned()),
+        })
     }
 
     /// A client of Mira's path on the shared listener.
-    pub(super) fn rpc(&self) -> Mira {
-        Mira::new(Wire::Http { addr: self.served.addr, path: "/rpc", key: None })
+    pub(super) fn rpc(&self) -> MiraClient {
+        MiraClient::new(MiraTransport::Http { addr: self.served.addr, path: "/rpc", key: None })
     }
 
     /// A client over a WebSocket.
-    pub(super) fn socket(&self) -> Mira {
-        Mira::new(Wire::Socket(Box::new(self.served.socket("/ws/rpc"))))
+    pub(super) fn socket(&self) -> MiraClient {
+        MiraClient::new(MiraTransport::Socket(Box::new(self.served.socket("/ws/rpc"))))
     }
 }
 
@@ -96,7 +100,7 @@ impl Deref for MiraServer {
 
 /// The address of Mira's dedicated listener.
 #[track_caller]
-pub(super) fn dedicated_address(served: &Served) -> SocketAddr {
+pub(super) fn dedicated_address(served: &HttpServer) -> SocketAddr {
     wait_for("the server logs the address of the dedicated listener", || {
         let log = served.log();
         let (_, rest) = log.split_once("serving mira alone at http://")?;
@@ -105,14 +109,14 @@ pub(super) fn dedicated_address(served: &Served) -> SocketAddr {
 }
 
 /// One client.
-pub(super) struct Mira {
-    pub(super) wire: Wire,
+pub(super) struct MiraClient {
+    pub(super) wire: MiraTransport,
     serial: u64,
     /// The notifications received so far.
     pub(super) notifications: Vec<Value>,
 }
 
-pub(super) enum Wire {
+pub(super) enum MiraTransport {
     Http { addr: SocketAddr, path: &'static str, key: Option<String> },
     Socket(Box<Socket>),
     Stdio(Box<Stdio>),
@@ -120,35 +124,35 @@ pub(super) enum Wire {
 
 /// Runs `check` over every transport: the dedicated listener, the shared one, a WebSocket and
 /// stdio.
-pub(super) fn over_all(workspace: &Workspace, check: impl Fn(&mut Mira)) {
+pub(super) fn over_all(workspace: &Workspace, check: impl Fn(&mut MiraClient)) {
     let server = MiraServer::over(workspace);
     for mut mira in
-        [server.root(), server.rpc(), server.socket(), Mira::stdio(Launch::over(workspace))]
+        [server.root(), server.rpc(), server.socket(), MiraClient::stdio(Launch::over(workspace))]
     {
         eprintln!("over {}:", mira.name());
         check(&mut mira);
     }
 }
 
-impl Mira {
-    fn new(wire: Wire) -> Self {
+impl MiraClient {
+    fn new(wire: MiraTransport) -> Self {
         Self { wire, serial: 0, notifications: Vec::new() }
     }
 
     pub(super) fn stdio(launch: Launch) -> Self {
-        Self::new(Wire::Stdio(Box::new(launch.arg("--dialect").arg("mira").stdio())))
+        Self::new(MiraTransport::Stdio(Box::new(launch.arg("--dialect").arg("mira").stdio())))
     }
 
     pub(super) fn name(&self) -> &'static str {
         match &self.wire {
-            Wire::Http { path, .. } => path,
-            Wire::Socket(_) => "a WebSocket",
-            Wire::Stdio(_) => "stdio",
+            MiraTransport::Http { path, .. } => path,
+            MiraTransport::Socket(_) => "a WebSocket",
+            MiraTransport::Stdio(_) => "stdio",
         }
     }
 
     pub(super) fn is_connected(&self) -> bool {
-        matches!(self.wire, Wire::Socket(_) | Wire::Stdio(_))
+        matches!(self.wire, MiraTransport::Socket(_) | MiraTransport::Stdio(_))
     }
 
     /// Calls `method`; null means no parameters.
@@ -223,8 +227,8 @@ impl Mira {
     #[track_caller]
     pub(super) fn raw(&mut self, bytes: &[u8]) -> Option<Value> {
         let message = match &mut self.wire {
-            Wire::Http { addr, path, key } => {
-                let post = Post::bytes(bytes).to(path).without("accept");
+            MiraTransport::Http { addr, path, key } => {
+                let post = HttpRequest::bytes(bytes).to(path).without("accept");
                 let post = match key {
                     Some(key) => post.with("x-api-key", key),
                     None => post,
@@ -238,11 +242,11 @@ impl Mira {
                 assert_eq!(response.status, 200, "{}", response.text());
                 Some(response.json())
             }
-            Wire::Socket(socket) => {
+            MiraTransport::Socket(socket) => {
                 socket.send_text(std::str::from_utf8(bytes).expect("WebSocket texts are UTF-8"));
                 None
             }
-            Wire::Stdio(stdio) => {
+            MiraTransport::Stdio(stdio) => {
                 stdio.write(&[bytes, b"\n"].concat());
                 None
             }
@@ -260,9 +264,9 @@ impl Mira {
     fn next(&mut self) -> Value {
         loop {
             let message = match &mut self.wire {
-                Wire::Socket(socket) => socket.receive(),
-                Wire::Stdio(stdio) => stdio.receive(),
-                Wire::Http { .. } => panic!("there are no notifications over HTTP"),
+                MiraTransport::Socket(socket) => socket.receive(),
+                MiraTransport::Stdio(stdio) => stdio.receive(),
+                MiraTransport::Http { .. } => panic!("there are no notifications over HTTP"),
             };
             if message.get("method").is_none() {
                 return message;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::client::{Mira, MiraServer};
+use super::client::{MiraClient, MiraServer};
 use crate::support::{Launch, Workspace, keys_of, wait_until};
 
 fn rate(tools: &str, calls: u32, in_ms: u64) -> String {
@@ -46,7 +46,7 @@ fn s3_19_79_calls_are_limited_per_caller_and_tool_with_a_retry_time() {
 fn s3_19_79_connected_clients_have_the_same_rate_limit() {
     let workspace = Workspace::new();
     let server = MiraServer::with(&workspace, &rate("files.read", 2, 60_000), |launch| launch);
-    for mut mira in [server.socket(), Mira::stdio(Launch::over(&workspace))] {
+    for mut mira in [server.socket(), MiraClient::stdio(Launch::over(&workspace))] {
         for _ in 0..2 {
             mira.get("files/read", json!({ "path": "README.md" }));
         }
@@ -70,7 +70,7 @@ fn s3_17_28_a_caller_without_a_key_is_refused_with_the_contracts_code() {
     let listed = ada.get("tools/list", json!({}));
     assert!(listed["tools"].as_array().unwrap().iter().all(|tool| tool["auth_required"] == true));
     // Over stdio no key is needed.
-    let mut mira = Mira::stdio(Launch::over(&workspace));
+    let mut mira = MiraClient::stdio(Launch::over(&workspace));
     let listed = mira.get("tools/list", json!({}));
     assert!(listed["tools"].as_array().unwrap().iter().all(|tool| tool["auth_required"] == false));
 }

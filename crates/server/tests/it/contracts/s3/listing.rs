@@ -6,8 +6,8 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::client::{Mira, MiraServer, dedicated_address, over_all};
-use crate::support::{Connection, Launch, Post, Workspace, binary};
+use super::client::{MiraClient, MiraServer, dedicated_address, over_all};
+use crate::support::{Connection, HttpRequest, Launch, Workspace, binary};
 
 #[track_caller]
 fn names(listed: &Value) -> Vec<String> {
@@ -17,7 +17,7 @@ fn names(listed: &Value) -> Vec<String> {
 
 /// All tools listed in pages of `limit`, and the number of pages.
 #[track_caller]
-fn walk(mira: &mut Mira, limit: u64, filter: &Value) -> (Vec<Value>, usize) {
+fn walk(mira: &mut MiraClient, limit: u64, filter: &Value) -> (Vec<Value>, usize) {
     let mut all = Vec::new();
     let mut cursor = Value::Null;
     let mut pages = 0;
@@ -56,7 +56,7 @@ fn s3_09_26_27_74_paging_lists_every_tool_once() {
 fn s3_27_more_tools_than_the_server_lists_at_once_are_each_listed_once() {
     // The server lists 200 tools at once, and these come first.
     let workspace = Workspace::with_many_tools(210);
-    let mut mira = Mira::stdio(Launch::over(&workspace));
+    let mut mira = MiraClient::stdio(Launch::over(&workspace));
     for (filter, least) in [
         (json!({}), 220),
         (json!({ "tags": ["exec"] }), 2),
@@ -120,7 +120,7 @@ fn s3_25_a_page_has_fifty_tools_by_default() {
         );
     }
     let workspace = Workspace::new().file("toolgate.toml", declared);
-    let mut mira = Mira::stdio(Launch::over(&workspace));
+    let mut mira = MiraClient::stdio(Launch::over(&workspace));
     let mut page = mira.get("tools/list", Value::Null);
     let mut all = names(&page);
     assert_eq!(all.len(), 50);
@@ -230,7 +230,7 @@ fn example(addr: SocketAddr, host: &str) -> Value {
     let example =
         json!({ "jsonrpc": "2.0", "method": "tools/list", "params": {"limit": 50}, "id": 1 });
     let mut connection = Connection::to(addr);
-    let post = Post::bytes(example.to_string().as_bytes()).to("/");
+    let post = HttpRequest::bytes(example.to_string().as_bytes()).to("/");
     connection.post(&post.with("host", host));
     let answer = connection.response().json();
     let tools = answer["result"]["tools"].as_array().unwrap_or_else(|| panic!("{answer}"));

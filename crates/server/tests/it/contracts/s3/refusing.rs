@@ -8,7 +8,7 @@ use std::thread::scope;
 
 use serde_json::{Value, json};
 
-use super::client::{Mira, MiraServer, over_all};
+use super::client::{MiraClient, MiraServer, over_all};
 use crate::support::{Launch, Workspace};
 
 #[test]
@@ -70,7 +70,7 @@ fn s3_17_a_file_system_permission_error_is_permission_denied() {
     };
     mode("locked.txt", 0);
     mode("shut", 0);
-    let mut mira = Mira::stdio(without_overriding(Launch::over(&workspace)));
+    let mut mira = MiraClient::stdio(without_overriding(Launch::over(&workspace)));
     for path in ["locked.txt", "shut/in.txt"] {
         mira.expect_refusal_of(1002, "path", "files/read", json!({ "path": path }));
     }
@@ -82,7 +82,7 @@ fn s3_17_a_file_system_permission_error_is_permission_denied() {
 #[test]
 fn s3_15_a_file_system_fault_is_an_internal_error() {
     // The loopback interface has no speed, so reading this file always fails.
-    let mut mira = Mira::stdio(Launch::at(Path::new("/sys/devices/virtual/net/lo")));
+    let mut mira = MiraClient::stdio(Launch::at(Path::new("/sys/devices/virtual/net/lo")));
     let error = mira.expect_refusal(-32603, "files/read", json!({ "path": "speed" }));
     assert_eq!(error["message"], "Internal error");
     assert_eq!(mira.get("files/read", json!({ "path": "mtu" }))["path"], "mtu");

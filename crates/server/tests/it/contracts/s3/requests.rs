@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::client::{Mira, MiraServer, Wire, over_all};
-use crate::support::{Connection, Launch, Marker, Post, Workspace, sleeps};
+use super::client::{MiraClient, MiraServer, MiraTransport, over_all};
+use crate::support::{Connection, HttpRequest, Launch, Marker, Workspace, sleeps};
 
 #[test]
 fn s3_01_02_04_05_08_40_a_request_is_answered_with_its_id_on_every_transport() {
@@ -38,7 +38,7 @@ fn s3_05_an_id_is_returned_as_written() {
             "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"files/read\",\"params\":{{\"path\":\"README.md\"}}}}"
         );
         let mut connection = Connection::to(server.root);
-        connection.post(&Post::bytes(body.as_bytes()).to("/"));
+        connection.post(&HttpRequest::bytes(body.as_bytes()).to("/"));
         let answer = connection.response().text();
         let start = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":");
         assert!(answer.starts_with(&start), "{id}: {answer}");
@@ -110,9 +110,11 @@ fn s3_02_notifications_and_responses_get_no_answer() {
             r#"{"jsonrpc":"2.0","id":9,"result":{}}"#,
         ] {
             match &mut mira.wire {
-                Wire::Http { .. } => assert_eq!(mira.raw(message.as_bytes()), None, "{message}"),
-                Wire::Socket(socket) => socket.send_text(message),
-                Wire::Stdio(stdio) => stdio.write(format!("{message}\n").as_bytes()),
+                MiraTransport::Http { .. } => {
+                    assert_eq!(mira.raw(message.as_bytes()), None, "{message}")
+                }
+                MiraTransport::Socket(socket) => socket.send_text(message),
+                MiraTransport::Stdio(stdio) => stdio.write(format!("{message}\n").as_bytes()),
             }
         }
         // The next answer belongs to the next request.
@@ -130,7 +132,7 @@ fn s3_03_every_answer_over_http_has_status_200_so_that_clients_read_its_code() {
             "path": "large", "content": "x".repeat(5000),
         }});
         let mut connection = Connection::to(addr);
-        connection.post(&Post::bytes(large.to_string().as_bytes()).to(path));
+        connection.post(&HttpRequest::bytes(large.to_string().as_bytes()).to(path));
         let response = connection.response();
         assert_eq!(response.status, 200, "{}", response.text());
         assert_eq!(response.json()["error"]["code"], 1007);
@@ -140,12 +142,12 @@ fn s3_03_every_answer_over_http_has_status_200_so_that_clients_read_its_code() {
             (b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"files/read\",\"params\":{\"path\":\"gone\"}}", 1001),
         ] {
             let mut connection = Connection::to(addr);
-            connection.post(&Post::bytes(body).to(path));
+            connection.post(&HttpRequest::bytes(body).to(path));
             let response = connection.response();
             assert_eq!((response.status, &response.json()["error"]["code"]), (200, &json!(code)));
         }
         let mut connection = Connection::to(addr);
-        connection.post(&Post::bare("GET", path));
+        connection.post(&HttpRequest::bare("GET", path));
         let refused = connection.response();
         // On the shared listener, the root is not Mira's.
         assert_eq!((refused.status, refused.header("allow")), (405, Some("POST")), "{refused:?}");
@@ -155,7 +157,7 @@ fn s3_03_every_answer_over_http_has_status_200_so_that_clients_read_its_code() {
 #[test]
 fn s3_03_a_line_over_the_limit_is_refused_and_the_next_is_served() {
     let workspace = Workspace::new();
-    let mut mira = Mira::stdio(Launch::over(&workspace).set("limits_message_bytes", 4096));
+    let mut mira = MiraClient::stdio(Launch::over(&workspace).set("limits_message_bytes", 4096));
     let large = json!({ "jsonrpc": "2.0", "id": 1, "method": "files/write", "params": {
         "path": "large", "content": "x".repeat(5000),
     }});
@@ -175,7 +177,7 @@ fn s3_08_a_client_that_disconnects_leaves_nothing_running() {
     let marker = Marker::new();
     let request = server.root().request("exec/run", sleeps(&marker));
     let mut connection = Connection::to(server.root);
-    connection.post(&Post::bytes(request.to_string().as_bytes()).to("/"));
+    connection.post(&HttpRequest::bytes(request.to_string().as_bytes()).to("/"));
     marker.wait_until_running();
     connection.close();
     marker.wait_until_gone();

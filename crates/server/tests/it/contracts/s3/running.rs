@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::client::{Mira, MiraServer, Wire, over_all};
+use super::client::{MiraClient, MiraServer, MiraTransport, over_all};
 use crate::support::{Launch, Marker, Workspace};
 
 /// The result of `command`, run with `more`.
 #[track_caller]
-fn run(mira: &mut Mira, command: &str, more: Value) -> Value {
+fn run(mira: &mut MiraClient, command: &str, more: Value) -> Value {
     let mut params = json!({ "command": command });
     params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     mira.get("exec/run", params)
@@ -67,7 +67,7 @@ fn s3_53_54_77_a_program_runs_in_the_given_folder_with_only_the_given_environmen
     });
     let mut mira = server.root();
     let root = workspace.root().canonicalize().unwrap();
-    let pwd = |mira: &mut Mira, cwd: Value| {
+    let pwd = |mira: &mut MiraClient, cwd: Value| {
         let here = run(mira, "pwd", json!({ "cwd": cwd, "args": ["-P"] }));
         here["stdout"].as_str().unwrap().trim_end().to_owned()
     };
@@ -140,10 +140,10 @@ fn s3_60_a_command_that_cannot_run_is_refused_by_parameter() {
 
 #[test]
 fn s3_60_a_program_that_cannot_be_started_is_an_internal_error() {
-    let mut mira = Mira::stdio(Launch::over(&Workspace::new()));
+    let mut mira = MiraClient::stdio(Launch::over(&Workspace::new()));
     let call = json!({ "command": "true" });
     assert_eq!(mira.get("exec/run", call.clone())["exit_code"], 0);
-    let Wire::Stdio(stdio) = &mira.wire else { unreachable!() };
+    let MiraTransport::Stdio(stdio) = &mira.wire else { unreachable!() };
     let pid = stdio.pid;
     // A limit a little above the open files leaves none for a program's pipes.
     let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
@@ -223,7 +223,7 @@ fn s3_58_output_is_streamed_and_repeated_in_the_result() {
 #[test]
 fn s3_59_too_long_output_is_cut_with_a_line_that_says_how_to_read_the_rest() {
     let workspace = Workspace::new();
-    let mut mira = Mira::stdio(Launch::over(&workspace));
+    let mut mira = MiraClient::stdio(Launch::over(&workspace));
     let result = run(&mut mira, "seq", json!({ "args": ["1", "400000"] }));
     let stdout = result["stdout"].as_str().unwrap();
     assert!(stdout.starts_with("1\n2\n") && stdout.ends_with("\n400000\n"));

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::client::{Mira, MiraServer, over_all};
+use super::client::{MiraClient, MiraServer, over_all};
 use crate::support::{Launch, Workspace};
 use crate::toolsets_search::GOLD;
 
@@ -38,7 +38,7 @@ const BROAD: &str =
     "request database picture jobs letter cart login parse install handlers invoices";
 
 #[track_caller]
-fn matches(mira: &mut Mira, params: Value) -> Vec<Value> {
+fn matches(mira: &mut MiraClient, params: Value) -> Vec<Value> {
     mira.get("vector/search", params)["matches"].as_array().unwrap().clone()
 }
 
@@ -82,7 +82,7 @@ fn s3_62_69_70_73_a_search_finds_the_nearest_passages() {
 #[test]
 fn s3_73_every_gold_question_is_answered_in_the_top_five() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/search-corpus");
-    let mut mira = Mira::stdio(Launch::at(&corpus.canonicalize().unwrap()));
+    let mut mira = MiraClient::stdio(Launch::at(&corpus.canonicalize().unwrap()));
     for (query, path) in GOLD {
         let found = matches(&mut mira, json!({ "query": query, "top_k": 5 }));
         assert!((1..=5).contains(&found.len()), "{query}: {}", found.len());
@@ -112,8 +112,9 @@ fn s3_14_18_62_63_66_67_68_71_72_search_parameters_are_as_the_contract_specifies
         let by_vector = matches(mira, json!({ "query": null, "embedding": vector, "top_k": 1 }));
         assert_eq!(by_vector[0]["id"], cart["id"]);
 
-        let usage =
-            |mira: &mut Mira, params: Value| mira.get("vector/search", params)["usage"].clone();
+        let usage = |mira: &mut MiraClient, params: Value| {
+            mira.get("vector/search", params)["usage"].clone()
+        };
         let plain = usage(mira, json!({ "query": query, "rerank": false }));
         let keys: Vec<_> = plain.as_object().unwrap().keys().collect();
         assert_eq!(keys, ["embedding_model", "embed_time_ms", "rerank_model"], "{plain}");
@@ -162,9 +163,9 @@ fn s3_14_18_62_63_66_67_68_71_72_search_parameters_are_as_the_contract_specifies
 fn s3_64_65_a_namespace_and_a_filter_narrow_a_search() {
     let workspace = project();
     let launch = Launch::over(&workspace).set("search_namespaces", "docs=docs,web=web");
-    let mut mira = Mira::stdio(launch);
+    let mut mira = MiraClient::stdio(launch);
     let query = BROAD;
-    let within = |mira: &mut Mira, more: Value, prefix: &str| {
+    let within = |mira: &mut MiraClient, more: Value, prefix: &str| {
         let mut params = json!({ "query": query, "top_k": 50 });
         params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let found = matches(mira, params);
@@ -199,7 +200,7 @@ fn s3_64_65_a_namespace_and_a_filter_narrow_a_search() {
 #[test]
 fn s3_21_72_search_is_unavailable_if_it_is_off_or_its_folder_is_missing() {
     let workspace = project();
-    let mut off = Mira::stdio(Launch::over(&workspace).set("tools_deny", "search.*"));
+    let mut off = MiraClient::stdio(Launch::over(&workspace).set("tools_deny", "search.*"));
     off.expect_refusal(1010, "vector/search", json!({ "query": "authentication" }));
     let server =
         MiraServer::with(&workspace, "", |launch| launch.set("search_namespaces", "gone=gone"));

@@ -76,7 +76,7 @@ fn s3_41_42_48_50_a_file_is_written_whole_from_text_or_base64() {
 }
 
 /// The working folder of programs that `mira` runs.
-fn working_folder(mira: &mut super::client::Mira) -> std::path::PathBuf {
+fn working_folder(mira: &mut super::client::MiraClient) -> std::path::PathBuf {
     let here = mira.get("exec/run", json!({ "command": "pwd" }));
     here["stdout"].as_str().unwrap().trim_end().into()
 }

@@ -2,17 +2,17 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Launch, Post, Response, Served, Workspace, check_command};
+use crate::support::{HttpRequest, HttpServer, Launch, Response, Workspace, check_command};
 
-fn served() -> (Workspace, Served) {
+fn served() -> (Workspace, HttpServer) {
     let workspace = Workspace::with_commands();
     let served = Launch::over(&workspace).served();
     (workspace, served)
 }
 
 /// Sends a request without an `accept` header.
-fn send_bare(served: &Served, message: &Value) -> Response {
-    let post = Post::bytes(message.to_string().as_bytes()).to("/v1/mcp");
+fn send_bare(served: &HttpServer, message: &Value) -> Response {
+    let post = HttpRequest::bytes(message.to_string().as_bytes()).to("/v1/mcp");
     served.send(&post.without("accept"))
 }
 
@@ -21,7 +21,7 @@ fn s4_01_02_03_04_discovery_is_the_same_by_get_and_by_options() {
     let (_workspace, served) = served();
     let got = served.get("/v1/mcp");
     assert_eq!((got.status, got.header("content-type")), (200, Some("application/json")));
-    let optioned = served.send(&Post::bare("OPTIONS", "/v1/mcp"));
+    let optioned = served.send(&HttpRequest::bare("OPTIONS", "/v1/mcp"));
     assert_eq!((optioned.status, &optioned.body), (200, &got.body));
     let payload = got.json();
     let keys: Vec<_> = payload.as_object().unwrap().keys().map(String::as_str).collect();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Launch, Post, Served, Server, Workspace, initialize, path, wait_for, wait_long_for,
+    HttpRequest, HttpServer, Launch, Server, Workspace, initialize, path, wait_for, wait_long_for,
 };
 
 /// The exit code and the log of a server that does not start.
@@ -19,9 +19,9 @@ pub(crate) fn startup_failure(launch: Launch) -> (Option<i32>, String) {
     (code, wait_for("it says why", || Some(server.log()).filter(|log| !log.is_empty())))
 }
 
-fn status_report(path: &str) -> Post {
+fn status_report(path: &str) -> HttpRequest {
     let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "statusReport" });
-    Post::bytes(message.to_string().as_bytes()).to(path)
+    HttpRequest::bytes(message.to_string().as_bytes()).to(path)
 }
 
 #[test]
@@ -43,7 +43,11 @@ fn s4_17_zyra_is_served_unless_it_is_switched_off() {
             assert_eq!(served.refused_socket(socket), 404, "{name}: {socket}");
         }
         // Other dialects are still served.
-        assert_eq!(served.send(&Post::mcp(&initialize(0, "2025-06-18"))).status, 200, "{name}");
+        assert_eq!(
+            served.send(&HttpRequest::mcp(&initialize(0, "2025-06-18"))).status,
+            200,
+            "{name}"
+        );
     }
     for value in ["", "1", "true"] {
         let served = Launch::over(&workspace).env("ZYRA_ENABLE_MCP", value).served();
@@ -79,7 +83,7 @@ fn a_listener_of_zyra_is_not_opened_if_zyra_is_switched_off_and_others_are() {
                   [[listen]]\naddr = \"127.0.0.1:0\"\ndialect = \"mira\"\n";
     let own = Workspace::new().file("toolgate.toml", listen);
     let served = Launch::over(&own).env("ZYRA_ENABLE_MCP", "no").served();
-    assert_eq!(served.send(&Post::mcp(&initialize(0, "2025-06-18"))).status, 200);
+    assert_eq!(served.send(&HttpRequest::mcp(&initialize(0, "2025-06-18"))).status, 200);
     let log = served.log();
     assert!(log.contains("ZYRA_ENABLE_MCP turns zyra off"), "{log}");
     assert!(!log.contains("serving zyra alone") && log.contains("serving mira alone"), "{log}");
@@ -92,7 +96,7 @@ fn s4_49_every_endpoint_is_served_without_a_version_too() {
     let discovery = served.get("/v1/mcp").body;
     for accept in [None, Some("application/json"), Some("*/*")] {
         for method in ["GET", "OPTIONS"] {
-            let probe = Post::bare(method, "/mcp");
+            let probe = HttpRequest::bare(method, "/mcp");
             let probe = accept.map_or(probe.clone(), |accept| probe.with("accept", accept));
             let got = served.send(&probe);
             assert_eq!((got.status, &got.body), (200, &discovery), "{method} {accept:?}");
@@ -143,7 +147,7 @@ fn s4_50_the_server_listens_on_port_8000_by_default() {
         None
     });
     assert_eq!(address(&server), "127.0.0.1:8000");
-    let served = Served { addr: ([127, 0, 0, 1], 8000).into(), server };
+    let served = HttpServer { addr: ([127, 0, 0, 1], 8000).into(), server };
     assert_eq!(served.result("statusReport", json!({}))["status"], "ok");
 }
 
@@ -153,7 +157,7 @@ fn s4_29_the_listen_address_is_set_by_a_flag_a_variable_or_the_file() {
     let at = |launch: Launch, flags: &[&str]| {
         let server = launch.serve_with_flags(flags);
         let addr = address(&server).parse().unwrap();
-        let served = Served { addr, server };
+        let served = HttpServer { addr, server };
         assert_eq!(served.result("statusReport", json!({}))["status"], "ok");
         addr.ip().to_string()
     };

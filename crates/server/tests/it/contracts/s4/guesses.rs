@@ -5,24 +5,24 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::{Launch, Post, Response, Served, Workspace, at_once, wait_until};
+use crate::support::{HttpRequest, HttpServer, Launch, Response, Workspace, at_once, wait_until};
 
 const KEY: &str = "devkey";
 /// Bytes that are sent of a body that never completes.
 const PARTIAL_BODY_BYTES: usize = 100;
 
-fn start_with_key() -> Served {
+fn start_with_key() -> HttpServer {
     Launch::over(&Workspace::new()).env("ZYRA_API_KEY", KEY).served()
 }
 
-fn status_request() -> Post {
+fn status_request() -> HttpRequest {
     let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "statusReport" });
-    Post::bytes(message.to_string().as_bytes()).to("/v1/mcp").without("accept")
+    HttpRequest::bytes(message.to_string().as_bytes()).to("/v1/mcp").without("accept")
 }
 
 /// Sends ten wrong keys.
 #[track_caller]
-fn send_wrong_keys(served: &Served) {
+fn send_wrong_keys(served: &HttpServer) {
     at_once(0..10, |nth| {
         served.send(&status_request().with("X-API-Key", &format!("wrong{nth}")));
     });
@@ -118,10 +118,11 @@ fn clients_of_a_trusted_proxy_are_counted_by_the_address_that_it_names() {
 }
 
 /// Requests to the envelope's endpoints.
-fn envelope_requests() -> [Post; 3] {
-    let call =
-        Post::bytes(b"{\"arguments\":{}}").to("/mcp/tool/mcp.tool:files.list").without("accept");
-    [call.clone(), call.to("/mcp/tool/none"), Post::bare("GET", "/mcp/discover")]
+fn envelope_requests() -> [HttpRequest; 3] {
+    let call = HttpRequest::bytes(b"{\"arguments\":{}}")
+        .to("/mcp/tool/mcp.tool:files.list")
+        .without("accept");
+    [call.clone(), call.to("/mcp/tool/none"), HttpRequest::bare("GET", "/mcp/discover")]
 }
 
 #[track_caller]
@@ -167,8 +168,8 @@ fn an_unreadable_body_without_a_key_is_refused_as_unauthorized() {
     let served =
         Launch::over(&Workspace::new()).env("ZYRA_API_KEY", KEY).set("limits_message_bytes", 4096);
     let served = served.served();
-    let unfit = Post::bytes(b"{}").with("content-type", "text/plain");
-    let large = Post::bytes(&[b' '; 5000]);
+    let unfit = HttpRequest::bytes(b"{}").with("content-type", "text/plain");
+    let large = HttpRequest::bytes(&[b' '; 5000]);
     for (post, status) in [(unfit, 415), (large, 413)] {
         let started = Instant::now();
         assert_eq!(served.send(&post).status, 401, "{post:?}");

@@ -6,29 +6,30 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::{
-    COMMANDS, Ended, Launch, Post, Response, Served, Workspace, binary, initialize, path,
-    wait_until,
+    COMMANDS, HttpRequest, HttpServer, Launch, Response, SocketEnd, Workspace, binary, initialize,
+    path, wait_until,
 };
 
 const KEY: &str = "devkey";
 
 /// A server that knows the key [`KEY`].
-fn start_with_key(workspace: &Workspace) -> Served {
+fn start_with_key(workspace: &Workspace) -> HttpServer {
     Launch::over(workspace).env("ZYRA_API_KEY", KEY).served()
 }
 
-fn rpc(method: &str) -> Post {
+fn rpc(method: &str) -> HttpRequest {
     let message = json!({ "jsonrpc": "2.0", "id": 1, "method": method });
-    Post::bytes(message.to_string().as_bytes()).to("/v1/mcp").without("accept")
+    HttpRequest::bytes(message.to_string().as_bytes()).to("/v1/mcp").without("accept")
 }
 
 /// A request to each of Zyra's HTTP endpoints, about the job `id`.
-fn endpoints(id: &str) -> Vec<Post> {
+fn endpoints(id: &str) -> Vec<HttpRequest> {
     let jobs = ["", "/download", "/manifest"].map(|what| format!("/v1/jobs/{id}{what}"));
     let events = [format!("/v1/mcp/progress/{id}"), format!("/mcp/progress/{id}")];
     let gets = jobs.into_iter().chain(events).chain([format!("/jobs/{id}"), "/mcp".to_owned()]);
-    let mut endpoints: Vec<Post> = gets.map(|target| Post::bare("GET", &target)).collect();
-    endpoints.extend(["GET", "OPTIONS"].map(|method| Post::bare(method, "/v1/mcp")));
+    let mut endpoints: Vec<HttpRequest> =
+        gets.map(|target| HttpRequest::bare("GET", &target)).collect();
+    endpoints.extend(["GET", "OPTIONS"].map(|method| HttpRequest::bare(method, "/v1/mcp")));
     endpoints.extend([rpc("statusReport"), rpc("tools/list")]);
     endpoints
 }
@@ -45,10 +46,11 @@ fn s4_15_51_every_endpoint_needs_the_key_except_health() {
     let served = start_with_key(&workspace);
     let params = json!({ "name": "draw-one", "mode": "async" });
     let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
-    let start = Post::bytes(body.to_string().as_bytes()).to("/v1/mcp");
+    let start = HttpRequest::bytes(body.to_string().as_bytes()).to("/v1/mcp");
     let accepted = served.send(&start.with("X-API-Key", KEY)).json();
     let id = accepted["result"]["job_id"].as_str().unwrap().to_owned();
-    let progress = Post::bare("GET", &format!("/v1/mcp/progress/{id}")).with("X-API-Key", KEY);
+    let progress =
+        HttpRequest::bare("GET", &format!("/v1/mcp/progress/{id}")).with("X-API-Key", KEY);
     assert_eq!(served.send(&progress).events().last().unwrap()["status"], "succeeded");
     for (nth, endpoint) in endpoints(&id).into_iter().enumerate() {
         assert_unauthorized(&served.send(&endpoint));
@@ -109,7 +111,7 @@ fn s4_16_the_key_is_read_from_the_header_named_in_the_environment() {
 }
 
 /// Opens a socket at `target` and returns its messages and how it ends.
-fn socket_messages(served: &Served, target: &str) -> (Vec<Value>, Ended) {
+fn socket_messages(served: &HttpServer, target: &str) -> (Vec<Value>, SocketEnd) {
     served.socket(target).read_rest()
 }
 
@@ -122,7 +124,7 @@ fn s4_33_a_socket_needs_the_key_in_its_query() {
         let with = if target.contains('?') { "&" } else { "?" };
         let (messages, ended) = socket_messages(&served, &format!("{target}{with}api_key=wrong"));
         assert_eq!(messages, [json!({ "error": "Unauthorized" })], "{target}");
-        assert_eq!(ended, Ended::Closed(1008), "{target}");
+        assert_eq!(ended, SocketEnd::Closed(1008), "{target}");
     }
     let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "statusReport" });
     for target in ["/v1/ws/mcp", "/ws/mcp"] {
@@ -132,7 +134,7 @@ fn s4_33_a_socket_needs_the_key_in_its_query() {
     }
     let (messages, ended) = socket_messages(&served, &format!("/ws/jobs/abc?api_key={KEY}"));
     assert!(messages[0]["error"].as_str().unwrap().contains("no job"), "{messages:?}");
-    assert_eq!(ended, Ended::Closed(1000));
+    assert_eq!(ended, SocketEnd::Closed(1000));
     // Only sockets accept a key in the query, which ends up in logs and histories.
     assert_unauthorized(&served.get(&format!("/v1/mcp?api_key={KEY}")));
 }
@@ -185,34 +187,35 @@ fn a_caller_is_named_by_its_key_and_sees_only_its_own_jobs_and_sessions() {
     let served = Launch::over(&workspace).set("server_http_sse", true).served();
     let call = |key: &str, params: Value| {
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
-        let post = Post::bytes(body.to_string().as_bytes()).to("/v1/mcp");
+        let post = HttpRequest::bytes(body.to_string().as_bytes()).to("/v1/mcp");
         served.send(&post.with("X-API-Key", key)).json()["result"].clone()
     };
     let job = call("ann-1", json!({ "name": "draw-one", "mode": "async" }));
     let job = format!("/jobs/{}", job["job_id"].as_str().unwrap());
-    let status = |key: &str| served.send(&Post::bare("GET", &job).with("X-API-Key", key)).status;
+    let status =
+        |key: &str| served.send(&HttpRequest::bare("GET", &job).with("X-API-Key", key)).status;
     assert_eq!((status("ann-1"), status("ann-2"), status("bob-1")), (200, 200, 404));
     call("bob-1", json!({ "name": "files-exists", "arguments": { "path": "README.md" } }));
     wait_until("both calls are on record", || served.records().len() >= 2);
     let callers: Vec<_> = served.records().iter().map(|record| record["caller"].clone()).collect();
     assert!(callers.contains(&json!("ann")) && callers.contains(&json!("bob")), "{callers:?}");
 
-    let open = Post::mcp(&initialize(0, "2025-06-18"));
+    let open = HttpRequest::mcp(&initialize(0, "2025-06-18"));
     let opened = served.send(&open.with("Authorization", "bearer ann-1"));
     let session = opened.header("mcp-session-id").unwrap();
-    let ping = Post::mcp(&json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" }));
+    let ping = HttpRequest::mcp(&json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" }));
     let ping = ping.with("mcp-session-id", session);
     let ping = |key: &str| served.send(&ping.clone().with("X-API-Key", key)).status;
     assert_eq!((ping("ann-2"), ping("bob-1")), (200, 404));
 
     let mut stream = served.connect();
-    let open = Post::bare("GET", "/sse").with("accept", "text/event-stream");
+    let open = HttpRequest::bare("GET", "/sse").with("accept", "text/event-stream");
     stream.post(&open.with("X-API-Key", "ann-1"));
     assert_eq!(stream.head().status, 200);
     let first = String::from_utf8(stream.chunk().unwrap()).unwrap();
     let endpoint = first.strip_prefix("event: endpoint\ndata: ").unwrap().trim_end();
     let post_status = |key: &str| {
-        let post = Post::mcp(&initialize(0, "2024-11-05")).to(endpoint);
+        let post = HttpRequest::mcp(&initialize(0, "2024-11-05")).to(endpoint);
         served.send(&post.with("X-API-Key", key)).status
     };
     assert_eq!((post_status("bob-1"), post_status("ann-2")), (404, 202));
@@ -223,7 +226,7 @@ fn mcp_gets_a_challenge_without_a_key_and_a_preflight_needs_none() {
     let workspace = Workspace::new();
     let launch = Launch::over(&workspace).env("ZYRA_API_KEY", KEY);
     let served = launch.set("server_allowed_origins", "https://app.example").served();
-    let initialize = Post::mcp(&initialize(0, "2025-06-18"));
+    let initialize = HttpRequest::mcp(&initialize(0, "2025-06-18"));
     for (key, challenge) in [(None, "Bearer"), (Some("wrong"), "Bearer error=\"invalid_token\"")] {
         let post = initialize.clone();
         let refused = served.send(&key.map_or(post.clone(), |key| post.with("X-API-Key", key)));
@@ -231,7 +234,7 @@ fn mcp_gets_a_challenge_without_a_key_and_a_preflight_needs_none() {
         assert_eq!(refused.header("www-authenticate"), Some(challenge));
     }
     assert_eq!(served.send(&initialize.with("X-API-Key", KEY)).status, 200);
-    let options = Post::bare("OPTIONS", "/v1/mcp").with("origin", "https://app.example");
+    let options = HttpRequest::bare("OPTIONS", "/v1/mcp").with("origin", "https://app.example");
     let preflight = options.clone().with("access-control-request-method", "POST");
     let preflight = preflight.with("access-control-request-headers", "x-api-key,content-type");
     let allowed = served.send(&preflight);
@@ -292,7 +295,7 @@ fn each_dialect_refuses_a_missing_key_in_its_own_form() {
         ("/mcp/tool/files.read", 401, "/error/code", json!("UNAUTHORIZED")),
     ] {
         let message = json!({ "jsonrpc": "2.0", "id": 9, "method": "tools/list" });
-        let post = Post::bytes(message.to_string().as_bytes()).to(path);
+        let post = HttpRequest::bytes(message.to_string().as_bytes()).to(path);
         let refused = served.send(&post);
         assert_eq!(refused.status, status, "{path}: {refused:?}");
         let body = refused.json();

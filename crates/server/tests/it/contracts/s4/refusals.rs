@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Launch, Post, Served, Workspace};
+use crate::support::{HttpRequest, HttpServer, Launch, Workspace};
 
 /// Calls `method`, which must fail, and returns the error.
 #[track_caller]
-fn refusal(served: &Served, method: &str, params: Value) -> Value {
+fn refusal(served: &HttpServer, method: &str, params: Value) -> Value {
     let response = served.rpc(method, params.clone());
     assert_eq!(response.status, 200, "{params}: {response:?}");
     let answer = response.json();
@@ -86,14 +86,14 @@ fn s4_55_a_notification_gets_no_body() {
         json!({ "jsonrpc": "2.0", "method": "tools/call", "params": call }),
         json!({ "jsonrpc": "2.0", "method": "no/such/method" }),
     ] {
-        let post = Post::bytes(message.to_string().as_bytes()).to("/v1/mcp");
+        let post = HttpRequest::bytes(message.to_string().as_bytes()).to("/v1/mcp");
         let answer = served.send(&post);
         assert_eq!((answer.status, &*answer.body), (204, &b""[..]), "{message}");
     }
     // On MCP's own endpoint it is 202, as MCP specifies.
     let id = served.session("2025-06-18");
     let message = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
-    let post = Post::mcp(&message).with("mcp-session-id", &id);
+    let post = HttpRequest::mcp(&message).with("mcp-session-id", &id);
     assert_eq!(served.send(&post.with("mcp-protocol-version", "2025-06-18")).status, 202);
 }
 
@@ -105,7 +105,7 @@ fn s4_56_an_unknown_method_and_another_json_rpc_version_are_refused_by_code() {
     assert!(error["message"].as_str().unwrap().contains("tools/explode"), "{error}");
     for version in [json!("1.0"), json!(2.0), json!(null), json!("2")] {
         let message = json!({ "jsonrpc": version, "id": 1, "method": "statusReport" });
-        let post = Post::bytes(message.to_string().as_bytes()).to("/v1/mcp");
+        let post = HttpRequest::bytes(message.to_string().as_bytes()).to("/v1/mcp");
         let answer = served.send(&post).json();
         assert_eq!((&answer["error"]["code"], &answer["id"]), (&json!(-32600), &json!(1)));
     }
@@ -122,12 +122,12 @@ fn s4_18_a_request_that_is_too_large_is_a_json_rpc_error_with_its_id() {
     let params = json!({ "pad": pad });
     let message = json!({ "jsonrpc": "2.0", "id": 41, "method": "statusReport", "params": params });
     let body = message.to_string();
-    let full = Post::bytes(body.as_bytes()).to("/v1/mcp");
+    let full = HttpRequest::bytes(body.as_bytes()).to("/v1/mcp");
     // In two chunks, without a length.
     let half = body.len() / 2;
     let (first, second) = body.split_at(half);
     let chunks = format!("{half:x}\r\n{first}\r\n{:x}\r\n{second}\r\n0\r\n\r\n", second.len());
-    let chunked = Post::bytes(chunks.as_bytes()).to("/v1/mcp").without("content-length");
+    let chunked = HttpRequest::bytes(chunks.as_bytes()).to("/v1/mcp").without("content-length");
     let chunked = chunked.with("transfer-encoding", "chunked");
     let too_large = format!("Request too large: {} bytes (limit 100)", body.len());
     for served in [&bounded, &with_old_name] {
@@ -140,7 +140,7 @@ fn s4_18_a_request_that_is_too_large_is_a_json_rpc_error_with_its_id() {
         }
         assert_eq!(served.result("statusReport", json!({}))["status"], "ok");
         // The limit applies to Zyra only.
-        let mcp = Post::mcp(&crate::support::initialize(0, "2025-06-18"));
+        let mcp = HttpRequest::mcp(&crate::support::initialize(0, "2025-06-18"));
         assert_eq!(served.send(&mcp).status, 200);
     }
     for post in [&full, &chunked] {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::setup::{Dialect, Setup};
+use super::setup::{ContractServer, TestedDialect};
 use crate::support::Workspace;
 
 /// The keys of an object, in order.
@@ -29,12 +29,12 @@ fn is_spelled(name: &Value, others: &str) -> bool {
 }
 
 /// Returns true if `answer` is a tool list with exactly the keys and names of `dialect`.
-fn is_tool_list(dialect: Dialect, answer: &Value) -> bool {
+fn is_tool_list(dialect: TestedDialect, answer: &Value) -> bool {
     let result = &answer["result"];
     let tools = &result["tools"];
     let rpc = has(answer, &["jsonrpc", "id", "result"], &[]);
     match dialect {
-        Dialect::Mcp => {
+        TestedDialect::Mcp => {
             let more = ["title", "description", "outputSchema", "icons", "execution", "_meta"];
             rpc && result.get("resultType").is_some()
                 && all_tools(tools, |tool| {
@@ -42,12 +42,12 @@ fn is_tool_list(dialect: Dialect, answer: &Value) -> bool {
                         && is_spelled(&tool["name"], "_")
                 })
         }
-        Dialect::Zyra => {
+        TestedDialect::Zyra => {
             let must = ["name", "description", "inputSchema"];
             rpc && has(result, &["tools"], &[])
                 && all_tools(tools, |tool| has(tool, &must, &[]) && is_spelled(&tool["name"], "-"))
         }
-        Dialect::Workstation => {
+        TestedDialect::Workstation => {
             let must = ["name", "description", "inputSchema"];
             rpc && has(result, &["tools"], &[])
                 && all_tools(tools, |tool| {
@@ -60,7 +60,7 @@ fn is_tool_list(dialect: Dialect, answer: &Value) -> bool {
                 })
                 && tools[0]["name"] == "filesystem/read"
         }
-        Dialect::Mira => {
+        TestedDialect::Mira => {
             let must =
                 ["name", "description", "input_schema", "auth_required", "server", "enabled"];
             let may = ["title", "version", "output_schema", "tags", "rate_limit"];
@@ -69,7 +69,7 @@ fn is_tool_list(dialect: Dialect, answer: &Value) -> bool {
                     has(tool, &must, &may) && is_spelled(&tool["name"], "/_")
                 })
         }
-        Dialect::Envelope => {
+        TestedDialect::Envelope => {
             has(answer, &["ok", "data", "error", "meta"], &[])
                 && answer["ok"] == true
                 && all_tools(&answer["data"]["tools"], |tool| {
@@ -80,26 +80,26 @@ fn is_tool_list(dialect: Dialect, answer: &Value) -> bool {
 }
 
 /// Returns true if `answer` is the error of `dialect` for a missing file.
-fn is_missing_file_error(dialect: Dialect, answer: &Value) -> bool {
+fn is_missing_file_error(dialect: TestedDialect, answer: &Value) -> bool {
     let error = &answer["error"];
     let rpc = has(answer, &["jsonrpc", "id", "error"], &[])
         && has(error, &["code", "message", "data"], &[]);
     let data = &error["data"];
     match dialect {
-        Dialect::Mcp => {
+        TestedDialect::Mcp => {
             answer["result"]["isError"] == true && answer["result"]["content"].is_array()
         }
-        Dialect::Zyra => {
+        TestedDialect::Zyra => {
             let must = ["exit_code", "stderr", "stdout", "stage", "command"];
             rpc && error["code"] == -32000 && has(data, &must, &["reason"])
         }
-        Dialect::Mira => rpc && error["code"] == 1001 && data["field"] == "path",
-        Dialect::Workstation => {
+        TestedDialect::Mira => rpc && error["code"] == 1001 && data["field"] == "path",
+        TestedDialect::Workstation => {
             rpc && error["code"] == -32603
                 && error["message"] == "Internal error"
                 && has(data, &["reason", "detail"], &[])
         }
-        Dialect::Envelope => {
+        TestedDialect::Envelope => {
             has(answer, &["ok", "data", "error", "meta"], &[])
                 && has(error, &["code", "message"], &["details"])
                 && error["code"] == "NOT_FOUND"
@@ -109,10 +109,13 @@ fn is_missing_file_error(dialect: Dialect, answer: &Value) -> bool {
 
 /// Checks each answer against each contract: only its own contract accepts it.
 #[track_caller]
-fn check_crosswise(answers: &[(Dialect, Value)], check: impl Fn(Dialect, &Value) -> bool) {
+fn check_crosswise(
+    answers: &[(TestedDialect, Value)],
+    check: impl Fn(TestedDialect, &Value) -> bool,
+) {
     for (sender, answer) in answers {
         let shown: String = answer.to_string().chars().take(600).collect();
-        for receiver in Dialect::ALL {
+        for receiver in TestedDialect::ALL {
             let accepted = check(receiver, answer);
             assert_eq!(
                 accepted,
@@ -125,11 +128,14 @@ fn check_crosswise(answers: &[(Dialect, Value)], check: impl Fn(Dialect, &Value)
 
 #[test]
 fn x_03_each_contracts_tool_list_fails_every_other_contracts_check() {
-    let setup = Setup::over(&Workspace::new(), |launch| launch);
-    let answers = Dialect::ALL.map(|dialect| (dialect, setup.tools(dialect)));
+    let setup = ContractServer::over(&Workspace::new(), |launch| launch);
+    let answers = TestedDialect::ALL.map(|dialect| (dialect, setup.tools(dialect)));
     check_crosswise(&answers, is_tool_list);
     let schemas = setup.synesthetic("list_schemas", json!({}));
-    assert!(Dialect::ALL.iter().all(|dialect| !is_tool_list(*dialect, &schemas)), "{schemas}");
+    assert!(
+        TestedDialect::ALL.iter().all(|dialect| !is_tool_list(*dialect, &schemas)),
+        "{schemas}"
+    );
     // None of their lists is an answer of Synesthetic.
     assert_eq!(keys(&schemas["result"]), ["ok", "schemas"], "{schemas}");
     assert!(answers.iter().all(|(_, answer)| answer["result"].get("ok").is_none()));
@@ -137,20 +143,20 @@ fn x_03_each_contracts_tool_list_fails_every_other_contracts_check() {
 
 #[test]
 fn x_03_each_contracts_refusals_fail_every_other_contracts_check() {
-    let setup = Setup::over(&Workspace::new(), |launch| launch);
+    let setup = ContractServer::over(&Workspace::new(), |launch| launch);
     let missing = |dialect| setup.call(dialect, "files.read", json!({ "path": "none.txt" }));
     check_crosswise(
-        &Dialect::ALL.map(|dialect| (dialect, missing(dialect))),
+        &TestedDialect::ALL.map(|dialect| (dialect, missing(dialect))),
         is_missing_file_error,
     );
 
     // The code of each for an unknown tool and for invalid arguments.
     for (dialect, unknown, wrong) in [
-        (Dialect::Mcp, json!(-32602), json!(null)),
-        (Dialect::Zyra, json!(-32602), json!(-32602)),
-        (Dialect::Mira, json!(-32601), json!(-32602)),
-        (Dialect::Workstation, json!(-32601), json!(-32602)),
-        (Dialect::Envelope, json!("NOT_FOUND"), json!("INVALID_INPUT")),
+        (TestedDialect::Mcp, json!(-32602), json!(null)),
+        (TestedDialect::Zyra, json!(-32602), json!(-32602)),
+        (TestedDialect::Mira, json!(-32601), json!(-32602)),
+        (TestedDialect::Workstation, json!(-32601), json!(-32602)),
+        (TestedDialect::Envelope, json!("NOT_FOUND"), json!("INVALID_INPUT")),
     ] {
         let answer = setup.call(dialect, "files.explode", json!({}));
         assert_eq!(answer["error"]["code"], unknown, "{dialect:?}: {answer}");
@@ -163,20 +169,20 @@ fn x_03_each_contracts_refusals_fail_every_other_contracts_check() {
 
 #[test]
 fn x_03_content_is_shaped_as_each_contract_specifies() {
-    let setup = Setup::over(&Workspace::new(), |launch| launch);
+    let setup = ContractServer::over(&Workspace::new(), |launch| launch);
     let read = |dialect| setup.call(dialect, "files.read", json!({ "path": "README.md" }));
     let content = |answer: &Value| answer["result"]["content"].clone();
-    assert!(content(&read(Dialect::Mcp)).is_array());
-    assert!(content(&read(Dialect::Zyra)).is_array());
-    assert!(content(&read(Dialect::Mira)).is_string());
-    assert!(content(&read(Dialect::Workstation)).is_string());
-    assert!(content(&read(Dialect::Envelope)).is_null());
+    assert!(content(&read(TestedDialect::Mcp)).is_array());
+    assert!(content(&read(TestedDialect::Zyra)).is_array());
+    assert!(content(&read(TestedDialect::Mira)).is_string());
+    assert!(content(&read(TestedDialect::Workstation)).is_string());
+    assert!(content(&read(TestedDialect::Envelope)).is_null());
     // Arguments of one contract are unknown to another.
     let strict = |dialect, key: &str| {
         setup.call(dialect, "files.read", json!({ "path": "README.md", key: 1 }))
     };
-    assert!(strict(Dialect::Mira, "max_bytes").get("error").is_some());
-    assert_eq!(strict(Dialect::Mira, "start_line")["error"]["code"], -32602);
-    assert_eq!(strict(Dialect::Workstation, "max_bytes")["error"]["code"], -32602);
-    assert!(strict(Dialect::Mcp, "start_line").get("error").is_none());
+    assert!(strict(TestedDialect::Mira, "max_bytes").get("error").is_some());
+    assert_eq!(strict(TestedDialect::Mira, "start_line")["error"]["code"], -32602);
+    assert_eq!(strict(TestedDialect::Workstation, "max_bytes")["error"]["code"], -32602);
+    assert!(strict(TestedDialect::Mcp, "start_line").get("error").is_none());
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::setup::{Dialect, Setup};
+use super::setup::{ContractServer, TestedDialect};
 use crate::support::{Launch, Stdio, Workspace, wait_until};
 
 /// Secrets: one recognized by its shape, one in a URL, one in a variable, one in an argument, and
@@ -51,30 +51,31 @@ fn with_secret(launch: Launch) -> Launch {
 
 #[test]
 fn s3_78_x_04_errors_logs_and_records_of_every_contract_have_no_secrets() {
-    let setup = Setup::over(&Workspace::new(), with_secret);
+    let setup = ContractServer::over(&Workspace::new(), with_secret);
     let calls = calls();
     let mut redacted = 0;
-    for dialect in Dialect::ALL {
+    for dialect in TestedDialect::ALL {
         for (tool, arguments) in &calls {
             // In Mira the tool name is the method, which is not redacted.
-            if dialect == Dialect::Mira && *tool == SHAPED {
+            if dialect == TestedDialect::Mira && *tool == SHAPED {
                 continue;
             }
             let answer = setup.call(dialect, tool, arguments.clone());
             assert_ne!(answer["ok"], true, "{dialect:?} {tool} was not refused: {answer}");
             // An envelope repeats parts of the request in `meta`.
-            let checked = if dialect == Dialect::Envelope { &answer["error"] } else { &answer };
+            let checked =
+                if dialect == TestedDialect::Envelope { &answer["error"] } else { &answer };
             let answer = checked.to_string();
             assert_no_secrets(&format!("{dialect:?} {tool} {arguments}"), &answer);
             redacted += usize::from(answer.contains("[redacted]"));
         }
     }
     // Refusals do repeat their input, with the secrets redacted.
-    assert!(redacted >= Dialect::ALL.len() * (calls.len() - 5), "{redacted}");
+    assert!(redacted >= TestedDialect::ALL.len() * (calls.len() - 5), "{redacted}");
     setup.synesthetic("get_example", json!({ "path": format!("{SHAPED}/{OWN}") }));
     setup.synesthetic("populate_backend", json!({ "asset": { "api_token": IN_ENV } }));
 
-    setup.server().outcomes(Dialect::ALL.len() * (calls.len() - 1));
+    setup.server().outcomes(TestedDialect::ALL.len() * (calls.len() - 1));
     assert_no_secrets("a record", &Value::from(setup.server().records()).to_string());
     wait_until("something is logged", || !setup.server().log().is_empty());
     assert_no_secrets("the log", &setup.server().log());
@@ -122,8 +123,8 @@ fn s3_78_x_04_answers_and_records_over_stdio_have_no_secrets() {
 #[test]
 fn s3_78_tool_results_are_not_redacted() {
     let workspace = Workspace::new().file("a.env", format!("TOKEN={SHAPED}\n"));
-    let setup = Setup::over(&workspace, with_secret);
-    for dialect in Dialect::ALL {
+    let setup = ContractServer::over(&workspace, with_secret);
+    for dialect in TestedDialect::ALL {
         let answer = setup.call(dialect, "files.read", json!({ "path": "a.env" }));
         assert_eq!(dialect.text(&answer), format!("TOKEN={SHAPED}\n"));
     }

@@ -4,11 +4,13 @@ use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 
-use crate::support::{Connection, Launch, Post, Served, Server, Workspace, call, modern, wait_for};
+use crate::support::{
+    Connection, HttpRequest, HttpServer, Launch, Server, Workspace, call, modern, wait_for,
+};
 
 /// A dialect with tools for files and programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Dialect {
+pub(super) enum TestedDialect {
     Mcp,
     Zyra,
     Mira,
@@ -16,7 +18,7 @@ pub(super) enum Dialect {
     Envelope,
 }
 
-impl Dialect {
+impl TestedDialect {
     pub(super) const ALL: [Self; 5] =
         [Self::Mcp, Self::Zyra, Self::Mira, Self::Workstation, Self::Envelope];
 
@@ -66,14 +68,19 @@ impl Dialect {
 }
 
 /// The running server.
-pub(super) struct Setup {
-    pub(super) served: Served,
-    alone: Vec<(Dialect, SocketAddr)>,
+pub(super) struct ContractServer {
+    pub(super) served: HttpServer,
+    alone: Vec<(TestedDialect, SocketAddr)>,
 }
 
-impl Setup {
+impl ContractServer {
     pub(super) fn over(workspace: &Workspace, tune: impl FnOnce(Launch) -> Launch) -> Self {
-        let own = [Dialect::Zyra, Dialect::Mira, Dialect::Workstation, Dialect::Envelope];
+        let own = [
+            TestedDialect::Zyra,
+            TestedDialect::Mira,
+            TestedDialect::Workstation,
+            TestedDialect::Envelope,
+        ];
         let listen =
             |name: &str| format!("[[listen]]\naddr = \"127.0.0.1:0\"\ndialect = \"{name}\"\n");
         let settings: String = own.iter().map(|dialect| listen(dialect.name())).collect();
@@ -99,7 +106,7 @@ impl Setup {
 
     /// Calls a tool in `dialect` on the shared listener and returns the answer.
     #[track_caller]
-    pub(super) fn call(&self, dialect: Dialect, tool: &str, arguments: Value) -> Value {
+    pub(super) fn call(&self, dialect: TestedDialect, tool: &str, arguments: Value) -> Value {
         let (path, _, body) = dialect.request(tool, &arguments);
         post(self.served.addr, &path, &body)
     }
@@ -108,7 +115,7 @@ impl Setup {
     #[track_caller]
     pub(super) fn call_alone(
         &self,
-        dialect: Dialect,
+        dialect: TestedDialect,
         tool: &str,
         arguments: Value,
     ) -> Option<Value> {
@@ -119,17 +126,17 @@ impl Setup {
 
     /// The tool list in `dialect`.
     #[track_caller]
-    pub(super) fn tools(&self, dialect: Dialect) -> Value {
+    pub(super) fn tools(&self, dialect: TestedDialect) -> Value {
         let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
         let addr = self.served.addr;
         match dialect {
-            Dialect::Mcp => post(addr, "/mcp", &modern(1, "tools/list", json!({}))),
-            Dialect::Zyra => post(addr, "/v1/mcp", &list),
-            Dialect::Mira => post(addr, "/rpc", &list),
-            Dialect::Workstation => post(addr, "/workstation", &list),
-            Dialect::Envelope => {
+            TestedDialect::Mcp => post(addr, "/mcp", &modern(1, "tools/list", json!({}))),
+            TestedDialect::Zyra => post(addr, "/v1/mcp", &list),
+            TestedDialect::Mira => post(addr, "/rpc", &list),
+            TestedDialect::Workstation => post(addr, "/workstation", &list),
+            TestedDialect::Envelope => {
                 let mut connection = Connection::to(addr);
-                connection.post(&Post::bare("GET", "/mcp/discover"));
+                connection.post(&HttpRequest::bare("GET", "/mcp/discover"));
                 connection.response().json()
             }
         }
@@ -147,6 +154,6 @@ impl Setup {
 fn post(addr: SocketAddr, path: &str, body: &Value) -> Value {
     let mut connection = Connection::to(addr);
     // MCP needs its own headers; the other dialects ignore them.
-    connection.post(&Post::mcp(body).malformed().to(path));
+    connection.post(&HttpRequest::mcp(body).malformed().to(path));
     connection.response().message()
 }

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use super::*;
 
 /// The server's reaction to one request.
-enum Reaction {
+enum ServerReaction {
     /// Gives each text the vector `[its length, 1, 0]`, and counts ten tokens a text.
     Embed,
     /// The same, the last text first.
@@ -25,20 +25,20 @@ enum Reaction {
 }
 
 /// A server with a list of reactions, which records its requests.
-struct Server {
+struct EmbeddingServer {
     url: String,
     requests: Arc<Mutex<Vec<(String, Value)>>>,
     task: JoinHandle<()>,
 }
 
-impl Drop for Server {
+impl Drop for EmbeddingServer {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl Server {
-    async fn new(reactions: Vec<Reaction>) -> Self {
+impl EmbeddingServer {
+    async fn new(reactions: Vec<ServerReaction>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/v1", listener.local_addr().unwrap());
         let requests = Arc::new(Mutex::new(Vec::new()));
@@ -51,19 +51,19 @@ impl Server {
                 let (head, body) = request(&mut stream).await;
                 log.lock().unwrap().push((head, body.clone()));
                 let answer = match reactions.pop_front().expect("an unexpected request") {
-                    Reaction::Embed => answer(200, "", &vectors_of(&body).to_string()),
-                    Reaction::EmbedReversed => {
+                    ServerReaction::Embed => answer(200, "", &vectors_of(&body).to_string()),
+                    ServerReaction::EmbedReversed => {
                         let mut vectors = vectors_of(&body);
                         vectors["data"].as_array_mut().unwrap().reverse();
                         answer(200, "", &vectors.to_string())
                     }
-                    Reaction::Respond(status, head, body) => answer(status, head, &body),
-                    Reaction::Hang => {
+                    ServerReaction::Respond(status, head, body) => answer(status, head, &body),
+                    ServerReaction::Hang => {
                         hanging.push(stream);
                         continue;
                     }
-                    Reaction::Close => continue,
-                    Reaction::CutShort => {
+                    ServerReaction::Close => continue,
+                    ServerReaction::CutShort => {
                         let whole = answer(200, "", &vectors_of(&body).to_string());
                         whole[..whole.len() - 20].to_owned()
                     }
@@ -133,8 +133,8 @@ fn texts(texts: &[&str]) -> Vec<String> {
 
 /// Embeds two texts with a server of these `reactions`. Returns the outcome, with `URL` for the
 /// server's address, and the number of requests.
-async fn outcome(reactions: Vec<Reaction>, role: EmbeddingRole) -> (String, usize) {
-    let server = Server::new(reactions).await;
+async fn outcome(reactions: Vec<ServerReaction>, role: EmbeddingRole) -> (String, usize) {
+    let server = EmbeddingServer::new(reactions).await;
     let endpoint = server.endpoint(|_| {});
     let outcome = match endpoint.embed(&texts(&["a", "bb"]), role).await {
         Ok((vectors, usage)) => format!("{} vectors, {} tokens", vectors.len(), usage.tokens),
@@ -150,7 +150,8 @@ fn check((outcome, requests): (String, usize), expected: &str, expected_requests
 
 #[tokio::test]
 async fn texts_are_sent_in_batches_and_vectors_keep_their_order() {
-    let server = Server::new(vec![Reaction::EmbedReversed, Reaction::Embed]).await;
+    let server =
+        EmbeddingServer::new(vec![ServerReaction::EmbedReversed, ServerReaction::Embed]).await;
     let endpoint = server.endpoint(|settings| {
         settings.batch = 2;
         settings.shorten = true;
@@ -182,12 +183,13 @@ async fn texts_are_sent_in_batches_and_vectors_keep_their_order() {
 
 #[tokio::test]
 async fn a_batch_is_retried_after_a_temporary_error() {
-    let limited = || Reaction::Respond(429, "", r#"{"error":{"message":"slow down"}}"#.to_owned());
-    let broken = || Reaction::Respond(503, "", "<html>".to_owned());
+    let limited =
+        || ServerReaction::Respond(429, "", r#"{"error":{"message":"slow down"}}"#.to_owned());
+    let broken = || ServerReaction::Respond(503, "", "<html>".to_owned());
     let success = "2 vectors, 20 tokens";
-    check(outcome(vec![limited(), Reaction::Embed], EmbeddingRole::Chunk).await, success, 2);
+    check(outcome(vec![limited(), ServerReaction::Embed], EmbeddingRole::Chunk).await, success, 2);
     check(
-        outcome(vec![broken(), broken(), Reaction::Embed], EmbeddingRole::Chunk).await,
+        outcome(vec![broken(), broken(), ServerReaction::Embed], EmbeddingRole::Chunk).await,
         success,
         3,
     );
@@ -201,8 +203,8 @@ async fn a_batch_is_retried_after_a_temporary_error() {
 async fn a_request_without_an_answer_is_not_retried() {
     let why = "the endpoint URL does not answer: timed out after 0.4 s";
     for role in [EmbeddingRole::Chunk, EmbeddingRole::Query] {
-        check(outcome(vec![Reaction::Hang], role).await, why, 1);
-        for reaction in [Reaction::Close, Reaction::CutShort] {
+        check(outcome(vec![ServerReaction::Hang], role).await, why, 1);
+        for reaction in [ServerReaction::Close, ServerReaction::CutShort] {
             let (why, requests) = outcome(vec![reaction], role).await;
             assert!(why.starts_with("the endpoint URL does not answer: "), "{why}");
             assert_eq!(requests, 1);
@@ -212,12 +214,12 @@ async fn a_request_without_an_answer_is_not_retried() {
 
 #[tokio::test]
 async fn a_query_does_not_wait_for_an_endpoint_that_did_not_answer_before() {
-    let server = Server::new(vec![
-        Reaction::Hang,
-        Reaction::Embed,
-        Reaction::Embed,
-        Reaction::Hang,
-        Reaction::Embed,
+    let server = EmbeddingServer::new(vec![
+        ServerReaction::Hang,
+        ServerReaction::Embed,
+        ServerReaction::Embed,
+        ServerReaction::Hang,
+        ServerReaction::Embed,
     ])
     .await;
     let mut endpoint = server.endpoint(|settings| settings.timeout_ms = 60_000);
@@ -247,12 +249,15 @@ async fn a_query_does_not_wait_for_an_endpoint_that_did_not_answer_before() {
 #[tokio::test]
 async fn a_retry_waits_for_the_time_in_retry_after() {
     let head = "retry-after: 0.2\r\n";
-    let server =
-        Server::new(vec![Reaction::Respond(429, head, String::new()), Reaction::Embed]).await;
+    let server = EmbeddingServer::new(vec![
+        ServerReaction::Respond(429, head, String::new()),
+        ServerReaction::Embed,
+    ])
+    .await;
     let before = Instant::now();
     server.endpoint(|_| {}).embed(&texts(&["a"]), EmbeddingRole::Chunk).await.unwrap();
     assert!(before.elapsed() >= Duration::from_millis(200), "{:?}", before.elapsed());
-    let reactions = vec![Reaction::Respond(429, "retry-after: 3600\r\n", String::new())];
+    let reactions = vec![ServerReaction::Respond(429, "retry-after: 3600\r\n", String::new())];
     let why = "the endpoint URL answers 429, and asks to retry after 3600 s";
     check(outcome(reactions, EmbeddingRole::Chunk).await, why, 1);
 }
@@ -278,21 +283,22 @@ async fn invalid_vectors_are_rejected_without_a_retry() {
     ];
     for (body, why) in cases {
         let why = format!("the endpoint URL returned invalid vectors: {why}");
-        let reactions = vec![Reaction::Respond(200, "", body)];
+        let reactions = vec![ServerReaction::Respond(200, "", body)];
         check(outcome(reactions, EmbeddingRole::Chunk).await, &why, 1);
     }
     // Either the JSON parser or our check rejects the number.
     let (large, _) =
-        outcome(vec![Reaction::Respond(200, "", two("[1e39,0,0]"))], EmbeddingRole::Chunk).await;
+        outcome(vec![ServerReaction::Respond(200, "", two("[1e39,0,0]"))], EmbeddingRole::Chunk)
+            .await;
     assert!(large.starts_with("the endpoint URL returned invalid vectors: "), "{large}");
-    let rejected = Reaction::Respond(400, "", r#"{"error":"no model `small`"}"#.to_owned());
+    let rejected = ServerReaction::Respond(400, "", r#"{"error":"no model `small`"}"#.to_owned());
     let why = "the endpoint URL answers 400: no model `small`";
     check(outcome(vec![rejected], EmbeddingRole::Chunk).await, why, 1);
 }
 
 #[tokio::test]
 async fn no_request_is_sent_beyond_the_cost_limit() {
-    let server = Server::new(vec![Reaction::Embed, Reaction::Embed]).await;
+    let server = EmbeddingServer::new(vec![ServerReaction::Embed, ServerReaction::Embed]).await;
     let endpoint = server.endpoint(|settings| {
         settings.price = Some(Money(1_000.0));
         settings.cost_max = Some(Money(0.025));
@@ -316,9 +322,11 @@ async fn no_request_is_sent_beyond_the_cost_limit() {
 #[tokio::test]
 async fn the_key_is_redacted_in_messages() {
     let quoting = r#"{"error":{"message":"bad: sk-secret"}}"#.to_owned();
-    let reactions =
-        vec![Reaction::Respond(401, "", quoting.clone()), Reaction::Respond(400, "", quoting)];
-    let server = Server::new(reactions).await;
+    let reactions = vec![
+        ServerReaction::Respond(401, "", quoting.clone()),
+        ServerReaction::Respond(400, "", quoting),
+    ];
+    let server = EmbeddingServer::new(reactions).await;
     let endpoint = server.endpoint(|settings| {
         settings.key_env = Some("A_KEY".to_owned());
         settings.take_secrets(|_| Some("sk-secret"));

@@ -1,7 +1,7 @@
-//! Keeps the documents that callers put, as files in the user's state folder or in memory.
+//! Stores the documents that callers send, as files in the user's state folder or in memory.
 //!
-//! During a change, a folder beside the files has their earlier versions. If that folder is found
-//! later, the change was interrupted and is undone.
+//! During a change, a folder beside the files contains their earlier versions. If that folder still
+//! exists at the next start, the change was interrupted and is undone.
 #![allow(clippy::disallowed_methods, reason = "a folder of the server's own, not the workspace")]
 
 use std::collections::BTreeMap;
@@ -39,7 +39,7 @@ struct DocumentFile {
     lang: Option<String>,
     tags: Vec<String>,
     text: String,
-    /// The file name whose ending selects how the text is cut.
+    /// The file name. Its ending selects how the text is cut.
     sort: String,
     metadata: Map<String, Value>,
 }

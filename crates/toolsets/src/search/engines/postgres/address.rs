@@ -31,7 +31,7 @@ struct TlsParams {
 }
 
 impl PostgresAddress {
-    /// Parses `settings`. The error continues after the name of the setting.
+    /// Parses `settings`. The error continues a sentence that begins with the name of the setting.
     pub(in crate::search::engines) fn parse(settings: &PostgresSettings) -> Result<Self, String> {
         let PostgresSettings { url, password_env, password, .. } = settings;
         if !(url.starts_with("postgresql://") || url.starts_with("postgres://")) {

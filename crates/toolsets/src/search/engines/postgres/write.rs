@@ -52,7 +52,7 @@ pub(super) struct PostgresWriter {
 
 /// The treatment of a document that the server rejects by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RejectionPolicy {
+pub(super) enum RejectedDocumentPolicy {
     /// Report the rejection to the caller, and put no document.
     Report,
     /// Put the other documents. The rejected one is stored without content.
@@ -82,11 +82,11 @@ impl PostgresWriter {
         }
     }
 
-    /// Puts `documents`, and treats rejected ones as `policy` says.
+    /// Writes `documents`, and handles rejected documents according to `policy`.
     pub(super) async fn put_as(
         &mut self,
         documents: Vec<StoredDocument>,
-        policy: RejectionPolicy,
+        policy: RejectedDocumentPolicy,
     ) -> Result<(), EngineError> {
         let connections = self.connections.clone();
         let result = connections.with_timeout(WRITE_TIMEOUT, self.put_all(documents, policy)).await;
@@ -125,7 +125,7 @@ impl PostgresWriter {
     async fn put_all(
         &mut self,
         documents: Vec<StoredDocument>,
-        policy: RejectionPolicy,
+        policy: RejectedDocumentPolicy,
     ) -> Result<StatsChanges, PostgresError> {
         if let Some(put) = documents.iter().find(|put| put.path.contains('\0')) {
             let path = put.path.replace('\0', "\\0");
@@ -162,7 +162,8 @@ impl PostgresWriter {
         Ok(changes)
     }
 
-    /// Puts all of `documents` or none. Returns the changes by removing earlier versions.
+    /// Writes all of `documents` or none. Returns the changes that come from removed earlier
+    /// versions.
     async fn put_atomically(
         &self,
         documents: &[PreparedDocument],
@@ -183,7 +184,7 @@ impl PostgresWriter {
     async fn put_each(
         &self,
         documents: &[PreparedDocument],
-        policy: RejectionPolicy,
+        policy: RejectedDocumentPolicy,
         err: PostgresError,
     ) -> Result<(StatsChanges, Vec<(StoredDocument, String)>), PostgresError> {
         let mut changes = StatsChanges::default();
@@ -198,7 +199,7 @@ impl PostgresWriter {
                 }
                 Some(why) => why,
             };
-            if policy == RejectionPolicy::Report {
+            if policy == RejectedDocumentPolicy::Report {
                 return Err(PostgresError::Rejected(format!("`{path}` cannot be stored: {why}")));
             }
             if rejected.len() + 1 == ALL_REJECTED && accepted == 0 {
@@ -342,8 +343,8 @@ impl PostgresWriter {
 impl EngineWriter for PostgresWriter {
     fn put(&mut self, documents: Vec<StoredDocument>) -> EngineFuture<'_, ()> {
         let policy = match self.source {
-            DocumentSource::Files => RejectionPolicy::LeaveOut,
-            DocumentSource::Documents => RejectionPolicy::Report,
+            DocumentSource::Files => RejectedDocumentPolicy::LeaveOut,
+            DocumentSource::Documents => RejectedDocumentPolicy::Report,
         };
         Box::pin(self.put_as(documents, policy))
     }

@@ -13,7 +13,7 @@ use crate::catalog::CatalogEntry;
 use crate::limits::CallSlot;
 use crate::pipeline::call_observer::CallTarget;
 use crate::pipeline::call_trace::CallTrace;
-use crate::pipeline::subject::{RecordedSubject, Subject, SubjectLimit, SubjectRules};
+use crate::pipeline::gated_request::{GatedRequest, RecordedRequest, RequestLimit, RequestRules};
 use crate::pipeline::{CallContext, run_with_deadline, validate};
 use crate::policy::RequestKind;
 use crate::secrets::CallSecrets;
@@ -25,7 +25,7 @@ pub(super) struct ToolRun {
     pub(super) slot: Option<Box<CallSlot>>,
 }
 
-impl Subject for ToolRun {
+impl GatedRequest for ToolRun {
     type Target = Arc<CatalogEntry>;
     type Output = ToolOutput;
 
@@ -45,10 +45,10 @@ impl Subject for ToolRun {
         validated_input(entry, call, input)
     }
 
-    fn rules<'t>(&mut self, _gate: &'t Gate, entry: &'t Self::Target) -> SubjectRules<'t> {
+    fn rules<'t>(&mut self, _gate: &'t Gate, entry: &'t Self::Target) -> RequestRules<'t> {
         let limit = match self.slot.take() {
-            Some(slot) => SubjectLimit::JobRun(slot),
-            None => SubjectLimit::Call(entry.spec()),
+            Some(slot) => RequestLimit::JobRun(slot),
+            None => RequestLimit::Call(entry.spec()),
         };
         tool_rules(entry, limit)
     }
@@ -97,7 +97,7 @@ impl Subject for ToolRun {
     }
 }
 
-impl RecordedSubject for ToolRun {
+impl RecordedRequest for ToolRun {
     fn pending_listing<'a>(&self, gate: &'a Gate, call: &'a ToolCall) -> Option<BoxFuture<'a, ()>> {
         if gate.catalog.is_settled(&call.tool) {
             return None;
@@ -126,7 +126,7 @@ impl RecordedSubject for ToolRun {
 /// tool's own check.
 pub(super) struct JobStart;
 
-impl Subject for JobStart {
+impl GatedRequest for JobStart {
     type Target = Arc<CatalogEntry>;
     type Output = Arc<CatalogEntry>;
 
@@ -143,9 +143,9 @@ impl Subject for JobStart {
         validated_input(entry, call, call.input.clone())
     }
 
-    fn rules<'t>(&mut self, _gate: &'t Gate, entry: &'t Self::Target) -> SubjectRules<'t> {
+    fn rules<'t>(&mut self, _gate: &'t Gate, entry: &'t Self::Target) -> RequestRules<'t> {
         // Counted before the tool's own check, because some calls begin with that check.
-        tool_rules(entry, SubjectLimit::JobStart(entry.spec()))
+        tool_rules(entry, RequestLimit::JobStart(entry.spec()))
     }
 
     fn check_support(&self, entry: &Self::Target) -> Result<(), CallError> {
@@ -182,9 +182,9 @@ fn validated_input(
 }
 
 /// Returns the rules of a request that calls the tool `entry`.
-fn tool_rules<'t>(entry: &'t CatalogEntry, limit: SubjectLimit<'t>) -> SubjectRules<'t> {
+fn tool_rules<'t>(entry: &'t CatalogEntry, limit: RequestLimit<'t>) -> RequestRules<'t> {
     let spec = entry.spec();
-    SubjectRules { guard: spec, kind: RequestKind::Tool, limit, deadline: spec.deadline }
+    RequestRules { guard: spec, kind: RequestKind::Tool, limit, deadline: spec.deadline }
 }
 
 /// Returns the target of a call whose tool was looked up as `found`.

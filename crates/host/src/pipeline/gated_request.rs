@@ -17,7 +17,7 @@ use crate::secrets::{CallSecrets, Redactable};
 
 /// A request that passes the gate: its target, its rules and its work. The order of the steps is
 /// in [`pass_gate`](super::pass_gate).
-pub(crate) trait Subject: Send {
+pub(crate) trait GatedRequest: Send {
     /// The tool, resource source or prompt that the request concerns.
     type Target: Send + Sync;
     /// The result of the work.
@@ -34,7 +34,7 @@ pub(crate) trait Subject: Send {
     fn validate(&mut self, target: &Self::Target, call: &mut ToolCall) -> Result<Value, CallError>;
 
     /// Returns the rules, limits and deadline that apply to the request.
-    fn rules<'t>(&mut self, gate: &'t Gate, target: &'t Self::Target) -> SubjectRules<'t>;
+    fn rules<'t>(&mut self, gate: &'t Gate, target: &'t Self::Target) -> RequestRules<'t>;
 
     /// Refuses features that the target does not support. Policy has allowed the request, so the
     /// error may describe the target.
@@ -74,7 +74,7 @@ pub(crate) trait Subject: Send {
 }
 
 /// A request through the gate that always leaves an audit record.
-pub(crate) trait RecordedSubject: Subject<Output: Redactable + ByteSize> {
+pub(crate) trait RecordedRequest: GatedRequest<Output: Redactable + ByteSize> {
     /// Returns a future that waits for listings which may add the target, for a bounded time.
     /// `None` if no such listing is pending.
     fn pending_listing<'a>(
@@ -102,18 +102,18 @@ pub(crate) trait RecordedSubject: Subject<Output: Redactable + ByteSize> {
 }
 
 /// Rules, limits and deadline of one request through the gate.
-pub(crate) struct SubjectRules<'t> {
+pub(crate) struct RequestRules<'t> {
     /// Tool whose rules apply, and whose use a person confirms.
     pub(crate) guard: &'t ToolSpec,
     /// Kind of the request, for the rules.
     pub(crate) kind: RequestKind,
     /// Limits that apply to the request.
-    pub(crate) limit: SubjectLimit<'t>,
+    pub(crate) limit: RequestLimit<'t>,
     /// Deadline, or `None` for the default deadline.
     pub(crate) deadline: Option<Duration>,
 }
 
-impl SubjectRules<'_> {
+impl RequestRules<'_> {
     /// Returns the decision of `policy` about a request of `caller` with `input`.
     pub(super) fn authorise(
         &self,
@@ -130,7 +130,7 @@ impl SubjectRules<'_> {
 }
 
 /// Limits that apply to a request through the gate.
-pub(crate) enum SubjectLimit<'t> {
+pub(crate) enum RequestLimit<'t> {
     /// A call of the tool, which counts and takes a slot.
     Call(&'t ToolSpec),
     /// A prompt, which counts as a prompt and as a call of its guard, if it has one.
@@ -155,7 +155,7 @@ impl Admission {
     }
 }
 
-impl SubjectLimit<'_> {
+impl RequestLimit<'_> {
     /// Counts the request, and waits for its slot for a bounded time.
     pub(super) async fn admit(self, gate: &Gate, call: &ToolCall) -> Result<Admission, CallError> {
         let ToolCall { caller, cancel, .. } = call;

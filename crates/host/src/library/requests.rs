@@ -15,7 +15,7 @@ use crate::Gate;
 use crate::audit::OpenRecord;
 use crate::pipeline::call_observer::CallTarget;
 use crate::pipeline::call_trace::CallTrace;
-use crate::pipeline::subject::{RecordedSubject, Subject, SubjectLimit, SubjectRules};
+use crate::pipeline::gated_request::{GatedRequest, RecordedRequest, RequestLimit, RequestRules};
 use crate::pipeline::validate;
 use crate::policy::RequestKind;
 use crate::secrets::CallSecrets;
@@ -32,7 +32,7 @@ struct ResourceRecordInput<'a> {
     uri: &'a str,
 }
 
-impl Subject for ResourceRead<'_> {
+impl GatedRequest for ResourceRead<'_> {
     type Target = Arc<dyn ResourceSource>;
     type Output = Vec<ResourceContents>;
 
@@ -52,12 +52,12 @@ impl Subject for ResourceRead<'_> {
         Ok(source.policy_input(self.uri))
     }
 
-    fn rules<'t>(&mut self, _gate: &'t Gate, source: &'t Self::Target) -> SubjectRules<'t> {
+    fn rules<'t>(&mut self, _gate: &'t Gate, source: &'t Self::Target) -> RequestRules<'t> {
         let guard = source.guard();
-        SubjectRules {
+        RequestRules {
             guard,
             kind: RequestKind::Guarded,
-            limit: SubjectLimit::Call(guard),
+            limit: RequestLimit::Call(guard),
             deadline: guard.deadline,
         }
     }
@@ -72,7 +72,7 @@ impl Subject for ResourceRead<'_> {
     }
 }
 
-impl RecordedSubject for ResourceRead<'_> {
+impl RecordedRequest for ResourceRead<'_> {
     fn note_input(&self, record: &mut OpenRecord<'_>) {
         record.note_input(&ResourceRecordInput { uri: self.uri }, || self.source.is_ok());
     }
@@ -91,7 +91,7 @@ impl RecordedSubject for ResourceRead<'_> {
 }
 
 /// A request for the prompt `name`, filled with `arguments`.
-pub(super) struct PromptMake<'a> {
+pub(super) struct PromptRender<'a> {
     pub(super) reader: &'a LibraryReader<'a>,
     pub(super) name: &'a str,
     pub(super) arguments: PromptArguments,
@@ -104,7 +104,7 @@ struct PromptRecordInput<'a> {
     arguments: &'a PromptArguments,
 }
 
-impl Subject for PromptMake<'_> {
+impl GatedRequest for PromptRender<'_> {
     type Target = Arc<dyn AnyPrompt>;
     type Output = PromptText;
 
@@ -121,12 +121,12 @@ impl Subject for PromptMake<'_> {
         Ok(json!({ "prompt": prompt.spec().name, "arguments": self.arguments }))
     }
 
-    fn rules<'t>(&mut self, gate: &'t Gate, prompt: &'t Self::Target) -> SubjectRules<'t> {
+    fn rules<'t>(&mut self, gate: &'t Gate, prompt: &'t Self::Target) -> RequestRules<'t> {
         let guard = prompt.guard();
-        SubjectRules {
+        RequestRules {
             guard: guard.unwrap_or(&gate.prompt_spec),
             kind: if guard.is_some() { RequestKind::Guarded } else { RequestKind::TextPrompt },
-            limit: SubjectLimit::Prompt(guard),
+            limit: RequestLimit::Prompt(guard),
             deadline: None,
         }
     }
@@ -141,7 +141,7 @@ impl Subject for PromptMake<'_> {
     }
 }
 
-impl RecordedSubject for PromptMake<'_> {
+impl RecordedRequest for PromptRender<'_> {
     fn note_input(&self, record: &mut OpenRecord<'_>) {
         let input = PromptRecordInput { name: self.name, arguments: &self.arguments };
         record.note_input(&input, || true);
@@ -164,7 +164,7 @@ pub(super) struct FolderList<'a> {
     pub(super) entries_max: usize,
 }
 
-impl Subject for FolderList<'_> {
+impl GatedRequest for FolderList<'_> {
     type Target = Arc<dyn ResourceSource>;
     type Output = Vec<ResourceSpec>;
 
@@ -184,7 +184,7 @@ impl Subject for FolderList<'_> {
         Ok(source.policy_input(self.uri))
     }
 
-    fn rules<'t>(&mut self, _gate: &'t Gate, source: &'t Self::Target) -> SubjectRules<'t> {
+    fn rules<'t>(&mut self, _gate: &'t Gate, source: &'t Self::Target) -> RequestRules<'t> {
         look_rules(source.guard())
     }
 
@@ -205,7 +205,7 @@ pub(super) struct ResourceWatch<'a> {
     pub(super) changes: &'a ChangeFeed,
 }
 
-impl Subject for ResourceWatch<'_> {
+impl GatedRequest for ResourceWatch<'_> {
     type Target = Arc<dyn ResourceSource>;
     type Output = WatchGuard;
 
@@ -225,7 +225,7 @@ impl Subject for ResourceWatch<'_> {
         Ok(source.policy_input(self.uri))
     }
 
-    fn rules<'t>(&mut self, _gate: &'t Gate, source: &'t Self::Target) -> SubjectRules<'t> {
+    fn rules<'t>(&mut self, _gate: &'t Gate, source: &'t Self::Target) -> RequestRules<'t> {
         look_rules(source.guard())
     }
 
@@ -240,6 +240,6 @@ impl Subject for ResourceWatch<'_> {
 }
 
 /// Returns the rules of an unrecorded request to a source to which the rules of `guard` apply.
-fn look_rules(guard: &ToolSpec) -> SubjectRules<'_> {
-    SubjectRules { guard, kind: RequestKind::Guarded, limit: SubjectLimit::Look, deadline: None }
+fn look_rules(guard: &ToolSpec) -> RequestRules<'_> {
+    RequestRules { guard, kind: RequestKind::Guarded, limit: RequestLimit::Look, deadline: None }
 }
