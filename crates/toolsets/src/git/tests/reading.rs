@@ -144,7 +144,7 @@ async fn diff_matches_git() {
 
 #[tokio::test]
 async fn settings_of_the_repository_do_not_change_a_diff() {
-    let bench = Bench::new();
+    let bench = GitTestBench::new();
     let deep = format!("{}/Straße nach Köln.txt", "packages/of/a/deep/tree".repeat(4));
     let lines: String = (1..40).map(|number| format!("line {number}\n\n")).collect();
     for name in ["old.txt", "many.txt", deep.as_str()] {
@@ -214,7 +214,7 @@ async fn settings_of_the_repository_do_not_change_a_diff() {
 
 #[tokio::test]
 async fn a_diff_lists_each_file_in_conflict_once() {
-    let bench = Bench::new();
+    let bench = GitTestBench::new();
     bench.put("gone.txt", "x\n");
     bench.git(&["add", "."]);
     bench.git(&["commit", "-qm", "second"]);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-impl Bench {
+impl GitTestBench {
     /// Adds a submodule with one commit, whose repository is in `.git/modules`.
     fn add_submodule(&self, name: &str) {
         let source = self.folder.path().join("source");
@@ -20,7 +20,7 @@ impl Bench {
 
 #[tokio::test]
 async fn a_submodule_with_changes_is_not_reported_as_clean() {
-    let bench = Bench::new();
+    let bench = GitTestBench::new();
     bench.add_submodule("parts/engine");
     let status = bench.done("git.status", json!({})).await;
     assert_eq!(status.value["clean"], true, "{}", status.value);
@@ -42,7 +42,7 @@ async fn a_submodule_with_changes_is_not_reported_as_clean() {
 
 #[tokio::test]
 async fn a_submodule_that_cannot_be_opened_is_not_reported_as_clean() {
-    let bench = Bench::new();
+    let bench = GitTestBench::new();
     bench.add_submodule("engine");
     let modules = bench.root().join(".git/modules/engine");
     let outside = bench.folder.path().join("moved");
@@ -56,7 +56,7 @@ async fn a_submodule_that_cannot_be_opened_is_not_reported_as_clean() {
 
 #[tokio::test]
 async fn a_submodule_that_is_not_checked_out_is_not_taken_for_the_repository_above() {
-    let bench = Bench::new();
+    let bench = GitTestBench::new();
     bench.add_submodule("engine");
     bench.git(&["submodule", "-q", "deinit", "engine"]);
     let head = bench.git(&["rev-parse", "HEAD"]);
@@ -82,7 +82,7 @@ async fn a_submodule_that_is_not_checked_out_is_not_taken_for_the_repository_abo
 
 #[tokio::test]
 async fn a_repository_outside_is_named_by_the_folders_that_belong_to_it() {
-    let bench = Bench::with(&GitSettings::default());
+    let bench = GitTestBench::with(&GitSettings::default());
     fs::remove_dir_all(bench.root().join(".git")).unwrap();
     let home = bench.folder.path().join("home");
     let outside = bench.folder.path().join("main");
