@@ -140,6 +140,7 @@ fn keys_of_the_settings_are_added_and_removed_while_a_server_runs() {
 fn changes_that_need_a_restart_are_named_and_all_others_apply() {
     let workspace = Workspace::new();
     let mut client = client(&workspace, "");
+    assert!(has_tool(&mut client, "files_copy"));
     let settings = "[jobs]\nto = \"off\"\n[server]\nurl = \"https://tools.example/mcp\"\n\
                     [tools]\ndeny = [\"files.copy\"]\n[log]\nlevel = \"debug\"\n";
     replace(&workspace, "toolgate.toml", settings);
@@ -152,6 +153,7 @@ fn changes_that_need_a_restart_are_named_and_all_others_apply() {
     let workspace = Workspace::new().file("toolgate.toml", "");
     let launch = Launch::over(&workspace).arg("--read-only");
     let mut client = Client::stdio(launch, MODERN);
+    assert!(has_tool(&mut client, "files_list"));
     replace(&workspace, "toolgate.toml", "[tools]\ndeny = [\"files.list\"]\n");
     wait_until("it is in force", || !has_tool(&mut client, "files_list"));
     assert!(!has_tool(&mut client, "files_write"));
