@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{launch, names, stdio, text, with_odd};
+use super::{checkout, launch, names, stdio, text, with_odd};
 use crate::support::{
     Client, ClientTransport, MODERN, Workspace, binary, is_alive, path, wait_until,
 };
@@ -132,7 +132,8 @@ fn an_upstream_and_the_rule_for_its_tools_apply_together_at_once() {
         assert!(!listed.contains(&"other_echo".to_owned()), "{listed:?}");
         listed.contains(&"other_shout".to_owned())
     });
-    assert!(is_alive(client.server().pid) && !is_alive(first));
+    wait_until("its first program ends", || !is_alive(first));
+    assert!(is_alive(client.server().pid));
     write_settings(&workspace, &format!("{settings}{more}"));
     wait_until("it is served without a rule", || {
         names(&mut client).contains(&"more_shout".to_owned())
@@ -141,11 +142,13 @@ fn an_upstream_and_the_rule_for_its_tools_apply_together_at_once() {
 
 #[test]
 fn a_changed_sandbox_starts_the_programs_of_upstreams_again() {
-    let workspace = with_odd("sandbox = \"workspace\"");
+    // The program and its interpreter are in the checkout.
+    let readable = checkout();
+    let workspace = with_odd(&format!("sandbox = \"workspace\"\n[sandbox]\nread = [{readable:?}]"));
     let mut client = stdio(&workspace);
     let first = pid(&mut client);
     let settings = workspace.read("toolgate.toml");
-    write_settings(&workspace, &format!("{settings}[sandbox]\nunix_sockets = true\n"));
+    write_settings(&workspace, &format!("{settings}unix_sockets = true\n"));
     wait_until("it is ended", || !is_alive(first));
     assert!(client.server().log().contains("the upstream `odd` starts again"));
     assert!(names(&mut client).contains(&"odd_echo".to_owned()));
