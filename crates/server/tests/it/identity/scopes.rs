@@ -45,7 +45,7 @@ fn a_token_without_the_scope_is_refused_with_the_needed_scope() {
     assert_eq!(send_with_token(&served, &reads, &read).status, 200);
     let refused = send_with_token(&served, &reads, &write(2));
     assert_eq!(refused.status, 403, "{refused:?}");
-    let why = "'files.write' needs the scope files:write, which this token does not have";
+    let why = "'files_write' needs the scope files:write, which this token does not have";
     let why = why.replace('\'', "`");
     let challenge = format!(
         "Bearer error=\"insufficient_scope\", scope=\"files:write\", \

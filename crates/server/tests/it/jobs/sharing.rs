@@ -46,7 +46,7 @@ fn a_server_runs_jobs_of_another_only_after_that_one_died() {
     assert_eq!(started_commands(&workspace), [&*one.0, &*two.0]);
 
     // A watcher at the second server sees the first server's job go on.
-    let mut watcher = second.socket(&format!("/ws/jobs/{waiting}?stream=progress"));
+    let mut watcher = second.socket(&format!("/ws/jobs/{waiting}?stream=progress,status"));
     first.signal(Signal::KILL);
     first.wait_for_exit();
     let_continue(&workspace);
