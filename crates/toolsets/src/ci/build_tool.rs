@@ -265,11 +265,20 @@ impl ProjectFacts {
         ))
     }
 
-    /// Returns true if the settings of pytest turn its output off. Turning it on otherwise is an
-    /// error.
-    fn disables_pytest_terminal(&self) -> bool {
-        let mut lines = self.python.lines().map(str::trim_start);
-        lines.any(|line| line.contains("no:terminal") && !line.starts_with(['#', ';']))
+    /// Returns the `addopts` of pytest without those that turn its output off, if there are such.
+    fn pytest_options_with_output(&self) -> Option<String> {
+        let is_comment = |line: &&str| line.trim_start().starts_with(['#', ';']);
+        let mut lines = self.python.lines().filter(|line| !is_comment(line));
+        let first = lines.find_map(|line| line.trim_start().strip_prefix("addopts"))?;
+        // The value ends before the next key or section.
+        let is_value = |line: &&str| !line.contains('=') && !line.starts_with('[');
+        let value = [first].into_iter().chain(lines.take_while(is_value));
+        let separators = |c: char| c.is_whitespace() || ",[]\"'".contains(c);
+        let words = value.flat_map(|line| line.split(separators));
+        let words: Vec<&str> = words.filter(|word| !["", "="].contains(word)).collect();
+        let rest = words.join(" ").replace("-p no:terminal", "").replace("-pno:terminal", "");
+        let is_shorter = rest.len() < words.join(" ").len();
+        is_shorter.then(|| rest.split_whitespace().collect::<Vec<_>>().join(" "))
     }
 
     /// Returns a `pip install` command. Fails without a virtual environment, because it would
@@ -301,8 +310,11 @@ impl ProjectFacts {
                 .to_owned()),
             ProjectAction::Test => {
                 // Overrides options of the project that leave out counts or ids, such as `-q`.
-                let terminal = if self.disables_pytest_terminal() { "-p terminal " } else { "" };
-                module(&format!("pytest {terminal}--color=no --tb=short -rfE --verbosity=0"))
+                let mut argv = module("pytest --color=no --tb=short -rfE --verbosity=0")?;
+                if let Some(options) = self.pytest_options_with_output() {
+                    argv.splice(3..3, ["-o".to_owned(), format!("addopts={options}")]);
+                }
+                Ok(argv)
             }
             ProjectAction::Lint
                 if has("ruff.toml") || has(".ruff.toml") || configures("[tool.ruff") =>
@@ -359,7 +371,15 @@ mod tests {
     #[test]
     fn the_output_of_pytest_is_turned_on_only_if_a_project_turns_it_off() {
         for (python, expected) in [
-            ("[pytest]\naddopts = -q -p no:terminal\n", "python3 -m pytest -p terminal --color=no"),
+            (
+                "[pytest]\naddopts = -x -p no:terminal\n",
+                "python3 -m pytest -o addopts=-x --color=no",
+            ),
+            (
+                "[tool.pytest.ini_options]\naddopts = [\n  \"-p\", \"no:terminal\",\n  \"-x\",\n]\nminversion = \"8\"\n",
+                "python3 -m pytest -o addopts=-x --color=no",
+            ),
+            ("[pytest]\naddopts = -q\n", "python3 -m pytest --color=no"),
             ("[pytest]\n# addopts = -p no:terminal\n", "python3 -m pytest --color=no"),
         ] {
             let facts = ProjectFacts { python: python.to_owned(), ..ProjectFacts::default() };

@@ -280,7 +280,9 @@ mod tests {
             let whitelist = Some(names.iter().map(|name| (*name).to_owned()).collect());
             let mut all = Vec::new();
             LogComparison { ignored: Vec::new(), whitelist }.compare(1, &new, &golden, &mut all);
-            all.into_iter().map(|difference| difference.field).collect::<Vec<_>>()
+            let mut fields: Vec<_> = all.into_iter().map(|difference| difference.field).collect();
+            fields.sort();
+            fields
         };
         assert_eq!(differing(&[]), ["durationMs", "metadata.runId", "ts"]);
         assert_eq!(differing(&["ts", "runId"]), ["durationMs"]);
