@@ -14,7 +14,7 @@ use toolgate_chunks::words::{concepts, words};
 use toolgate_search::static_model::StaticModel;
 
 use crate::set::{CodeUnit, Package, Split, load};
-use table::{D, PARTS, Pair, TrainedTable, Words, weigh};
+use table::{D, PARTS, TrainedTable, TrainingPair, Words, weigh};
 
 /// Path of the word vectors in the checkout.
 const TABLE: &str = "crates/search/src/static_model.bin";
@@ -162,7 +162,11 @@ impl Vocabulary {
 
 /// Returns the pairs to train on: each sentence with its function, and names of functions with the
 /// rest of them. There are `names` times as many of the latter.
-fn build_pairs(packages: &mut Vec<Package>, vocabulary: &Vocabulary, names: f32) -> Vec<Pair> {
+fn build_pairs(
+    packages: &mut Vec<Package>,
+    vocabulary: &Vocabulary,
+    names: f32,
+) -> Vec<TrainingPair> {
     let mut random = random::SplitMix64(3);
     let mut pairs = Vec::new();
     for (index, package) in packages.drain(..).enumerate() {
@@ -171,7 +175,7 @@ fn build_pairs(packages: &mut Vec<Package>, vocabulary: &Vocabulary, names: f32)
             let parts = vocabulary.parts(&package.units[query.unit]);
             let query = vocabulary.query(&query.text);
             if query.len() >= 2 {
-                pairs.push(Pair { package: number, query, parts });
+                pairs.push(TrainingPair { package: number, query, parts });
             }
         }
         #[allow(clippy::cast_precision_loss)]
@@ -185,7 +189,7 @@ fn build_pairs(packages: &mut Vec<Package>, vocabulary: &Vocabulary, names: f32)
             parts[0].clear();
             // The head contains the name, too.
             parts[3].retain(|it| query.iter().all(|name_word| name_word.0 != it.0));
-            pairs.push(Pair { package: number + 1_000_000, query, parts });
+            pairs.push(TrainingPair { package: number + 1_000_000, query, parts });
         }
     }
     pairs
@@ -212,7 +216,7 @@ fn prepare_held_out(package: &Package, vocabulary: &Vocabulary) -> HeldOutPackag
 
 /// Describes MRR@10 over all questions, and over those with low overlap.
 fn describe_quality(packages: &[HeldOutPackage], table: &TrainedTable) -> String {
-    let mut tally = candidates::Tally::default();
+    let mut tally = candidates::ReciprocalRankSum::default();
     for package in packages {
         let units: Vec<Vec<f32>> = package
             .units

@@ -16,9 +16,9 @@ use toolgate_contract::{
 
 mod json;
 mod rpc;
+mod tool_mentions;
 pub mod mcp;
 mod sandbox_warning;
-mod tool_mentions;
 pub mod zyra;
 pub mod synesthetic;
 

@@ -65,7 +65,7 @@ pub enum CatalogError {
     /// Several owners offer tools whose names look alike in some dialect.
     #[error(
         "its name is also used by `{}`; give each upstream its own `prefix`, or leave out all but \
-         one with `without`",
+         one with `!NAME` in `tools`",
         owners.join("`, `")
     )]
     Ambiguous {

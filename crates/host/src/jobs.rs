@@ -54,9 +54,9 @@ const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(15);
 pub struct JobSettings {
     /// Folder of the jobs.
     pub folder: PathBuf,
-    /// Largest number of running jobs.
+    /// Largest number of running jobs, until [`crate::Host::limit_jobs`] changes it.
     pub running_max: usize,
-    /// Largest number of running jobs of one caller.
+    /// Largest number of running jobs of one caller, until [`crate::Host::limit_jobs`] changes it.
     pub running_per_caller: usize,
     /// Largest number of queued jobs. Further jobs are refused.
     pub queued_max: usize,
@@ -148,6 +148,13 @@ impl JobService {
         }
     }
 
+    /// Changes the largest numbers of running jobs, in total and of one caller, and starts the jobs
+    /// that may run now.
+    pub(crate) fn limit(&self, running_max: usize, running_per_caller: usize) {
+        self.0.lock_queue().limit(running_max, running_per_caller);
+        self.0.dispatch();
+    }
+
     /// Returns the numbers of queued, running and ended jobs.
     pub(crate) fn gauge(&self) -> JobGauge {
         let JobServiceState { settings, ended_counts: ended, .. } = self.0.as_ref();
@@ -161,7 +168,7 @@ impl JobService {
             queued: queue.len(),
             queued_max: settings.queued_max,
             running: queue.running(),
-            running_max: settings.running_max,
+            running_max: queue.running_max(),
             ended: ended.map(|(state, count)| (state, count.load(Ordering::Relaxed))),
         }
     }

@@ -13,11 +13,11 @@ mod limits;
 mod secrets;
 mod audit;
 mod pipeline;
-mod jobs;
 mod did_you_mean;
 mod library;
-mod envelopes;
 mod live_gate;
+mod jobs;
+mod envelopes;
 mod requests;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
@@ -400,6 +400,15 @@ impl Host {
     pub async fn maintain_jobs(&self) {
         if let Some(jobs) = &self.jobs {
             jobs.maintain().await;
+        }
+    }
+
+    /// Changes the largest numbers of running jobs, in total and of one caller. Jobs that run go on.
+    ///
+    /// Call it within a runtime, because it may start jobs.
+    pub fn limit_jobs(&self, running_max: usize, running_per_caller: usize) {
+        if let Some(jobs) = &self.jobs {
+            jobs.limit(running_max, running_per_caller);
         }
     }
 

@@ -305,8 +305,8 @@ pub struct LimitsSection {
     /// credential, each may have three quarters of them. Further calls wait, each caller's in a
     /// queue of its own.
     pub calls: usize,
-    /// Highest number of concurrent calls that run programs. If callers need a credential, each may
-    /// have three quarters of them.
+    /// Highest number of concurrent calls that run programs. Half as many jobs run at once. If
+    /// callers need a credential, each may have three quarters of both.
     pub programs: usize,
     /// Time for which a call waits for a slot, in milliseconds.
     pub wait_ms: u64,
@@ -353,6 +353,14 @@ impl Default for LimitsSection {
     }
 }
 
+impl LimitsSection {
+    /// Returns the highest number of jobs that run at once: half of the calls that run programs, so
+    /// that jobs leave slots for direct calls. That is 8 by default.
+    pub(crate) fn jobs(&self) -> usize {
+        self.programs.div_ceil(2)
+    }
+}
+
 /// Envelopes: the structured result of each call, with its ids and times.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -393,13 +401,11 @@ pub struct JobsSection {
     /// Folder in which jobs are stored, with a subfolder for each workspace: an absolute path,
     /// `off`, or `state` for the user's state folder.
     pub to: String,
-    /// Highest number of jobs that run at once.
-    pub running: usize,
 }
 
 impl Default for JobsSection {
     fn default() -> Self {
-        Self { to: "state".to_owned(), running: 8 }
+        Self { to: "state".to_owned() }
     }
 }
 

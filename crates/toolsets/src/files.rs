@@ -42,7 +42,7 @@ pub use read::ReadFile;
 pub use resources::FileResources;
 pub(crate) use resources::read_file_spec;
 pub use search::SearchFiles;
-pub use settings::{ConfirmFolders, FileLimits, FileSettings};
+pub use settings::{ConfirmFolders, FileLimits, FileSettings, RELEASE};
 pub use tree::ShowTree;
 pub use write::WriteFile;
 

@@ -23,6 +23,7 @@ mod command;
 mod error_redaction;
 mod filters;
 mod nested;
+mod submodules;
 mod revision;
 mod pathspec;
 mod times;

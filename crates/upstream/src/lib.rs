@@ -40,8 +40,8 @@ pub use listing::UpstreamListing;
 pub use oauth::{OAuthAccess, PendingSignIn, StepCallback};
 pub use results::ResultStore;
 pub use settings::{
-    ConnectionSharing, OAuthGrant, OAuthSettings, UpstreamLimits, UpstreamPart, UpstreamSettings,
-    UpstreamTables, UpstreamTransport, variable_names,
+    ConnectionSharing, EXCLUSION, OAuthGrant, OAuthSettings, UpstreamLimits, UpstreamPart,
+    UpstreamSettings, UpstreamTables, UpstreamTransport, variable_names,
 };
 pub use start_report::StartReport;
 pub use upstream::{Upstream, UpstreamHost, UpstreamState};

@@ -19,6 +19,9 @@ pub use variables::variable_names;
 /// The upstreams' settings by name, one table `[upstream.NAME]` each.
 pub type UpstreamTables = BTreeMap<String, UpstreamSettings>;
 
+/// Start of an entry of `tools` that leaves tools out.
+pub const EXCLUSION: char = '!';
+
 /// Another MCP server whose tools, resources and prompts are served here. Set `command` or `url`.
 ///
 /// `${NAME}` in a value inserts the server's environment variable `NAME`. It is sent to that
@@ -61,10 +64,11 @@ pub struct UpstreamSettings {
     /// prefix, tools keep the upstream's own names. Allowed are letters, digits, `_` and `-`, in
     /// parts separated by dots.
     pub prefix: Option<String>,
-    /// Tools to serve, by the upstream's own names. `*` matches any text. By default, all tools.
+    /// Tools to serve, by the upstream's own names; `*` matches any text. All by default.
+    ///
+    /// An entry such as `!delete_*` leaves tools out, wherever it stands and whatever else matches
+    /// them. A list of such entries alone serves all other tools.
     pub tools: Vec<String>,
-    /// Tools to leave out, even if `tools` matches them.
-    pub without: Vec<String>,
     /// Parts to serve besides its tools: `resources`, `prompts`, and `instructions`, which clients
     /// get after the server's own, up to 4 KiB. All by default.
     pub parts: Vec<UpstreamPart>,
@@ -193,7 +197,6 @@ impl Default for UpstreamSettings {
             revision: None,
             prefix: None,
             tools: vec!["*".to_owned()],
-            without: Vec::new(),
             parts: vec![UpstreamPart::Resources, UpstreamPart::Prompts, UpstreamPart::Instructions],
             roots: Vec::new(),
             start_ms: 30_000,

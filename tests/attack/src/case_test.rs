@@ -1,4 +1,4 @@
-//! Cases as tests: one test for each case, with all its attempts.
+//! Cases as tests: one test for each case, with an attempt at each variant in each dialect.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::attempt_process::RunEnvironment;
 use super::case::Case;
 use super::dialects::ROUTES;
 use super::offered_tools::OfferedTools;
-use super::plan::{all_cases, attempts};
+use super::plan::{PlannedAttempt, all_cases, attempts};
 use super::report::CaseOutcome;
 
 /// A case as a test.
@@ -41,8 +41,9 @@ impl CaseTest {
         self.0.test_name()
     }
 
-    /// Runs all attempts at the case, one after the other, against the server beside
-    /// `attack_program`.
+    /// Runs the attempts at the case, one after the other, against the server beside
+    /// `attack_program`. Each variant is attempted in each dialect over one transport, which alternates;
+    /// `cargo xtask attack` attempts it over all of them.
     ///
     /// # Errors
     ///
@@ -62,10 +63,36 @@ impl CaseTest {
     fn run_attempts(&self, environment: &RunEnvironment) -> Result<CaseOutcome> {
         let Self(case) = self;
         let offered = OfferedTools::list(&environment.toolgate, &environment.base)?;
-        let verdicts: Vec<_> = attempts(case, &ROUTES, &offered)
+        let shift = case.id.bytes().map(usize::from).sum();
+        let verdicts: Vec<_> = over_one_transport_each(&attempts(case, &ROUTES, &offered), shift)
             .into_iter()
             .map(|attempt| (attempt, environment.run_attempt(case, attempt)))
             .collect();
         Ok(CaseOutcome::new(case, &verdicts))
+    }
+}
+
+/// Returns the attempts of each variant in each dialect over one of its transports. `shift` chooses the
+/// transport of the first variant, and each further variant takes the next one.
+fn over_one_transport_each(attempts: &[PlannedAttempt], shift: usize) -> Vec<PlannedAttempt> {
+    let is_same = |a: &PlannedAttempt, b: &PlannedAttempt| {
+        a.variant == b.variant && a.route.dialect == b.route.dialect
+    };
+    let alternatives = attempts.chunk_by(is_same);
+    alternatives.map(|them| them[(shift + them[0].variant) % them.len()]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_variant_is_attempted_once_per_dialect_and_transports_alternate() {
+        let planned = |variant| ROUTES.map(|route| PlannedAttempt { variant, route });
+        let all = [planned(0), planned(1)].concat();
+        let chosen = over_one_transport_each(&all, 0);
+        assert_eq!(chosen.len(), 14);
+        assert_eq!(chosen[0].route, ROUTES[0]);
+        assert_eq!(chosen[7].route, ROUTES[1]);
     }
 }

@@ -89,7 +89,7 @@ impl RunFolder {
         }
         let mut settings = toml::toml! {
             server = { drain_ms = 500 }
-            jobs = { running = 16 }
+            limits = { programs = 32 }
         };
         settings.insert("command".to_owned(), command.into());
         Ok(toml::to_string(&settings)?)

@@ -72,8 +72,10 @@ impl AnswerEncoder for EnvelopeEncoder {
     fn envelope_error(&self, error: CallError) -> CallError {
         let called = self.tool.as_deref().map(catalog_name);
         let error = match (error, &self.tool) {
-            // The error repeats the client's own spelling.
-            (CallError::UnknownTool { nearest, unavailable, .. }, Some(tool)) => {
+            // The error repeats the client's own spelling, unless a secret was removed from it.
+            (CallError::UnknownTool { name, nearest, unavailable }, Some(tool))
+                if name == catalog_name(tool) =>
+            {
                 CallError::UnknownTool { name: tool.clone(), nearest, unavailable }
             }
             (error, _) => error,

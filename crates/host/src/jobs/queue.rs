@@ -71,6 +71,17 @@ impl JobQueue {
         self.caller_queues.get(caller).map_or(0, |queue| queue.waiting.len())
     }
 
+    /// Changes the limits of [`JobQueue::new`]. Jobs that run go on.
+    pub(super) fn limit(&mut self, running_max: usize, running_per_caller: usize) {
+        self.running_max = running_max;
+        self.running_per_caller = running_per_caller;
+    }
+
+    /// Returns the largest number of running jobs.
+    pub(super) fn running_max(&self) -> usize {
+        self.running_max
+    }
+
     /// Returns the number of running jobs.
     pub(super) fn running(&self) -> usize {
         self.running_total
@@ -213,6 +224,24 @@ mod tests {
         assert_eq!([next(&mut queue), next(&mut queue)], [Some(1), None]);
         queue.finish(&job(1, "a.b", None));
         assert_eq!([next(&mut queue), next(&mut queue)], [Some(3), None]);
+    }
+
+    #[test]
+    fn changed_limits_apply_to_the_next_job() {
+        let mut queue = JobQueue::new(1, 1);
+        for id in [1, 2, 3, 4] {
+            queue.push(0, NOW, job(id, "a.b", None));
+        }
+        assert_eq!([next(&mut queue), next(&mut queue)], [Some(1), None]);
+        queue.limit(4, 3);
+        assert_eq!(queue.running_max(), 4);
+        assert_eq!(
+            [next(&mut queue), next(&mut queue), next(&mut queue)],
+            [Some(2), Some(3), None]
+        );
+        queue.limit(1, 1);
+        queue.finish(&job(1, "a.b", None));
+        assert_eq!(next(&mut queue), None, "two still run");
     }
 
     #[test]

@@ -65,8 +65,8 @@ impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static> ConfigWatc
         WatchGuard::new(AbortOnDrop(tokio::spawn(Arc::new(self).run(watch))))
     }
 
-    /// Watches the folders of the files. For files that were known before, the stamps in `known`
-    /// are used.
+    /// Watches the folders of the files. If there are `known` stamps, a file without one counts as
+    /// new.
     fn open_watch(&self, known: Option<FileStamps>) -> io::Result<FileWatch> {
         let mut files = WatchedSettingsFiles::new(self);
         let folders: Vec<&Path> = files.folders.iter().map(PathBuf::as_path).collect();
@@ -74,9 +74,11 @@ impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static> ConfigWatc
         let own = files.own_folder.as_path();
         let folders: Vec<_> = [own].into_iter().chain(folders).collect();
         let signal = FolderChangeSignal::new(&folders)?;
-        // A file that changed while the settings were applied is noticed next time.
-        for (path, stamp) in known.into_iter().flatten() {
-            files.stamps.entry(path).and_modify(|now| *now = stamp);
+        // A file that changed or appeared while the settings were applied is noticed next time.
+        if let Some(mut known) = known {
+            for (path, stamp) in &mut files.stamps {
+                *stamp = known.remove(path).flatten();
+            }
         }
         Ok(FileWatch { signal, stamps: files.stamps })
     }

@@ -8,6 +8,7 @@ use toolgate_host::{Catalog, Host, RejectedTool, SchemaRegistry};
 use toolgate_toolsets::commands;
 use toolgate_world::ProcessRunner;
 
+use crate::assembly::limits::job_limits;
 use crate::assembly::protected_paths;
 use crate::assembly::wiring::{ToolParts, build_gate};
 use crate::config::restart::{applied_settings, changed_settings};
@@ -108,6 +109,8 @@ impl LiveSettings {
             }
             telemetry::redact_from_log(secrets);
             rejected = self.host.replace_gate(gate, resets_limits);
+            let (total, per_caller) = job_limits(&next);
+            self.host.limit_jobs(total, per_caller);
         });
         let upstreams = upstreams.map_err(|why| anyhow!(why))?;
         if let (Some(identity), Some(credentials)) = (identity, credentials) {

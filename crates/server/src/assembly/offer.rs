@@ -13,7 +13,7 @@ use toolgate_host::{
     Catalog, ContentLibrary, Host, JobsHandle, SchemaRegistry, job_resources, job_tools,
 };
 
-use crate::assembly::{audit_setup, envelope_setup, wiring};
+use crate::assembly::{audit_setup, envelope_setup, limits, wiring};
 use crate::config::{Config, ResourceKind};
 use crate::telemetry::{self, TelemetrySinks};
 
@@ -147,7 +147,7 @@ impl ServerBuilder {
                 library.resources.push(job_resources(&handle));
             }
         }
-        let jobs = jobs.map(|folder| wiring::job_settings_in(folder, &config.jobs));
+        let jobs = jobs.map(|folder| limits::job_settings_in(folder, config));
         let schemas = Arc::new(SchemaRegistry::default());
         let catalog = Catalog::with_schemas(tools, schemas.clone())?.check_schemas()?;
         let sinks = TelemetrySinks::from_config(&config.telemetry, None)?;

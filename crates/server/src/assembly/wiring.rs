@@ -1,7 +1,6 @@
 //! Builds a host from settings. This is the only module that uses every toolset.
 
 use std::net::IpAddr;
-use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,9 +10,9 @@ use http::Uri;
 use toolgate_contract::{AnyTool, Caller, Effects, WatchGuard, fold_name, with_icons};
 use toolgate_dialects::{ServerCard, ServerInfo};
 use toolgate_host::{
-    AuditLog, ByteRate, CallLimits, CallRate, Catalog, ContentLibrary, Gate, GateSettings, Host,
-    JobSettings, JobsHandle, KnownTools, OutputCheck, OutputCheckRules, PolicyRule, TokenScope,
-    ToolPolicy, check_pattern, job_resources, job_tools,
+    AuditLog, Catalog, ContentLibrary, Gate, GateSettings, Host, JobSettings, JobsHandle,
+    KnownTools, OutputCheck, OutputCheckRules, PolicyRule, TokenScope, ToolPolicy, check_pattern,
+    job_resources, job_tools,
 };
 use toolgate_toolsets::{
     assets, ci, commands, docs, exec, files, git, icons, prompts, search, skills,
@@ -25,6 +24,9 @@ use toolgate_world::{HttpFetcher, ProcessRunner, Root};
 use crate::assembly::audit_setup;
 use crate::assembly::config_reload::ConfigWatcher;
 use crate::assembly::envelope_setup;
+use crate::assembly::limits::{
+    QUEUED_JOBS_MAX, call_limits, caller_share, job_limits, job_settings_in,
+};
 use crate::assembly::live_settings::LiveSettings;
 use crate::assembly::offer::PreparedServer;
 use crate::assembly::rule_warnings;
@@ -40,46 +42,6 @@ use crate::upstreams::{self, UpstreamCatalog};
 
 /// Name of the server, as clients know it.
 const NAME: &str = "toolgate";
-
-/// Calls that may wait for a slot. They cost little, and wait no longer than `limits.wait_ms`.
-const WAITING_MAX: usize = 8192;
-
-/// Refused calls of a caller after which further refusals leave no audit record. Only a program in
-/// a loop has so many, and its records would push out all others.
-const REFUSED: NonZeroU32 = NonZeroU32::new(1_000).expect("not zero");
-
-/// Rate at which the allowance `REFUSED` refills. A person never reaches it.
-const REFUSED_PER_SECOND: NonZeroU32 = NonZeroU32::new(20).expect("not zero");
-
-/// Bytes that a caller may write with file tools. No real work needs so many, but a loop would fill
-/// the disk.
-const WRITTEN: ByteRate = ByteRate { at_once: 1 << 30, per_second: 16 << 20 };
-
-/// Bytes of requests and answers of a caller, if there are several callers. With this limit, one
-/// caller cannot use the whole network.
-const CARRIED: ByteRate = ByteRate { at_once: 4 << 30, per_second: 64 << 20 };
-
-/// Jobs that may wait to run. A client that starts more than this has lost count of its jobs.
-const QUEUED_JOBS_MAX: usize = 10_000;
-
-/// Time for which an ended job is kept if the request sets none. A client can collect it the next
-/// day.
-const JOB_KEEP: Duration = Duration::from_secs(24 * 3600);
-
-/// Longest time for which a request may keep an ended job. Results are for collecting, not for
-/// storing.
-const JOB_KEEP_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
-
-/// Ended jobs that are kept, so that the store stays small. Beyond this number, the oldest jobs are
-/// deleted.
-const ENDED_JOBS_MAX: usize = 100_000;
-
-/// Bytes of program output that are kept for each job: as many as in a long build log. A program
-/// that prints more can write a file.
-const JOB_OUTPUT_BYTES_MAX: usize = 8 << 20;
-
-/// Bytes of the files that are kept for each job. This leaves room on the disk for other jobs.
-const JOB_FILES_BYTES_MAX: u64 = 1 << 30;
 
 /// A workspace that is being served: its host, programs and upstreams.
 pub struct ServedWorkspace {
@@ -295,14 +257,7 @@ pub(crate) fn build_gate(
     for warning in rule_warnings::warnings(&config.policy.rules) {
         tracing::warn!("{warning}");
     }
-    let slots = CallLimits::new(
-        limits.calls,
-        limits.programs,
-        WAITING_MAX,
-        Duration::from_millis(limits.wait_ms),
-    )
-    .with_rates(&rate_rules(&limits.rate))?;
-    let slots = with_caller_shares(slots, config);
+    let slots = call_limits(config)?;
     if let Some(known) = &known {
         slots.check(known)?;
     }
@@ -335,44 +290,6 @@ fn token_scopes(scopes: &[config::oauth::ScopeEntry]) -> Vec<TokenScope> {
         effects: convert_effects(scope.effects),
     });
     scopes.collect()
-}
-
-/// Adds the limits of each caller to `slots`.
-fn with_caller_shares(slots: CallLimits, config: &Config) -> CallLimits {
-    let limits = &config.limits;
-    let share = caller_share(config);
-    let calls = share(limits.calls);
-    let programs = share(limits.programs);
-    let slots = match calls < limits.calls || programs < limits.programs {
-        true => slots.with_caller_limits(calls, programs),
-        false => slots,
-    };
-    let slots = slots.with_refusal_limit(REFUSED, REFUSED_PER_SECOND).with_write_budget(WRITTEN);
-    // An invalid key file stops the server elsewhere.
-    match config.requires_credential().unwrap_or(true) {
-        true => slots.with_traffic_budget(CARRIED),
-        false => slots,
-    }
-}
-
-/// Returns a function that computes one caller's share of a limit.
-fn caller_share(config: &Config) -> impl Fn(usize) -> usize {
-    // An invalid key file stops the server elsewhere.
-    let several = config.requires_credential().unwrap_or(true);
-    // A single caller gets everything; one of several gets three quarters.
-    move |all| if several { (all * 3).div_ceil(4) } else { all }
-}
-
-/// Converts the configured rate rules.
-fn rate_rules(rules: &[config::RateLimitEntry]) -> Vec<CallRate> {
-    let rules = rules.iter().filter_map(|rule| {
-        Some(CallRate {
-            tools: rule.tools.clone(),
-            calls: NonZeroU32::new(rule.calls)?,
-            per: Duration::from_millis(rule.in_ms),
-        })
-    });
-    rules.collect()
 }
 
 /// Parts of which the tools of a workspace are made. Changed settings replace only the parts that
@@ -519,8 +436,9 @@ fn job_settings(
 ) -> anyhow::Result<Option<JobSettings>> {
     let Some(folder) = jobs_folder(root, &config.jobs.to)? else { return Ok(None) };
     let share = caller_share(config);
+    let (_, running_per_caller) = job_limits(config);
     Ok(Some(JobSettings {
-        running_per_caller: share(config.jobs.running),
+        running_per_caller,
         queued_per_caller: share(QUEUED_JOBS_MAX),
         mark: processes.mark().number(),
         end_leftovers: {
@@ -533,30 +451,12 @@ fn job_settings(
                 }
             })
         },
-        ..job_settings_in(folder, &config.jobs)
+        ..job_settings_in(folder, config)
     }))
 }
 
-/// Returns job settings for `folder`, for tools that leave no programs running.
-pub(crate) fn job_settings_in(folder: PathBuf, config: &config::JobsSection) -> JobSettings {
-    JobSettings {
-        folder,
-        running_max: config.running,
-        running_per_caller: config.running,
-        queued_max: QUEUED_JOBS_MAX,
-        queued_per_caller: QUEUED_JOBS_MAX,
-        keep: JOB_KEEP,
-        keep_max: JOB_KEEP_MAX,
-        ended_max: ENDED_JOBS_MAX,
-        output_bytes_max: JOB_OUTPUT_BYTES_MAX,
-        files_bytes_max: JOB_FILES_BYTES_MAX,
-        mark: 0,
-        end_leftovers: Arc::new(|_| {}),
-    }
-}
-
-/// Returns the folder in which jobs of the workspace `root` are stored. Servers of the same
-/// workspace share the folder.
+/// Returns the folder in which jobs of the workspace `root` are kept. Servers of one workspace
+/// share it.
 pub(crate) fn jobs_folder(root: &Path, to: &str) -> anyhow::Result<Option<PathBuf>> {
     let folder = match to {
         "off" => return Ok(None),

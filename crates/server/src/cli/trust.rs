@@ -16,9 +16,9 @@ Examples:
   toolgate trust --remove         remove the trust
 
 A folder may come from anyone, and its toolgate.toml with it. Until you trust the file, it may only
-restrict tools: with tools.allow, tools.deny, tools.confirm, tools.effects, files.protected and
-exec.confirm. A file with other settings is refused. After you edit it, run `toolgate trust` again.
-An invalid file is not trusted.")]
+restrict tools: with tools.allow, tools.deny, tools.confirm, tools.effects, exec.confirm, and
+files.protected without `!`. A file with other settings is refused. After you edit it, run
+`toolgate trust` again. An invalid file is not trusted.")]
 pub(super) struct TrustArgs {
     /// Workspace with the configuration
     #[arg(default_value = ".", env = "TOOLGATE_ROOT")]

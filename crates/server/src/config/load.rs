@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow, bail};
 use http::Uri;
 
-use toolgate_toolsets::{check_folder, commands};
+use toolgate_toolsets::{check_folder, commands, files};
 
 use crate::owned_files::{self, LinkPolicy};
 
@@ -189,7 +189,7 @@ pub fn check_reach(
 fn check(config: &Config) -> anyhow::Result<()> {
     const MANY: u64 = 1_000_000;
     const DAY_MS: u64 = 86_400_000;
-    let Config { server, limits, jobs, .. } = config;
+    let Config { server, limits, .. } = config;
     let ranges = [
         ("limits.calls", limits.calls as u64, 1, MANY),
         ("limits.programs", limits.programs as u64, 1, MANY),
@@ -198,7 +198,6 @@ fn check(config: &Config) -> anyhow::Result<()> {
         ("limits.deadline_ms", limits.deadline_ms, 1, DAY_MS),
         ("server.connections_max", server.connections_max as u64, 1, MANY),
         ("server.drain_ms", server.drain_ms, 0, DAY_MS),
-        ("jobs.running", jobs.running as u64, 1, MANY),
         ("audit.keep", config.audit.keep.into(), 1, 1000),
     ];
     for (name, value, min, max) in ranges {
@@ -206,20 +205,17 @@ fn check(config: &Config) -> anyhow::Result<()> {
             bail!("{name} is {value}; it must be {min} to {max}");
         }
     }
-    for (setting, names) in
-        [("protected", &config.files.protected), ("unprotected", &config.files.unprotected)]
-    {
-        let is_invalid = |name: &&String| {
-            name.contains(['*', '?'])
-                || name.split('/').any(|part| part == "..")
-                || name.trim_matches('/').is_empty()
-        };
-        if let Some(invalid) = names.iter().find(is_invalid) {
-            bail!(
-                "`{invalid}` in files.{setting} is invalid; write names and paths of files and \
-                 folders in the workspace, such as `infra` or `docs/keys`, and no patterns"
-            );
-        }
+    let is_invalid = |entry: &&String| {
+        let name = entry.strip_prefix(files::RELEASE).unwrap_or(entry);
+        name.contains(['*', '?'])
+            || name.split('/').any(|part| part == "..")
+            || name.trim_matches('/').is_empty()
+    };
+    if let Some(invalid) = config.files.protected.iter().find(is_invalid) {
+        bail!(
+            "`{invalid}` in files.protected is invalid; write names and paths of files and folders \
+             in the workspace, such as `infra`, `docs/keys` or `!.vscode`, and no patterns"
+        );
     }
     keys::check(config)?;
     key_file::path(server)?;

@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn addresses_stores_and_sizes_of_messages_need_a_restart() {
         let (applied, waiting) = changes(
-            "[jobs]\nrunning = 3\n",
+            "[jobs]\nto = \"off\"\n",
             "[server]\nlisten = \"127.0.0.1:1\"\ntls_key = \"/k\"\ntls_certificate = \"/c\"\n\
              [limits]\nmessage_bytes = 4096\n[audit]\nstrict = true\n[search]\ncache = \"memory\"\n\
              [[listen]]\naddr = \"127.0.0.1:2\"\ndialect = \"mira\"\n[files]\nprotected = [\"x\"]\n",
@@ -110,16 +110,16 @@ mod tests {
         assert_eq!(applied, "files.protected");
         assert_eq!(
             waiting,
-            "audit.strict jobs.running limits.message_bytes listen search.cache server.listen \
+            "audit.strict jobs.to limits.message_bytes listen search.cache server.listen \
              server.tls_certificate server.tls_key"
         );
     }
 
     #[test]
     fn a_setting_that_is_set_back_to_the_running_value_needs_no_restart() {
-        let running = config("[jobs]\nrunning = 3\n");
-        let (applied, waiting) = applied_settings(&running, &config("[jobs]\nrunning = 4\n"));
-        assert_eq!(waiting, ["jobs.running"]);
+        let running = config("[jobs]\nto = \"off\"\n");
+        let (applied, waiting) = applied_settings(&running, &config("[jobs]\nto = \"/jobs\"\n"));
+        assert_eq!(waiting, ["jobs.to"]);
         let (_, waiting) = applied_settings(&applied, &running);
         assert!(waiting.is_empty(), "{waiting:?}");
     }

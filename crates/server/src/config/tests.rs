@@ -101,12 +101,12 @@ fn a_limit_out_of_range_is_refused_by_name() {
 
 #[test]
 fn a_protected_path_must_be_a_name_or_path_without_patterns() {
-    for invalid in ["infra/*", "*.tf", "../x", "", "/"] {
+    for invalid in ["infra/*", "*.tf", "../x", "", "/", "!", "!.v*"] {
         let text = format!("[files]\nprotected = [{invalid:?}]\n");
         let err = format!("{:#}", from(&text, &[]).err().expect("refused"));
         assert!(err.contains("no patterns"), "{err}");
     }
-    for valid in ["infra", "infra/", "/infra", ".env", "a/b.toml"] {
+    for valid in ["infra", "infra/", "/infra", ".env", "a/b.toml", "!.vscode"] {
         from(&format!("[files]\nprotected = [{valid:?}]\n"), &[]).expect("it is valid");
     }
 }

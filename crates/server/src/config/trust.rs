@@ -12,20 +12,21 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+use toolgate_toolsets::files;
 
 use super::load::FILE_BYTES_MAX;
 use super::state_folder;
 use crate::owned_files::{self, LinkPolicy};
 
 /// Settings that can only restrict tools, and so need no trust. Only the owner may decide all other
-/// settings.
-const NARROWING: [(&str, &str); 6] = [
+/// settings. `files.protected` needs no trust if no entry releases a default name.
+const NARROWING: [(&str, &str); 5] = [
     ("tools", "allow"),
     ("tools", "deny"),
     ("tools", "confirm"),
     ("tools", "effects"),
-    ("files", "protected"),
     ("exec", "confirm"),
 ];
 
@@ -81,16 +82,28 @@ pub fn owner_settings(text: &str) -> Vec<OwnerSetting> {
                 continue;
             }
         };
-        let owner_only = settings
-            .keys()
-            .filter(|setting| !NARROWING.iter().any(|(a, b)| name == a && setting.get_ref() == b));
-        owned.extend(owner_only.map(|setting| OwnerSetting {
+        let owner_only =
+            settings.iter().filter(|(setting, value)| !narrows(name, setting.get_ref(), value));
+        owned.extend(owner_only.map(|(setting, _)| OwnerSetting {
             name: format!("{name}.{}", setting.get_ref()),
             line: line(setting.span().start),
         }));
     }
     owned.sort_by_key(|it| it.line);
     owned
+}
+
+/// Returns true if `value` of `setting` in `section` can only restrict tools.
+fn narrows(section: &str, setting: &str, value: &Spanned<DeValue<'_>>) -> bool {
+    let releases = |entry: &Spanned<DeValue<'_>>| {
+        entry.get_ref().as_str().is_some_and(|entry| entry.starts_with(files::RELEASE))
+    };
+    match (section, setting) {
+        ("files", "protected") => {
+            value.get_ref().as_array().is_some_and(|entries| !entries.iter().any(releases))
+        }
+        pair => NARROWING.contains(&pair),
+    }
 }
 
 /// Reads the settings `file` of an untrusted workspace.
@@ -168,7 +181,8 @@ mod tests {
 
     #[test]
     fn a_file_that_only_restricts_needs_no_trust() {
-        let text = "[tools]\ndeny = [\"exec.*\"]\neffects = \"reads\"\n[files]\nprotected = []\n";
+        let text =
+            "[tools]\ndeny = [\"exec.*\"]\neffects = \"reads\"\n[files]\nprotected = [\"a\"]\n";
         assert!(names(text).is_empty());
         assert!(names("").is_empty());
     }
@@ -180,7 +194,10 @@ mod tests {
             ("sandbox.profile = \"off\"\n", "sandbox.profile", 1),
             ("sandbox = { profile = \"off\" }\n", "sandbox.profile", 1),
             ("# a\n[command.\"a.b\"]\nargv = []\n", "command", 2),
-            ("[files]\nunprotected = []\n", "files.unprotected", 2),
+            ("[files]\nprotected = [\"a\", \"!.git\"]\n", "files.protected", 2),
+            ("files.protected = ['!.git']\n", "files.protected", 1),
+            ("files = { protected = [\"\\u0021.git\"] }\n", "files.protected", 1),
+            ("[files]\nconfirm_folders = \"never\"\n", "files.confirm_folders", 2),
             ("\n[[keys]]\nname = \"x\"\n", "keys", 2),
             ("\n[[sandbox.for]]\ntools = \"x\"\n", "sandbox.for", 2),
         ];

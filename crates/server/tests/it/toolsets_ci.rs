@@ -112,7 +112,37 @@ fn a_python_project_is_tested_by_pytest() {
     let place = ["file", "line", "test"].map(|name| failure[name].clone());
     assert_eq!(place, ["sums/tests/test_sum.py".into(), json!(6), "test_adds_wrongly".into()]);
     let one = json!({ "project": "sums", "filter": "test_adds and not wrongly" });
-    assert_eq!(report(&client.call("ci_test", one))["ok"], true);
+    let passed = client.call("ci_test", one.clone());
+    assert_eq!((&report(&passed)["ok"], &report(&passed)["output"]), (&json!(true), &json!("")));
+    let mut shown = one;
+    shown["max_output_bytes"] = json!(1000);
+    let output = report(&client.call("ci_test", shown))["output"].to_string();
+    assert!(output.contains("1 passed"), "{output}");
+}
+
+#[test]
+fn quiet_settings_of_pytest_hide_neither_counts_nor_ids() {
+    let test = "def test_load():\n    assert 1 + 2 == 4\n";
+    let config = "[pytest]\naddopts = -qq --tb=no -p no:terminal --import-mode=importlib\n";
+    let workspace = Workspace::new()
+        .file("pytest.ini", config)
+        .file("a/test_load.py", test)
+        .file("b/test_load.py", format!("{test}\n\ndef test_good():\n    pass\n"));
+    let mut client = client(&workspace, |launch| launch);
+    for args in [json!([]), json!(["-q"]), json!(["-qq", "--tb=no"])] {
+        let tested = client.call("ci_test", json!({ "args": args }));
+        let result = report(&tested);
+        let summary = &result["summary"];
+        assert_eq!((&summary["passed"], &summary["failed"]), (&json!(1), &json!(2)), "{tested}");
+        let ids: Vec<&Value> =
+            result["failures"].as_array().unwrap().iter().map(|failure| &failure["id"]).collect();
+        assert_eq!(ids, ["a/test_load.py::test_load", "b/test_load.py::test_load"], "{tested}");
+    }
+    let one = client.call("ci_test", json!({ "filter": "b/test_load.py::test_load" }));
+    assert_eq!(report(&one)["summary"]["failed"], 1, "{one}");
+    assert_eq!(report(&one)["failures"][0]["file"], "b/test_load.py", "{one}");
+    let unknown = client.call("ci_test", json!({ "filter": "b/test_load.py::test_gone" }));
+    assert!(text(&unknown).contains("no test matched the filter"), "{unknown}");
 }
 
 #[test]

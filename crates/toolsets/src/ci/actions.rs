@@ -125,6 +125,9 @@ impl CiContext {
             failures.push(CiFailure::new(FailureSeverity::Failure, message));
         }
         let ok = ended_well && unmatched.is_none();
+        // The log of a test run without failures tells a caller nothing that the counts do not.
+        let is_shown = !ok || verb != ProjectAction::Test || max_output_bytes.is_some();
+        let output = if is_shown { output } else { String::new() };
         if !ok && verb == ProjectAction::Restore && outcome.sandbox.is_offline() {
             failures.push(CiFailure::new(FailureSeverity::Failure, OFFLINE_ADVICE));
         }
@@ -183,9 +186,12 @@ fn is_filter_unmatched(kind: BuildTool, exit_code: i32, summary: &CiCounts, outp
         // Without counts, the test harness is not Rust's own.
         BuildTool::Cargo => exit_code == 0 && passed.is_some() && none_ran && none_skipped,
         BuildTool::Go => exit_code == 0 && none_ran && none_skipped,
-        // Exit code 5 means that no test was collected. Tests excluded by the filter count as
-        // skipped.
-        BuildTool::Pytest => exit_code == 5 && none_ran,
+        // Exit code 5 means that no test was collected, 4 that an id is unknown. Tests excluded by
+        // the filter count as skipped.
+        BuildTool::Pytest => {
+            let is_unknown_id = exit_code == 4 && output.contains("not found: ");
+            exit_code == 5 && none_ran || is_unknown_id
+        }
         // Tests that do not match count as skipped.
         BuildTool::Npm | BuildTool::Pnpm | BuildTool::Yarn => {
             exit_code == 0 && (passed.is_some() || skipped.is_some()) && none_ran
@@ -299,6 +305,9 @@ mod tests {
         assert!(unmatched(BuildTool::Go, 0, counts(None, None, None)));
         assert!(!unmatched(BuildTool::Go, 0, counts(Some(1), None, None)));
         assert!(unmatched(BuildTool::Pytest, 5, counts(None, None, Some(3))));
+        let printed = "ERROR: not found: /w/test_a.py::test_b";
+        assert!(is_filter_unmatched(BuildTool::Pytest, 4, &CiCounts::default(), printed));
+        assert!(!is_filter_unmatched(BuildTool::Pytest, 4, &CiCounts::default(), "usage"));
         assert!(unmatched(BuildTool::Npm, 0, counts(Some(0), Some(0), Some(2))));
         assert!(!unmatched(BuildTool::Npm, 0, counts(None, None, None)));
         assert!(!unmatched(BuildTool::Npm, 1, counts(Some(0), Some(1), None)));

@@ -53,7 +53,7 @@ pub(super) struct ProjectFacts {
     pub(super) test_script: String,
     /// The file names in the project's folder.
     pub(super) names: Vec<String>,
-    /// The texts of `pyproject.toml`, `setup.cfg` and `tox.ini`, joined.
+    /// The texts of `pyproject.toml`, `setup.cfg`, `tox.ini` and `pytest.ini`, joined.
     pub(super) python: String,
     /// The Python interpreter of the project's own virtual environment.
     pub(super) interpreter: Option<String>,
@@ -176,7 +176,9 @@ impl BuildTool {
             (Self::Gradle, Some(filter)) => vec!["--tests".into(), filter],
             (Self::Maven, Some(filter)) => vec![format!("-Dtest={filter}")],
             // A test id, or a file with tests.
-            (Self::Pytest, Some(filter)) if filter.contains("::") || filter.contains('/') => {
+            (Self::Pytest, Some(filter))
+                if filter.contains("::") || filter.contains('/') || filter.ends_with(".py") =>
+            {
                 vec![filter]
             }
             (Self::Pytest, Some(filter)) => vec!["-k".into(), filter],
@@ -191,6 +193,9 @@ impl BuildTool {
                 );
             }
         };
+        if self == Self::Pytest {
+            args = without_quiet_options(args);
+        }
         // npm passes only arguments after `--` on to the script.
         let is_npm = matches!(self, Self::Npm) && argv.get(1).is_some_and(|word| word == "run");
         let is_separated = args.first().is_some_and(|first| first == "--");
@@ -204,6 +209,21 @@ impl BuildTool {
         argv.extend(args);
         Ok(argv)
     }
+}
+
+/// Removes the options of pytest that leave out the counts or the ids of failed tests.
+fn without_quiet_options(args: Vec<String>) -> Vec<String> {
+    let mut kept: Vec<String> = Vec::new();
+    for arg in args {
+        let letters = arg.strip_prefix('-').unwrap_or_default();
+        let is_quiet = !letters.is_empty() && letters.bytes().all(|letter| letter == b'q');
+        if arg == "no:terminal" && kept.last().is_some_and(|last| last == "-p") {
+            kept.pop();
+        } else if !is_quiet && !["--quiet", "--no-summary", "-pno:terminal"].contains(&&*arg) {
+            kept.push(arg);
+        }
+    }
+    kept
 }
 
 impl ProjectAction {
@@ -245,6 +265,13 @@ impl ProjectFacts {
         ))
     }
 
+    /// Returns true if the settings of pytest turn its output off. Turning it on otherwise is an
+    /// error.
+    fn disables_pytest_terminal(&self) -> bool {
+        let mut lines = self.python.lines().map(str::trim_start);
+        lines.any(|line| line.contains("no:terminal") && !line.starts_with(['#', ';']))
+    }
+
     /// Returns a `pip install` command. Fails without a virtual environment, because it would
     /// change the machine's own Python.
     fn pip_install(&self, what: &str) -> Result<Vec<String>, String> {
@@ -272,7 +299,11 @@ impl ProjectFacts {
             ProjectAction::Build => Err("there is nothing to build: no pyproject.toml has a \
                                 `[build-system]`"
                 .to_owned()),
-            ProjectAction::Test => module("pytest --color=no --tb=short -rfE"),
+            ProjectAction::Test => {
+                // Overrides options of the project that leave out counts or ids, such as `-q`.
+                let terminal = if self.disables_pytest_terminal() { "-p terminal " } else { "" };
+                module(&format!("pytest {terminal}--color=no --tb=short -rfE --verbosity=0"))
+            }
             ProjectAction::Lint
                 if has("ruff.toml") || has(".ruff.toml") || configures("[tool.ruff") =>
             {
@@ -326,6 +357,18 @@ mod tests {
     }
 
     #[test]
+    fn the_output_of_pytest_is_turned_on_only_if_a_project_turns_it_off() {
+        for (python, expected) in [
+            ("[pytest]\naddopts = -q -p no:terminal\n", "python3 -m pytest -p terminal --color=no"),
+            ("[pytest]\n# addopts = -p no:terminal\n", "python3 -m pytest --color=no"),
+        ] {
+            let facts = ProjectFacts { python: python.to_owned(), ..ProjectFacts::default() };
+            let tested = argv(BuildTool::Pytest, ProjectAction::Test, &facts).unwrap();
+            assert!(tested.starts_with(expected), "{tested}");
+        }
+    }
+
+    #[test]
     fn lock_files_and_wrappers_of_a_project_are_used() {
         let locked = names(&["package-lock.json", "gradlew", "requirements.txt"]);
         assert_eq!(argv(BuildTool::Npm, ProjectAction::Restore, &locked).unwrap(), "npm ci");
@@ -367,6 +410,9 @@ mod tests {
             "x run test_a.py::test_b"
         );
         assert_eq!(with(BuildTool::Pytest, &[], Some("tests/unit")), "x run tests/unit");
+        assert_eq!(with(BuildTool::Pytest, &[], Some("test_a.py")), "x run test_a.py");
+        let quiet = ["-qq", "-x", "-p", "no:terminal", "--quiet", "-p", "no:randomly", "a"];
+        assert_eq!(with(BuildTool::Pytest, &quiet, None), "x run -x -p no:randomly a");
     }
 
     #[test]

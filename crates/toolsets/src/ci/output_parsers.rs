@@ -2,6 +2,7 @@
 
 mod findings;
 mod located;
+mod compared_values;
 mod cargo;
 mod libtest;
 mod scripts;
@@ -21,7 +22,10 @@ use crate::exec::strip_escapes;
 
 use findings::Findings;
 
-/// The maximum size of one line, in bytes. A longer line is read in pieces.
+/// Characters with a meaning in the patterns of Go and JavaScript.
+const PATTERN_CHARACTERS: &str = r"\.+*?()|[]{}^$";
+
+/// The most bytes of one line. A longer line is read in pieces.
 const LINE_BYTES_MAX: usize = 4 << 20;
 
 /// A parser of one program's output.
@@ -144,6 +148,18 @@ impl OutputReader {
         self.tail.drain(..excess);
         shown
     }
+}
+
+/// Returns the pattern that matches exactly `text`.
+fn escape_pattern(text: &str) -> String {
+    let mut pattern = String::new();
+    for character in text.chars() {
+        if PATTERN_CHARACTERS.contains(character) {
+            pattern.push('\\');
+        }
+        pattern.push(character);
+    }
+    pattern
 }
 
 #[cfg(test)]

@@ -226,7 +226,8 @@ fn projects_in(root: &Root, folder: &str, watch: &WorkMonitor) -> Result<Vec<Pro
     let is_test = |name: &&String| name.starts_with("test_") && has_extension(name, "py");
     let python_file = first(&python).or_else(|| names.iter().find(is_test).cloned());
     if let Some(file) = python_file {
-        let parts = ["pyproject.toml", "setup.cfg", "tox.ini"].into_iter().filter(|name| has(name));
+        let files = ["pyproject.toml", "setup.cfg", "tox.ini", "pytest.ini"];
+        let parts = files.into_iter().filter(|name| has(name));
         let python = parts.map(&text).collect::<Vec<_>>().join("\n");
         // The interpreter is a symlink out of the workspace, so check the link itself without
         // following it.

@@ -9,6 +9,8 @@ use crate::exec::SandboxStatus;
 
 /// The maximum number of failures in the text for a reader.
 const SHOWN_MAX: usize = 20;
+/// The most lines of a test's message in the text, after the first one.
+const MORE_LINES_MAX: usize = 4;
 
 /// The report of a build or test run.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -33,7 +35,7 @@ pub(super) struct CiReport {
     pub(super) failures: Vec<CiFailure>,
     /// Number of failures that are not listed.
     pub(super) failures_left_out: usize,
-    /// End of the output.
+    /// End of the output; empty if all tests passed, unless `max_output_bytes` is set.
     pub(super) output: String,
     /// Id for exec_output to read all output; null if `output` is complete.
     pub(super) output_id: Option<String>,
@@ -71,6 +73,8 @@ pub(super) struct CiFailure {
     pub(super) code: Option<String>,
     /// The test that failed.
     pub(super) test: Option<String>,
+    /// Value of `filter` that runs this test again.
+    pub(super) id: Option<String>,
     /// Message.
     pub(super) message: String,
 }
@@ -91,6 +95,21 @@ impl CiCounts {
     /// Adds `more` to `count`.
     pub(super) fn increase(count: &mut Option<u64>, more: u64) {
         *count = Some(count.unwrap_or(0).saturating_add(more));
+    }
+
+    /// Adds the counts of `more`.
+    pub(super) fn add(&mut self, more: &Self) {
+        for (count, more) in [
+            (&mut self.passed, more.passed),
+            (&mut self.failed, more.failed),
+            (&mut self.skipped, more.skipped),
+            (&mut self.errors, more.errors),
+            (&mut self.warnings, more.warnings),
+        ] {
+            if let Some(more) = more {
+                Self::increase(count, more);
+            }
+        }
     }
 
     fn text(&self) -> String {
@@ -116,6 +135,7 @@ impl CiFailure {
             severity,
             code: None,
             test: None,
+            id: None,
             message: message.into(),
         }
     }
@@ -130,10 +150,16 @@ impl CiFailure {
         Self { test: Some(test.to_owned()), ..self }
     }
 
+    /// Sets the value of `filter` that runs the test.
+    pub(super) fn with_id(self, id: &str) -> Self {
+        Self { id: Some(id.to_owned()), ..self }
+    }
+
     fn text(&self) -> String {
-        let Self { file, line, column, severity, code, test, message } = self;
+        let Self { file, line, column, severity, code, test, id, message } = self;
         // A message of this toolset itself has neither a file nor a test. It is shown in full.
         let is_own = *severity == FailureSeverity::Failure && file.is_none() && test.is_none();
+        let is_test = *severity == FailureSeverity::Failure && !is_own;
         let severity = match severity {
             FailureSeverity::Error => "error",
             FailureSeverity::Warning => "warning",
@@ -151,12 +177,18 @@ impl CiFailure {
         if let Some(code) = code {
             text.push_str(&format!("[{code}]"));
         }
-        if let Some(test) = test {
+        if let Some(test) = id.as_ref().or(test.as_ref()) {
             text.push_str(&format!(" {test}"));
         }
-        let first = message.lines().next().unwrap_or_default();
+        let mut lines = message.lines().filter(|line| !line.trim().is_empty());
+        let first = lines.next().unwrap_or_default();
         let message = if is_own { message.as_str() } else { first };
-        format!("{text}: {message}\n")
+        let mut text = format!("{text}: {message}\n");
+        // Many assertions put the expected and the actual value into the next lines.
+        for line in lines.take(if is_test { MORE_LINES_MAX } else { 0 }) {
+            text.push_str(&format!("    {line}\n"));
+        }
+        text
     }
 }
 
@@ -191,6 +223,9 @@ impl CiReport {
         }
         let text = ResultText::from_body(body);
         match &self.output_id {
+            Some(id) if self.output.is_empty() => {
+                text.with_note(format!("read the output with exec_output, output_id `{id}`"))
+            }
             Some(id) => text.with_note(format!(
                 "this is the end of the output; read all of it with exec_output, output_id `{id}`"
             )),

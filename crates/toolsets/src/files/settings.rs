@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use toolgate_world::RootRules;
 
+/// Start of an entry of `protected` that releases a default name.
+pub const RELEASE: char = '!';
+
 /// Limits and protected names of the `files` tools.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -16,11 +19,14 @@ pub struct FileSettings {
     /// dots or spaces. A folder that contains a `.git` or a name from this list cannot be deleted,
     /// copied or moved. The other default names are deleted, copied or moved along with their
     /// folder.
+    ///
+    /// An entry such as `!.vscode` releases a default name, unless the list has that name, too.
     pub protected: Vec<String>,
-    /// Default names that are not protected. A name that is also in `protected` stays protected.
-    pub unprotected: Vec<String>,
     /// Confirmation by a person before `files_delete` deletes a folder and everything in it.
     pub confirm_folders: ConfirmFolders,
+    /// Paths that stay protected whatever `protected` says. A settings file cannot change them.
+    #[serde(skip)]
+    pub always_protected: Vec<String>,
     /// Limits of size, which a settings file cannot change.
     #[serde(skip)]
     pub limits: FileLimits,
@@ -74,12 +80,13 @@ pub enum ConfirmFolders {
 }
 
 impl FileSettings {
-    /// Protects `path`, relative to the workspace root, even if `unprotected` names it.
+    /// Protects `path`, relative to the workspace root, even if `protected` releases it.
     pub fn protect(&mut self, path: &str) {
-        self.protected.push(path.to_owned());
+        self.always_protected.push(path.to_owned());
     }
 
-    /// Returns all protected names: the defaults, less `unprotected`, plus `protected`.
+    /// Returns all protected names: the defaults that `protected` does not release, the names in
+    /// `protected`, and the paths that are always protected.
     pub fn protected_names(&self) -> Vec<String> {
         self.rules().protected
     }
@@ -88,8 +95,12 @@ impl FileSettings {
     pub(crate) fn rules(&self) -> RootRules {
         let mut rules =
             RootRules { hashed_bytes_max: self.limits.hashed_bytes_max, ..RootRules::default() };
-        rules.protected.retain(|name| !self.unprotected.contains(name));
-        rules.protected.extend_from_slice(&self.protected);
+        let released = |name: &str| {
+            self.protected.iter().any(|entry| entry.strip_prefix(RELEASE) == Some(name))
+        };
+        rules.protected.retain(|name| !released(name));
+        let named = self.protected.iter().filter(|entry| !entry.starts_with(RELEASE));
+        rules.protected.extend(named.chain(&self.always_protected).cloned());
         rules
     }
 }

@@ -314,7 +314,13 @@ impl GitOutput {
     /// Returns the error for the caller if the command failed.
     pub(super) fn to_error(&self) -> ToolError {
         let error = self.error_text();
-        let (fault, advice) = if error.contains("not a git repository") {
+        let (fault, advice) = if error.contains("not a git repository: ") {
+            (
+                ToolFault::NotFound,
+                "the `.git` file there names a folder that does not exist; have the server's \
+                 operator run `git worktree repair` or `git submodule update --init`",
+            )
+        } else if error.contains("not a git repository") {
             (
                 ToolFault::NotFound,
                 "name the folder of a repository in `repo`, or have the server's operator run \
@@ -333,6 +339,12 @@ impl GitOutput {
             (
                 ToolFault::Failed,
                 "the server's operator must set `user.name` and `user.email` in git's settings",
+            )
+        } else if error.contains("Read-only file system") {
+            (
+                ToolFault::NotAllowed,
+                "toolgate keeps this part of the repository read-only: `config`, `hooks`, `info`, \
+                 and `modules` with the repositories of submodules; use git outside of toolgate",
             )
         } else if error.contains("index.lock") {
             (ToolFault::Unavailable, "another git process is running, or one crashed; try again")

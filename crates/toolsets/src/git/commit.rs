@@ -34,6 +34,8 @@ pub(super) struct GitCommitInput {
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct GitCommitOutput {
+    /// Top folder of the repository, in the workspace.
+    repository: String,
     /// Full hash of the commit.
     commit: String,
     /// Abbreviated hash.
@@ -108,6 +110,7 @@ impl Tool for GitCommit {
         let head = repository.read_command("symbolic-ref").args(["--quiet", "--short", "HEAD"]);
         let head = head.run_unchecked(ctx).await?;
         Ok(GitCommitOutput {
+            repository: repository.top_in_workspace(),
             commit: commit.clone(),
             short: short.clone(),
             branch: (head.code == 0).then(|| head.text().trim_end().to_owned()),
@@ -120,7 +123,11 @@ impl Tool for GitCommit {
     }
 
     fn result_text(output: &GitCommitOutput) -> ResultText {
-        ResultText::from_body(printable::escape_lines(&output.summary))
+        let text = ResultText::from_body(printable::escape_lines(&output.summary));
+        match &*output.repository {
+            "." => text,
+            repository => text.with_note(format!("in the repository {}", quoted_path(repository))),
+        }
     }
 }
 

@@ -36,8 +36,31 @@ const FORCED_SETTINGS: [(&str, &str); 25] = [
     ("safe.bareRepository", "explicit"),
 ];
 
+/// Git's defaults for settings that change how paths and differences are printed. They override
+/// every configuration file, so that a result means the same in each repository.
+const PRINT_SETTINGS: [(&str, &str); 18] = [
+    ("core.quotePath", "false"),
+    ("color.diff", "false"),
+    ("log.showRoot", "true"),
+    ("diff.noprefix", "false"),
+    ("diff.mnemonicPrefix", "false"),
+    ("diff.srcPrefix", "a/"),
+    ("diff.dstPrefix", "b/"),
+    ("diff.relative", "false"),
+    ("diff.renames", "true"),
+    ("diff.renameLimit", "1000"),
+    ("diff.context", "3"),
+    ("diff.interHunkContext", "0"),
+    ("diff.orderFile", "/dev/null"),
+    ("diff.suppressBlankEmpty", "false"),
+    ("diff.autoRefreshIndex", "true"),
+    ("diff.indentHeuristic", "true"),
+    ("diff.statNameWidth", "0"),
+    ("diff.statGraphWidth", "0"),
+];
+
 /// Keys of the user's and the system's configuration that apply.
-const INHERITED_KEYS: [&str; 16] = [
+const INHERITED_KEYS: [&str; 15] = [
     "user.name",
     "user.email",
     "user.useconfigonly",
@@ -50,7 +73,6 @@ const INHERITED_KEYS: [&str; 16] = [
     "core.eol",
     "core.safecrlf",
     "core.excludesfile",
-    "core.quotepath",
     "i18n.commitencoding",
     "merge.conflictstyle",
     "diff.algorithm",
@@ -114,15 +136,6 @@ impl GitConfig {
         names
     }
 
-    /// Returns true if git prints bytes beyond ASCII escaped in names. This is off unless
-    /// configured, because other tools do not accept such names.
-    pub(super) fn quotes_paths(&self) -> bool {
-        let set = self.entries.iter().rev().find(|entry| entry.key == "core.quotepath");
-        let Some(GitConfigEntry { value, .. }) = set else { return false };
-        let Some(value) = value else { return true };
-        !matches!(value.to_lowercase().as_str(), "false" | "no" | "off" | "0" | "")
-    }
-
     /// Returns the overrides that keep the configuration from running programs that are not
     /// `allowed`.
     pub(super) fn overrides(&self, allowed: AllowedPrograms) -> Vec<(OsString, OsString)> {
@@ -138,7 +151,7 @@ impl GitConfig {
                 put(key, value.as_deref().unwrap_or("true"));
             }
         }
-        for (key, value) in FORCED_SETTINGS {
+        for (key, value) in FORCED_SETTINGS.into_iter().chain(PRINT_SETTINGS) {
             put(key, value);
         }
         if !allowed.hooks {
@@ -245,9 +258,14 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_quoted_only_if_core_quotepath_is_set() {
-        assert!(!parsed(&[]).quotes_paths());
-        assert!(parsed(&[("local", "core.quotepath", "true")]).quotes_paths());
-        assert!(!parsed(&[("local", "core.quotepath", "false")]).quotes_paths());
+    fn settings_that_change_the_form_of_a_diff_are_overridden() {
+        let config = parsed(&[
+            ("global", "core.quotepath", "true"),
+            ("local", "core.quotepath", "true"),
+            ("local", "diff.context", "0"),
+        ]);
+        assert!(overrides(&config, NOTHING, "core.quotepath").is_empty());
+        assert_eq!(overrides(&config, NOTHING, "core.quotePath"), ["false"]);
+        assert_eq!(overrides(&config, NOTHING, "diff.context"), ["3"]);
     }
 }

@@ -8,6 +8,8 @@ use super::GitContext;
 use super::command::{GitCommand, GitOutput};
 use super::discovery::RepoFolder;
 use super::revision::RevisionRange;
+use super::submodules::SubmoduleStates;
+use toolgate_world::root::quoted_path;
 
 /// Default size limit of a result, in bytes.
 const BYTES_DEFAULT: usize = 64 << 10;
@@ -17,6 +19,10 @@ pub(super) const BYTES_MAX: usize = 1 << 20;
 const CONTEXT_MAX: u32 = 1000;
 /// Maximum number of files listed.
 const FILES_MAX: usize = 1000;
+
+/// Option that counts changed lines. The widths are high enough for git to print whole paths: by
+/// default it shortens them to 80 columns.
+pub(super) const STAT_FORMAT: &str = "--stat=4200,4096,50";
 
 /// The `git.diff` tool.
 pub(super) struct GitDiff(pub(super) GitContext);
@@ -60,6 +66,8 @@ pub(super) struct GitDiffOutput {
     truncated: bool,
     /// Size of the whole diff in bytes.
     total_bytes: u64,
+    /// Submodules with changes of their own, or that could not be checked: name one in `repo`.
+    submodules: Vec<String>,
 }
 
 /// A changed file.
@@ -116,7 +124,7 @@ impl Tool for GitDiff {
         };
         let numstat = diff(vec!["--numstat".into(), "-z".into()]).run(ctx).await?;
         let format = match (stat, context) {
-            (true, _) => Some("--stat".to_owned()),
+            (true, _) => Some(STAT_FORMAT.to_owned()),
             (false, Some(lines)) => Some(format!("--unified={}", lines.min(CONTEXT_MAX))),
             (false, None) => None,
         };
@@ -125,6 +133,16 @@ impl Tool for GitDiff {
         if printed.total_bytes == 0 {
             repository.refuse_unknown_paths(ctx, &paths).await?;
         }
+        let includes_work_tree = matches!(range, None | Some(RevisionRange::One(_)));
+        let submodules = if includes_work_tree && !staged {
+            let SubmoduleStates { changed, unchecked } =
+                repository.check_submodules(ctx, true).await?;
+            let mut submodules = [changed, unchecked].concat();
+            submodules.retain(|submodule| is_selected(submodule, &paths));
+            submodules
+        } else {
+            Vec::new()
+        };
         let mut files = parse_numstat(&numstat);
         files.truncate(FILES_MAX);
         Ok(GitDiffOutput {
@@ -132,6 +150,7 @@ impl Tool for GitDiff {
             files,
             truncated: printed.is_truncated(),
             total_bytes: printed.total_bytes,
+            submodules,
         })
     }
 
@@ -140,8 +159,27 @@ impl Tool for GitDiff {
         if output.truncated {
             return text.with_note(truncation_note(output.total_bytes));
         }
+        if !output.submodules.is_empty() {
+            let names: Vec<String> =
+                output.submodules.iter().map(|path| quoted_path(path)).collect();
+            return text.with_note(format!(
+                "without changes in submodules; name one in `repo`: {}",
+                names.join(", ")
+            ));
+        }
         if output.diff.is_empty() { text.with_note("no differences") } else { text }
     }
+}
+
+/// Returns true if `paths` is empty or contains `path` or a folder around it.
+fn is_selected(path: &str, paths: &[String]) -> bool {
+    let contains = |folder: &String| {
+        folder == "."
+            || path
+                .strip_prefix(folder)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    paths.is_empty() || paths.iter().any(contains)
 }
 
 /// Returns the note for a patch that was cut.
@@ -157,9 +195,9 @@ pub(super) fn without_programs(command: GitCommand<'_>) -> GitCommand<'_> {
     command.args(["--no-ext-diff", "--no-textconv", "--no-color", "--submodule=short"])
 }
 
-/// Parses the output of `--numstat -z`.
+/// Parses the output of `--numstat -z`. Each file is listed once.
 pub(super) fn parse_numstat(numstat: &GitOutput) -> Vec<ChangedFile> {
-    let mut files = Vec::new();
+    let mut files: Vec<ChangedFile> = Vec::new();
     let fields = numstat.fields();
     let mut fields = fields.iter();
     while let Some(field) = fields.next() {
@@ -177,6 +215,8 @@ pub(super) fn parse_numstat(numstat: &GitOutput) -> Vec<ChangedFile> {
             Some(path) => (path.to_owned(), None),
             None => continue,
         };
+        // For a file in conflict, git prints an entry with zeros before the one with the counts.
+        files.pop_if(|last| last.path == path);
         files.push(ChangedFile { path, from, added: count(added), removed: count(removed) });
     }
     files

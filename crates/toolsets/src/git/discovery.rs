@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use serde::Deserialize;
 use toolgate_contract::{ToolContext, ToolError, ToolFault};
@@ -14,11 +14,15 @@ use super::configuration::{AllowedPrograms, GitConfig};
 use super::repository::GitRepository;
 use super::{GitContext, GitProgram};
 use toolgate_world::Root;
-use toolgate_world::root::{EscapeReason, EscapedPath, InspectionDepth, WorkMonitor, quoted_path};
+use toolgate_world::root::{
+    EntryKind, EscapeReason, EscapedPath, InspectionDepth, WorkMonitor, quoted_path,
+};
 
 /// Maximum number of bytes read of a list of alternate object stores.
 const ALTERNATES_BYTES_MAX: u64 = 64 << 10;
-/// Maximum number of object stores of one repository.
+/// Most bytes read of a `.git` file, which names the repository.
+const LINK_BYTES_MAX: u64 = 8 << 10;
+/// Most object stores of one repository.
 const STORES_MAX: usize = 64;
 /// Maximum number of entries of a repository's folder that are checked.
 const ENTRIES_MAX: usize = 500_000;
@@ -46,7 +50,20 @@ impl GitContext {
         ctx: &ToolContext,
         repo: &RepoFolder,
     ) -> Result<GitRepository<'_>, ToolError> {
-        let folder = repo.0.clone().unwrap_or_else(|| ".".to_owned());
+        let folder = repo.0.as_deref().unwrap_or(".");
+        match self.open_folder(ctx, folder).await {
+            Err(err) => Err(self.explain_refusal(ctx, folder, err).await),
+            opened => opened,
+        }
+    }
+
+    /// Opens the repository that contains `folder`; see [`Self::open`].
+    pub(super) async fn open_folder(
+        &self,
+        ctx: &ToolContext,
+        folder: &str,
+    ) -> Result<GitRepository<'_>, ToolError> {
+        let folder = folder.to_owned();
         let path = folder.clone();
         let root = &self.programs.root;
         let cwd = root.run_blocking(ctx, move |root, _| root.open_dir(&path)).await;
@@ -76,18 +93,20 @@ impl GitContext {
         let overrides = configuration.overrides(allowed);
 
         let find = GitCommand::new(self, &cwd, &overrides, ConfigScope::Repository, "rev-parse")
-            .args(["--path-format=absolute", "--show-toplevel", "--git-dir", "--git-common-dir"]);
+            .args(["--path-format=absolute", "--show-toplevel", "--git-dir", "--git-common-dir"])
+            .arg("--show-prefix");
         let found = find.run_unchecked(ctx).await?;
         if found.code != 0 {
             return Err(no_repository_error(&folder, found.to_error()));
         }
         let lines: Vec<&[u8]> = found.stdout.split(|byte| *byte == b'\n').collect();
-        let [top, git_dir, common_dir, []] = lines[..] else {
+        let [top, git_dir, common_dir, prefix, []] = lines[..] else {
             return Err(ToolError::failed(format!(
                 "the path of the repository in {} contains a line break; rename the folder",
                 quoted_path(&folder)
             )));
         };
+        let prefix = String::from_utf8_lossy(prefix).into_owned();
         let [top, git_dir, common_dir] =
             [top, git_dir, common_dir].map(|path| PathBuf::from(OsStr::from_bytes(path)));
         let paths = (top.clone(), git_dir.clone(), common_dir.clone(), folder);
@@ -108,7 +127,7 @@ impl GitContext {
             .await?;
         let disabled_filters =
             if allowed.filters { Vec::new() } else { configuration.filter_names() };
-        Ok(GitRepository {
+        let repository = GitRepository {
             git: self,
             top: top_fd,
             top_path: top,
@@ -116,9 +135,90 @@ impl GitContext {
             common_dir,
             overrides,
             disabled_filters,
-            quotes_paths: configuration.quotes_paths(),
-        })
+        };
+        repository.refuse_absent_submodule(ctx, &prefix).await?;
+        Ok(repository)
     }
+
+    /// Returns a better error than `err` if the folder belongs to a repository outside the
+    /// workspace.
+    async fn explain_refusal(&self, ctx: &ToolContext, folder: &str, err: ToolError) -> ToolError {
+        if !matches!(err.fault, ToolFault::NotFound | ToolFault::NotAllowed | ToolFault::Failed) {
+            return err;
+        }
+        let named = folder.to_owned();
+        let explained = self.programs.root.run_blocking(ctx, move |root, watch| {
+            Ok(outside_repository_error(root, &named, watch))
+        });
+        explained.await.ok().flatten().unwrap_or(err)
+    }
+}
+
+/// Returns the error for a folder whose repository is outside the workspace: that of a linked
+/// worktree, of a submodule or of a subfolder. Returns `None` for any other folder.
+fn outside_repository_error(root: &Root, folder: &str, watch: &WorkMonitor) -> Option<ToolError> {
+    if !matches!(root.kind_at(folder), Ok(Some(EntryKind::Dir))) {
+        return None;
+    }
+    let inside = Path::new(folder);
+    let inside = inside.strip_prefix(root.path()).unwrap_or(inside);
+    for at in inside.ancestors() {
+        let git = at.join(".git").to_str()?.to_owned();
+        match root.kind_at(&git) {
+            Ok(None) => {}
+            Ok(Some(EntryKind::File)) => {
+                let link = root.open_file(&git).ok()?.read(0, LINK_BYTES_MAX, watch).ok()?;
+                let link = String::from_utf8_lossy(&link);
+                let target = link.strip_prefix("gitdir:")?.trim();
+                return linked_repository_error(root, folder, &root.path().join(at).join(target));
+            }
+            Ok(Some(_)) | Err(_) => return None,
+        }
+    }
+    let mut above = root.path().ancestors().skip(1);
+    let above = above.find(|at| at.join(".git").symlink_metadata().is_ok())?;
+    Some(ToolError::not_found(format!(
+        "there is no git repository in {} of the workspace: the one around it, {}, begins above \
+         the workspace; have the server's operator serve that folder",
+        quoted_path(folder),
+        quoted_path(&above.to_string_lossy())
+    )))
+}
+
+/// Returns the error for a folder whose `.git` file names the folder `target`, if that is outside
+/// the workspace.
+fn linked_repository_error(root: &Root, folder: &str, target: &Path) -> Option<ToolError> {
+    let target = without_parent_names(target);
+    if target.starts_with(root.path()) {
+        return None;
+    }
+    let worktrees = target.parent().filter(|parent| parent.ends_with("worktrees"));
+    let repository = worktrees.and_then(Path::parent).map(Path::to_string_lossy);
+    let shown = target.to_string_lossy();
+    let (kind, repository) = match (repository, shown.rsplit_once("/.git/modules/")) {
+        (Some(repository), _) => ("a linked worktree of the repository", repository),
+        (None, Some((repository, _))) => ("a submodule of the repository", repository.into()),
+        (None, None) => ("the repository", target.to_string_lossy()),
+    };
+    Some(ToolError::not_allowed(format!(
+        "{} belongs to {kind} {}, which is outside the workspace; have the server's operator \
+         serve a folder that contains both",
+        quoted_path(folder),
+        quoted_path(repository.trim_end_matches("/.git"))
+    )))
+}
+
+/// Resolves `..` in an absolute path by its names.
+fn without_parent_names(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        if part == Component::ParentDir {
+            plain.pop();
+        } else if part != Component::CurDir {
+            plain.push(part);
+        }
+    }
+    plain
 }
 
 /// Returns the error for a folder without a repository.

@@ -4,10 +4,8 @@
 use toolgate_contract::{ToolContext, ToolError};
 
 use super::repository::GitRepository;
+use super::submodules::SUBMODULE_MODE;
 use toolgate_world::root::quoted_path;
-
-/// Index mode of an entry that is a whole repository (a submodule).
-const SUBMODULE_MODE: &str = "160000";
 
 impl GitRepository<'_> {
     /// Refuses `paths` if they contain a repository that is not tracked yet.

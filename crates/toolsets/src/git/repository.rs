@@ -24,8 +24,6 @@ pub(super) struct GitRepository<'g> {
     pub(super) overrides: Vec<(OsString, OsString)>,
     /// Filters that are defined but not allowed to run.
     pub(super) disabled_filters: Vec<String>,
-    /// `true` if git prints bytes beyond ASCII escaped in names.
-    pub(super) quotes_paths: bool,
 }
 
 /// Files in the repository's folder that show an unfinished operation, each with its name.
@@ -39,6 +37,13 @@ const OPERATION_FILES: [(&str, &str); 6] = [
 ];
 
 impl GitRepository<'_> {
+    /// Returns the path of the top folder in the workspace; `.` for the workspace itself.
+    pub(super) fn top_in_workspace(&self) -> String {
+        let root = self.git.programs.root.path();
+        let inside = self.top_path.strip_prefix(root).unwrap_or(&self.top_path).to_string_lossy();
+        if inside.is_empty() { ".".to_owned() } else { inside.into_owned() }
+    }
+
     /// Creates the command `git VERB` without optional locks, for commands that only read.
     pub(super) fn read_command(&self, verb: &str) -> GitCommand<'_> {
         self.command(verb).env("GIT_OPTIONAL_LOCKS", "0")

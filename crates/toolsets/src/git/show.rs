@@ -6,7 +6,7 @@ use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::GitContext;
 use super::commits::{COMMIT_FORMAT, CommitEntry};
-use super::diff::{BYTES_MAX, truncation_note, without_programs};
+use super::diff::{BYTES_MAX, STAT_FORMAT, truncation_note, without_programs};
 use super::discovery::RepoFolder;
 use toolgate_contract::printable;
 use toolgate_world::root::quoted_path;
@@ -110,7 +110,7 @@ impl Tool for GitShow {
             }
             None => {
                 let paths = repository.resolve_paths(&paths, "/paths")?;
-                let format = if stat { "--stat" } else { "--patch" };
+                let format = if stat { STAT_FORMAT } else { "--patch" };
                 let patch = without_programs(repository.read_command("show"))
                     .args(["--format=", "--no-show-signature", format, "--end-of-options"])
                     .arg(commit)

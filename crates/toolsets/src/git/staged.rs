@@ -13,6 +13,8 @@ const FILES_MAX: usize = 500;
 /// Changes that a commit would include.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct StagedFiles {
+    /// Top folder of the repository, in the workspace.
+    repository: String,
     /// Staged files, at most 500.
     staged: Vec<StagedFile>,
     /// True if there are more.
@@ -42,7 +44,7 @@ impl GitRepository<'_> {
         let mut staged: Vec<StagedFile> = files.collect();
         let truncated = listed.is_truncated() || staged.len() > FILES_MAX;
         staged.truncate(FILES_MAX);
-        Ok(StagedFiles { staged, truncated })
+        Ok(StagedFiles { repository: self.top_in_workspace(), staged, truncated })
     }
 }
 
@@ -52,12 +54,16 @@ impl StagedFiles {
         let line =
             |StagedFile { path, status }: &StagedFile| format!("{status} {}\n", quoted_path(path));
         let text = ResultText::from_body(self.staged.iter().map(line).collect::<String>());
+        let within = match &*self.repository {
+            "." => String::new(),
+            repository => format!(" in {}", quoted_path(repository)),
+        };
         match (self.staged.len(), self.truncated) {
-            (0, _) => text.with_note("nothing is staged"),
+            (0, _) => text.with_note(format!("nothing is staged{within}")),
             (count, truncated) => {
                 let count = counted(count as u64, "file", "files");
                 let more = if truncated { "; there are more" } else { "" };
-                text.with_note(format!("{count} staged{more}"))
+                text.with_note(format!("{count} staged{within}{more}"))
             }
         }
     }

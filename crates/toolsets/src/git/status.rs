@@ -6,9 +6,11 @@ use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::GitContext;
 use super::discovery::RepoFolder;
-use super::quoting::NameQuoting;
+use super::quoting::quote_name;
+use super::submodules::SubmoduleStates;
 use crate::counted::counted;
 use toolgate_contract::printable;
+use toolgate_world::root::quoted_path;
 
 const BYTES_MAX: usize = 512 << 10;
 
@@ -32,6 +34,8 @@ fn yes() -> bool {
 
 #[derive(Debug, Default, Serialize, JsonSchema)]
 pub(super) struct GitStatusOutput {
+    /// Top folder of the repository, in the workspace.
+    repository: String,
     /// Output of `git status --porcelain`.
     porcelain: String,
     /// Branch that is checked out; null if none.
@@ -48,8 +52,10 @@ pub(super) struct GitStatusOutput {
     behind: Option<u64>,
     /// Unfinished operation: `merge`, `rebase`, `cherry-pick`, `revert` or `bisect`; null if none.
     under_way: Option<&'static str>,
-    /// True if nothing is changed or untracked.
+    /// True if nothing is changed or untracked, also in submodules.
     clean: bool,
+    /// Submodules that could not be checked for changes.
+    unchecked: Vec<String>,
     /// Changed files in order of path, then untracked files.
     entries: Vec<StatusEntry>,
     /// True if there are more.
@@ -94,8 +100,9 @@ impl Tool for GitStatus {
             .bytes_max(BYTES_MAX)
             .run(ctx)
             .await?;
-        let quoting = NameQuoting { escapes_non_ascii: repository.quotes_paths };
-        let mut output = parse_status(&printed.fields(), quoting);
+        let submodules = repository.check_submodules(ctx, input.untracked).await?;
+        let mut output = parse_status(&printed.fields(), submodules);
+        output.repository = repository.top_in_workspace();
         output.truncated = printed.is_truncated();
         output.under_way = repository.unfinished_operation();
         Ok(output)
@@ -103,11 +110,14 @@ impl Tool for GitStatus {
 
     fn result_text(output: &GitStatusOutput) -> ResultText {
         let GitStatusOutput { branch, detached, upstream, ahead, behind, .. } = output;
-        let GitStatusOutput { under_way, clean, truncated, .. } = output;
+        let GitStatusOutput { repository, under_way, clean, unchecked, truncated, .. } = output;
         let mut note = match (branch, detached) {
             (Some(branch), _) => format!("on `{}`", branch.escape_debug()),
             (None, _) => "on no branch".to_owned(),
         };
+        if repository != "." {
+            note.push_str(&format!(" of {}", quoted_path(repository)));
+        }
         if let Some(upstream) = upstream {
             let count = |count: &Option<u64>| count.map_or("?".to_owned(), |n| n.to_string());
             let upstream = upstream.escape_debug();
@@ -129,6 +139,10 @@ impl Tool for GitStatus {
         if *clean {
             note.push_str("; no changes");
         }
+        if !unchecked.is_empty() {
+            let names: Vec<String> = unchecked.iter().map(|path| quoted_path(path)).collect();
+            note.push_str(&format!("; submodules that were not checked: {}", names.join(", ")));
+        }
         if *truncated {
             note.push_str("; there are more: leave untracked files out with `untracked: false`");
         }
@@ -136,8 +150,8 @@ impl Tool for GitStatus {
     }
 }
 
-/// Parses the fields of porcelain format version 2.
-fn parse_status(fields: &[String], quoting: NameQuoting) -> GitStatusOutput {
+/// Parses the fields of porcelain format version 2, and adds the changed submodules.
+fn parse_status(fields: &[String], submodules: SubmoduleStates) -> GitStatusOutput {
     let mut output = GitStatusOutput::default();
     let mut tracked = Vec::new();
     let mut untracked = Vec::new();
@@ -161,13 +175,21 @@ fn parse_status(fields: &[String], quoting: NameQuoting) -> GitStatusOutput {
             _ => {}
         }
     }
+    for path in submodules.changed {
+        match tracked.iter_mut().find(|entry| entry.path == path) {
+            Some(entry) if entry.worktree == ' ' => entry.worktree = 'M',
+            Some(_) => {}
+            None => tracked.push(StatusEntry { path, from: None, index: ' ', worktree: 'M' }),
+        }
+    }
+    output.unchecked = submodules.unchecked;
     tracked.sort_by(|a, b| a.path.as_bytes().cmp(b.path.as_bytes()));
     tracked.extend(untracked);
-    output.clean = tracked.is_empty();
+    output.clean = tracked.is_empty() && output.unchecked.is_empty();
     for StatusEntry { path, from, index, worktree } in &tracked {
-        let from = from.as_ref().map(|from| format!("{} -> ", quoting.quote(from)));
+        let from = from.as_ref().map(|from| format!("{} -> ", quote_name(from)));
         let from = from.unwrap_or_default();
-        let entry = format!("{index}{worktree} {from}{}", quoting.quote(path));
+        let entry = format!("{index}{worktree} {from}{}", quote_name(path));
         output.porcelain.push_str(&printable::escape_line(&entry));
         output.porcelain.push('\n');
     }

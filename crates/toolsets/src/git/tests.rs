@@ -3,6 +3,7 @@
 mod reading;
 mod changing;
 mod hostile;
+mod submodules;
 
 use std::ffi::OsString;
 use std::fs;

@@ -215,13 +215,15 @@ async fn editor_settings_move_with_their_folder_and_cannot_be_written() {
 }
 
 #[tokio::test]
-async fn protected_adds_names_and_unprotected_removes_defaults() {
+async fn protected_adds_names_and_releases_defaults() {
     let mut settings = FileSettings {
-        protected: vec!["secret".into(), ".idea".into()],
-        unprotected: vec![".vscode".into(), ".idea".into()],
+        protected: ["secret", ".idea", "!.vscode", "!.idea", "!conf/mine.toml", "!secret"]
+            .map(str::to_owned)
+            .into(),
         ..FileSettings::default()
     };
     settings.protect("conf/mine.toml");
+    settings.protect("!own");
     let space = TestWorkspace::with(&settings);
     space.put("a/b/secret", "x");
     space.put("conf/mine.toml", "x");
@@ -230,7 +232,7 @@ async fn protected_adds_names_and_unprotected_removes_defaults() {
         assert_eq!(failed.reason, "not_allowed");
     }
     let write = |path: &str| json!({ "path": path, "content": "x", "overwrite": true });
-    for path in ["conf/mine.toml", ".idea/x", ".git/x"] {
+    for path in ["conf/mine.toml", "!own/x", ".idea/x", ".git/x"] {
         assert_eq!(space.fails("files.write", write(path)).await.reason, "not_allowed", "{path}");
     }
     space.ok("files.write", write(".vscode/x")).await;

@@ -15,7 +15,7 @@ use crate::connection::{LISTING_LIFETIME, UpstreamConnection};
 use crate::listing::UpstreamListing;
 use crate::listing::skill_index::SkillIndex;
 use crate::pins::{PinPolicy, ServedTool};
-use crate::settings::{UpstreamPart, UpstreamSettings};
+use crate::settings::{EXCLUSION, UpstreamPart};
 use crate::transport::RequestFailure;
 use crate::transport::describe_failure;
 use crate::upstream::tool::UpstreamTool;
@@ -380,7 +380,8 @@ impl Upstream {
         for (name, _) in names.iter().zip(&unique).filter(|(_, unique)| !**unique) {
             tracing::warn!(
                 "the tool `{}` is not served: the upstream `{}` lists `{name}` twice, or others \
-                 with the same spelling here; rename them there, or leave them out with `without`",
+                 with the same spelling here; rename them there, or leave them out with `!{name}` \
+                 in `tools`",
                 names::tool_id(self.prefix(), name),
                 self.name
             );
@@ -400,7 +401,7 @@ impl Upstream {
         if is_own {
             tracing::warn!(
                 "the tool `{id}` of the upstream `{}` is not served: it looks like one of this \
-                 server's own tools; set a `prefix`, or leave it out with `without`",
+                 server's own tools; set a `prefix`, or leave it out with `!{name}` in `tools`",
                 self.name
             );
         }
@@ -432,11 +433,11 @@ impl Upstream {
             let mut names = listing.tools.iter().filter_map(|entry| entry["name"].as_str());
             names.any(|name| matches_pattern(pattern, name))
         };
-        let UpstreamSettings { tools, without, .. } = &self.settings;
-        for (setting, patterns) in [("tools", tools), ("without", without)] {
-            for pattern in patterns.iter().filter(|pattern| *pattern != "*" && !has(pattern)) {
+        for entry in &self.settings.tools {
+            let pattern = entry.strip_prefix(EXCLUSION).unwrap_or(entry);
+            if pattern != "*" && !has(pattern) {
                 tracing::warn!(
-                    "`{setting}` of the upstream `{}` has {pattern:?}, which matches no tool",
+                    "`tools` of the upstream `{}` has {entry:?}, which matches no tool",
                     self.name
                 );
             }
@@ -444,10 +445,21 @@ impl Upstream {
     }
 
     fn serves(&self, name: &str) -> bool {
-        let any =
-            |patterns: &[String]| patterns.iter().any(|pattern| matches_pattern(pattern, name));
-        any(&self.settings.tools) && !any(&self.settings.without)
+        selects(&self.settings.tools, name)
     }
+}
+
+/// Returns true if the `entries` of the setting `tools` select the tool `name`.
+///
+/// An exclusion always wins. Exclusions alone select all other tools, and no entries select none.
+fn selects(entries: &[String], name: &str) -> bool {
+    let mut excluded = entries.iter().filter_map(|entry| entry.strip_prefix(EXCLUSION));
+    if excluded.any(|pattern| matches_pattern(pattern, name)) {
+        return false;
+    }
+    let mut included = entries.iter().filter(|entry| !entry.starts_with(EXCLUSION)).peekable();
+    let only_excludes = !entries.is_empty() && included.peek().is_none();
+    only_excludes || included.any(|pattern| matches_pattern(pattern, name))
 }
 
 /// Returns true if `name` matches `pattern`, in which `*` matches any text.
@@ -467,6 +479,23 @@ fn matches_pattern(pattern: &str, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_exclusion_wins_and_exclusions_alone_select_all_other_tools() {
+        let selected = |entries: &[&str]| {
+            let entries: Vec<_> = entries.iter().map(|entry| (*entry).to_owned()).collect();
+            let names = ["get_a", "get_b", "rm_a"].into_iter();
+            names.filter(|name| selects(&entries, name)).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(selected(&["*"]), "get_a get_b rm_a");
+        assert_eq!(selected(&["get_*", "!*_a"]), "get_b");
+        assert_eq!(selected(&["!*_a", "get_*"]), "get_b");
+        assert_eq!(selected(&["!get_a", "get_a"]), "");
+        assert_eq!(selected(&["!rm_*"]), "get_a get_b");
+        assert_eq!(selected(&["!rm_*", "!get_b"]), "get_a");
+        assert_eq!(selected(&["!*"]), "");
+        assert_eq!(selected(&[]), "");
+    }
 
     #[test]
     fn a_star_in_a_pattern_matches_any_text() {

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use toml::Table;
 use toolgate::config::SETTINGS_FILE_NAME;
 use toolgate_contract::strip_byte_order_mark;
-use toolgate_upstream::UpstreamSettings;
+use toolgate_upstream::{EXCLUSION, UpstreamSettings};
 
 use crate::cli::{complain, print, secret_detection};
 use clients::{ClientFiles, FoundFiles, read_files};
@@ -258,10 +258,7 @@ impl ImportedUpstream {
         if let Some(tools) = included_tools(server) {
             self.put("tools", tools);
         }
-        let without = excluded_tools(server);
-        if !without.is_empty() {
-            self.put("without", without);
-        }
+        self.leave_out(excluded_tools(server));
         self.note_unread(server);
         let settings = self.table.clone().try_into::<UpstreamSettings>();
         settings.map_err(|why| why.message().to_owned())?.check()?;
@@ -385,12 +382,20 @@ impl ImportedUpstream {
         if filters.is_off(name) {
             self.put("enabled", false);
         }
-        let denied = filters.denied_tools(name);
-        if !denied.is_empty() {
-            let known = self.table.remove("without").and_then(|it| it.as_array().cloned());
-            let all = known.into_iter().flatten().chain(denied.into_iter().map(Into::into));
-            self.put("without", all.collect::<Vec<toml::Value>>());
+        self.leave_out(filters.denied_tools(name));
+    }
+
+    /// Adds the exclusions of `tools` to the setting.
+    fn leave_out(&mut self, tools: Vec<String>) {
+        let known = self.table.get("tools").and_then(toml::Value::as_array);
+        // Without a tool to serve, exclusions alone would serve all others.
+        if tools.is_empty() || known.is_some_and(Vec::is_empty) {
+            return;
         }
+        let excluded =
+            tools.into_iter().map(|tool| toml::Value::from(format!("{EXCLUSION}{tool}")));
+        let all: Vec<_> = known.into_iter().flatten().cloned().chain(excluded).collect();
+        self.put("tools", all);
     }
 
     fn put(&mut self, key: &str, value: impl Into<toml::Value>) {

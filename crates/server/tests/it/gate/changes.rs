@@ -139,14 +139,14 @@ fn keys_of_the_settings_are_added_and_removed_while_a_server_runs() {
 #[test]
 fn changes_that_need_a_restart_are_named_and_all_others_apply() {
     let workspace = Workspace::new();
-    let mut client = client(&workspace, "[jobs]\nrunning = 3\n");
-    let settings = "[jobs]\nrunning = 4\n[server]\nurl = \"https://tools.example/mcp\"\n\
+    let mut client = client(&workspace, "");
+    let settings = "[jobs]\nto = \"off\"\n[server]\nurl = \"https://tools.example/mcp\"\n\
                     [tools]\ndeny = [\"files.copy\"]\n[log]\nlevel = \"debug\"\n";
     replace(&workspace, "toolgate.toml", settings);
     wait_until("the others apply", || !has_tool(&mut client, "files_copy"));
-    let log = client.server().log();
-    assert!(log.contains("in force now: log.level, tools.deny"), "{log}");
-    let expected = "these changes need a restart: jobs.running, server.url";
+    let applied = "in force now: log.level, tools.deny";
+    wait_until("they are logged", || client.server().log().contains(applied));
+    let expected = "these changes need a restart: jobs.to, server.url";
     wait_until("the names are logged", || client.server().log().contains(expected));
     // Settings of the command line stay in force.
     let workspace = Workspace::new().file("toolgate.toml", "");
@@ -179,7 +179,7 @@ fn a_changed_sandbox_confines_the_next_program() {
     let mut client = client(&workspace, "");
     let touch = |client: &mut Client| {
         let answer = client.call("exec_run", json!({ "command": "touch", "args": ["made"] }));
-        structured(&answer)["exit_code"].clone()
+        answer["result"]["structuredContent"]["exit_code"].clone()
     };
     assert_eq!(touch(&mut client), 0);
     let rule = "[[sandbox.for]]\ntools = \"exec.run\"\nprofile = \"read-only\"\n";

@@ -75,8 +75,8 @@ fn filters_switches_and_names_survive_the_import_and_a_broken_file_is_passed_ove
     let written: toml::Table = String::from_utf8(printed.stdout).unwrap().parse().unwrap();
     let upstream = |name: &str| written["upstream"][name].as_table().unwrap();
     assert_eq!(written["upstream"].as_table().unwrap().len(), 5, "{written}");
-    assert_eq!(upstream("ctx")["without"].as_array().unwrap().len(), 1);
-    assert_eq!(upstream("fs")["without"].as_array().unwrap()[0].as_str(), Some("delete"));
+    assert_eq!(upstream("ctx")["tools"].as_array().unwrap().len(), 1);
+    assert_eq!(upstream("fs")["tools"].as_array().unwrap()[0].as_str(), Some("!delete"));
     assert_eq!(upstream("off")["enabled"].as_bool(), Some(false));
     assert!(
         upstream("m_ufc_ll").contains_key("url") && upstream("m_uf6_ll").contains_key("command")

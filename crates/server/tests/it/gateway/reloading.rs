@@ -74,7 +74,7 @@ fn a_replaced_upstream_no_longer_changes_the_catalog() {
     stdio.send(&request);
     wait_until("it is called", || workspace.read("odd.log").contains("call late"));
     let settings = workspace.read("toolgate.toml");
-    write_settings(&workspace, &format!("{settings}without = [\"echo\"]\n"));
+    write_settings(&workspace, &format!("{settings}tools = [\"!echo\"]\n"));
     wait_until("it is left out", || {
         client.server().log().contains("the upstream `odd` has new settings")
     });
@@ -102,8 +102,8 @@ fn an_invalid_configuration_leaves_the_upstreams_unchanged() {
         wait_until("it is logged", || client.server().log().contains("the settings are unchanged"));
         assert_eq!(pid(&mut client), first);
     }
-    write_settings(&workspace, &format!("{settings}[jobs]\nrunning = 7\n"));
-    wait_until("it is logged", || client.server().log().contains("need a restart: jobs.running"));
+    write_settings(&workspace, &format!("{settings}[jobs]\nto = \"off\"\n"));
+    wait_until("it is logged", || client.server().log().contains("need a restart: jobs.to"));
     assert_eq!(pid(&mut client), first);
 }
 

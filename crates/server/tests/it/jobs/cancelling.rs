@@ -8,7 +8,7 @@ use crate::support::{
 };
 
 fn served(workspace: &Workspace) -> HttpServer {
-    Launch::over(workspace).set("jobs_running", 1).served()
+    Launch::over(workspace).set("limits_programs", 2).served()
 }
 
 #[track_caller]

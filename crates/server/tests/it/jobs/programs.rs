@@ -99,7 +99,7 @@ fn a_job_whose_program_forks_and_exits_ends_and_leaves_no_process() {
 #[test]
 fn a_job_that_never_ends_is_stopped_at_its_deadline() {
     let workspace = Workspace::with_commands();
-    let served = Launch::over(&workspace).set("jobs_running", 1).served();
+    let served = Launch::over(&workspace).set("limits_programs", 2).served();
     let marker = Marker::new();
     let id = served.start_job("work-endless", json!({ "name": marker.0 }));
     let job = served.job_in("failed", &id);

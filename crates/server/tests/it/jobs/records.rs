@@ -19,7 +19,7 @@ fn records(served: &HttpServer, count: usize) -> Vec<Value> {
 fn each_job_leaves_one_record_with_its_id() {
     let workspace = Workspace::with_commands();
     let_continue(&workspace);
-    let served = Launch::over(&workspace).set("jobs_running", 1).served();
+    let served = Launch::over(&workspace).set("limits_programs", 2).served();
     let ids = [
         served.start_job("work-wait", json!({ "name": "one" })),
         served.start_job("tell-steps", json!({ "name": "two", "code": "4" })),
@@ -69,7 +69,7 @@ fn outcomes_of(records: &[Value], id: &str) -> Vec<Value> {
 #[test]
 fn a_job_cancelled_in_the_queue_leaves_a_record() {
     let workspace = Workspace::with_commands();
-    let served = Launch::over(&workspace).set("jobs_running", 1).served();
+    let served = Launch::over(&workspace).set("limits_programs", 2).served();
     let blocker = served.start_job("work-wait", json!({ "name": "blocker" }));
     let waiting = served.start_job("work-wait", json!({ "name": "waiting" }));
     assert_eq!(served.delete(&format!("/jobs/{waiting}")).status, 200);
@@ -82,7 +82,7 @@ fn a_job_cancelled_in_the_queue_leaves_a_record() {
 fn cancelled_and_interrupted_jobs_leave_a_record() {
     let workspace = Workspace::with_commands();
     let state = TempDir::new().unwrap();
-    let launch = || Launch::over(&workspace).with_state(&state).set("jobs_running", 1);
+    let launch = || Launch::over(&workspace).with_state(&state).set("limits_programs", 2);
     let served = launch().served();
     let marker = Marker::new();
     let running = served.start_job("work-again", json!({ "name": marker.0 }));

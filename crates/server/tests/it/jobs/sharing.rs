@@ -15,7 +15,7 @@ use crate::support::{
 const LOOK: Duration = Duration::from_secs(15 + 10);
 
 fn served(workspace: &Workspace, state: &TempDir) -> HttpServer {
-    Launch::over(workspace).with_state(state).set("jobs_running", 1).served()
+    Launch::over(workspace).with_state(state).set("limits_programs", 2).served()
 }
 
 /// Slow, because the second server looks every 15 seconds.

@@ -11,7 +11,7 @@ use crate::support::{
 
 /// Starts a server that runs `running` jobs at once and stores them in `state`.
 fn served(workspace: &Workspace, state: &TempDir, running: usize) -> HttpServer {
-    Launch::over(workspace).with_state(state).set("jobs_running", running).served()
+    Launch::over(workspace).with_state(state).set("limits_programs", 2 * running).served()
 }
 
 /// Returns the job `id` from `jobs_get`.

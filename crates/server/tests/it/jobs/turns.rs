@@ -7,8 +7,9 @@ use crate::support::{
     wait_until,
 };
 
+/// Starts a server that runs `running` jobs at once.
 fn served(workspace: &Workspace, running: usize) -> HttpServer {
-    Launch::over(workspace).set("jobs_running", running).served()
+    Launch::over(workspace).set("limits_programs", 2 * running).served()
 }
 
 #[test]
@@ -91,12 +92,12 @@ fn a_thousand_jobs_all_run_once() {
 struct CallerJobs(HttpServer);
 
 impl CallerJobs {
-    fn over(workspace: &Workspace, settings: &[(&str, usize)]) -> Self {
+    /// Starts a server that runs `programs` programs and half as many jobs at once.
+    fn over(workspace: &Workspace, programs: usize) -> Self {
         let mut toml = std::fs::read_to_string(workspace.path("toolgate.toml")).unwrap();
         toml += &keys_of(&["ada", "bob"]);
         workspace.put("toolgate.toml", toml);
-        let launch = settings.iter().fold(Launch::over(workspace), |it, (n, v)| it.set(n, *v));
-        Self(launch.served())
+        Self(Launch::over(workspace).set("limits_programs", programs).served())
     }
 
     fn send_as(&self, caller: &str, post: HttpRequest) -> Response {
@@ -128,7 +129,7 @@ impl CallerJobs {
 #[test]
 fn jobs_of_one_caller_leave_slots_for_others() {
     let workspace = Workspace::with_commands();
-    let callers = CallerJobs::over(&workspace, &[("jobs_running", 4)]);
+    let callers = CallerJobs::over(&workspace, 8);
     let mut ada_jobs: Vec<_> =
         (0..9).map(|nth| callers.start_job("ada", &format!("a{nth}"))).collect();
     wait_until("three of ada's run", || started_commands(&workspace).len() == 3);
@@ -146,7 +147,7 @@ fn jobs_of_one_caller_leave_slots_for_others() {
 #[test]
 fn callers_take_turns_if_one_job_runs_at_a_time() {
     let workspace = Workspace::with_commands();
-    let callers = CallerJobs::over(&workspace, &[("jobs_running", 1)]);
+    let callers = CallerJobs::over(&workspace, 2);
     for (caller, name) in
         [("ada", "a0"), ("ada", "a1"), ("ada", "a2"), ("bob", "b0"), ("bob", "b1")]
     {
@@ -160,16 +161,22 @@ fn callers_take_turns_if_one_job_runs_at_a_time() {
 #[test]
 fn jobs_count_among_the_programs_of_their_caller() {
     let workspace = Workspace::with_commands();
-    let callers = CallerJobs::over(&workspace, &[("jobs_running", 8), ("limits_programs", 4)]);
-    for nth in 0..6 {
+    let callers = CallerJobs::over(&workspace, 4);
+    for nth in 0..3 {
         callers.start_job("ada", &format!("a{nth}"));
     }
-    wait_until("three of ada's run", || started_commands(&workspace).len() == 3);
+    wait_until("two of ada's run", || started_commands(&workspace).len() == 2);
+    let call =
+        |caller: &str| callers.call(caller, &format!("of_{caller}"), &json!({ "mode": "sync" }));
     std::thread::scope(|scope| {
-        let called = scope.spawn(|| callers.call("bob", "call", &json!({ "mode": "sync" })));
-        wait_until("bob's runs", || started_commands(&workspace).contains(&"call".to_owned()));
+        let of_ada = [(); 2].map(|()| scope.spawn(|| call("ada")));
+        wait_until("one call of ada runs", || started_commands(&workspace).len() == 3);
+        let of_bob = scope.spawn(|| call("bob"));
+        wait_until("bob's runs", || started_commands(&workspace).contains(&"of_bob".to_owned()));
         assert_eq!(started_commands(&workspace).len(), 4);
         let_continue(&workspace);
-        assert_eq!(called.join().unwrap().status, 200);
+        for called in of_ada.into_iter().chain([of_bob]) {
+            assert_eq!(called.join().unwrap().status, 200);
+        }
     });
 }

@@ -4,10 +4,10 @@
 
 use serde_json::{Value, json};
 
-use crate::support::schemas::{self, Schemas};
+use crate::support::schemas::{self, RevisionSchemas};
 use crate::support::{MODERN, REVISIONS, initialize, legacy, modern, notification};
 
-fn for_revision(revision: &str) -> &'static Schemas {
+fn for_revision(revision: &str) -> &'static RevisionSchemas {
     let missing = "the official suite is not installed: run `cargo xtask setup`";
     schemas::for_revision(revision).unwrap_or_else(|| panic!("{missing}"))
 }

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::uri;
 use crate::support::{
-    Client, ClientTransport, Connection, Head, HttpRequest, Launch, Workspace, initialize, legacy,
-    notification,
+    Client, ClientTransport, Connection, HttpRequest, Launch, ResponseHead, Workspace, initialize,
+    legacy, notification,
 };
 
 const PROMPT: &str = "---\ndescription: d\n---\nSay.\n";
@@ -52,7 +52,7 @@ fn get(session: &str) -> HttpRequest {
 
 /// Opens a stream with `post`.
 #[track_caller]
-fn open(client: &Client, post: &HttpRequest) -> (Connection, Head) {
+fn open(client: &Client, post: &HttpRequest) -> (Connection, ResponseHead) {
     let ClientTransport::Http(served) = &client.wire else { unreachable!() };
     let mut connection = served.connect();
     connection.post(post);

@@ -10,7 +10,7 @@ const KEYS: [&str; 7] =
 #[test]
 fn s4_44_the_state_of_a_job_always_has_the_same_fields() {
     let workspace = Workspace::with_commands();
-    let served = Launch::over(&workspace).set("jobs_running", 1).served();
+    let served = Launch::over(&workspace).set("limits_programs", 2).served();
     let marker = Marker::new();
     let runs = served.start_job("tell-steps", json!({ "name": marker.0 }));
     marker.wait_until_running();
@@ -59,7 +59,7 @@ fn s4_44_45_46_an_unknown_job_is_not_found_at_any_path() {
 #[test]
 fn s4_47_a_deleted_job_is_cancelled() {
     let workspace = Workspace::with_commands();
-    let served = Launch::over(&workspace).set("jobs_running", 1).served();
+    let served = Launch::over(&workspace).set("limits_programs", 2).served();
     let marker = Marker::new();
     let runs = served.start_job("work-wait", json!({ "name": marker.0 }));
     marker.wait_until_running();

@@ -15,7 +15,7 @@ impl WatchedJob {
     /// Starts a job that waits half way, or, if `queued`, in the queue.
     fn new(queued: bool, code: &str) -> Self {
         let workspace = Workspace::with_commands();
-        let served = Launch::over(&workspace).set("jobs_running", 1).served();
+        let served = Launch::over(&workspace).set("limits_programs", 2).served();
         if queued {
             let blocker = Marker::new();
             served.start_job("work-wait", json!({ "name": blocker.0 }));

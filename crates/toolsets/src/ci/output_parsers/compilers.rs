@@ -58,7 +58,10 @@ impl CompilerParser {
             trimmed.strip_prefix("Failed ").and_then(|rest| rest.split_once(" ["))
         {
             self.finish_test(found);
-            self.current = Some(CiFailure::new(FailureSeverity::Failure, "").with_test(test.0));
+            let failure = CiFailure::new(FailureSeverity::Failure, "").with_test(test.0);
+            // The arguments of a test are not a part of its name.
+            let name = test.0.split_once('(').map_or(test.0, |(name, _)| name);
+            self.current = Some(failure.with_id(name));
         } else if let Some(test) = &mut self.current {
             if let Some((place, row)) =
                 trimmed.strip_prefix("at ").and_then(|it| it.rsplit_once(":line "))
@@ -102,6 +105,9 @@ impl CompilerParser {
             let (test, row) = test.split_once(':').unwrap_or((test, ""));
             let row = row.split("->").next().and_then(|row| row.parse().ok());
             let failure = CiFailure::new(FailureSeverity::Failure, message).with_test(test);
+            // The arguments of a test are not a part of its name.
+            let name = test.split(['(', '{', '[']).next().unwrap_or(test);
+            let failure = failure.with_id(&name.replacen('.', "#", 1));
             found.push(CiFailure { line: row, ..failure });
         }
     }
@@ -162,6 +168,7 @@ mod tests {
         let [failure] = &failures[..] else { panic!("{failures:?}") };
         assert_eq!((failure.file.as_deref(), failure.line), (Some("/w/T.cs"), Some(9)));
         assert_eq!(failure.message, "Assert.Equal() Failure\nExpected: 4");
+        assert_eq!(failure.id.as_deref(), Some("T.Adds"));
     }
 
     #[test]
@@ -171,5 +178,6 @@ mod tests {
         assert_eq!((summary.passed, summary.failed, summary.skipped), (Some(1), Some(1), Some(1)));
         let [failure] = &failures[..] else { panic!("{failures:?}") };
         assert_eq!((failure.test.as_deref(), failure.line), (Some("AppTest.adds"), Some(12)));
+        assert_eq!(failure.id.as_deref(), Some("AppTest#adds"));
     }
 }

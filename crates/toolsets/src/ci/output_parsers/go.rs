@@ -96,7 +96,8 @@ impl super::LineParser for GoParser {
 
 /// Creates the failure of a test from its output.
 fn test_failure(package: &str, test: &str, output: &str) -> CiFailure {
-    let mut failure = CiFailure::new(FailureSeverity::Failure, "").with_test(test);
+    let failure = CiFailure::new(FailureSeverity::Failure, "").with_test(test);
+    let mut failure = failure.with_id(&super::escape_pattern(test));
     for line in output.lines() {
         let trimmed = line.trim_start();
         if ["=== ", "--- FAIL: ", "--- PASS: "].iter().any(|mark| trimmed.starts_with(mark)) {
@@ -149,6 +150,7 @@ mod tests {
         assert_eq!(counts, (Some(1), Some(2), Some(1)));
         let [failure] = &failures[..] else { panic!("{failures:?}") };
         assert_eq!(failure.test.as_deref(), Some("TestAddsWrongly/inner"));
+        assert_eq!(failure.id, failure.test);
         assert_eq!(failure.file.as_deref(), Some("example.com/tiny/sum_test.go"));
         assert_eq!((failure.line, failure.message.as_str()), (Some(13), "want 4, got 3"));
         assert!(output.starts_with("=== RUN   TestAdds\n--- PASS"), "{output}");

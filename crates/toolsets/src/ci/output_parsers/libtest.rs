@@ -83,7 +83,7 @@ impl LibtestParser {
         for crash in self.crashes.drain(..) {
             let failure = CiFailure::new(FailureSeverity::Failure, crash);
             found.push(match &test {
-                Some(test) => failure.with_test(test),
+                Some(test) => failure.with_test(test).with_id(test),
                 None => failure,
             });
             CiCounts::increase(&mut found.summary.failed, 1);
@@ -96,7 +96,7 @@ impl LibtestParser {
         for test in self.failed.drain(..) {
             let message = "the test failed without a message";
             let failure = CiFailure::new(FailureSeverity::Failure, message);
-            found.push(failure.with_test(&test));
+            found.push(failure.with_test(&test).with_id(&test));
         }
     }
 
@@ -106,7 +106,8 @@ impl LibtestParser {
             "" => "the test failed".to_owned(),
             _ => message,
         };
-        let mut failure = CiFailure::new(FailureSeverity::Failure, message).with_test(&test);
+        let failure = CiFailure::new(FailureSeverity::Failure, message);
+        let mut failure = failure.with_test(&test).with_id(&test);
         // The name of a documentation example contains its file and line.
         let example = test.split_once(" - ").zip(test.split_once("(line "));
         let example = example.and_then(|((file, _), (_, rest))| {

@@ -1,4 +1,4 @@
-//! Parses the output of `pytest --tb=short -rfE`.
+//! Parses the output of `pytest --color=no --tb=short -rfE --verbosity=0`.
 
 use std::borrow::Cow;
 
@@ -8,12 +8,25 @@ use super::super::report::{CiCounts, CiFailure, FailureSeverity};
 use super::findings::Findings;
 use super::located::parse_located;
 
+/// The most failures that are kept until their ids are known.
+const PENDING_MAX: usize = 1000;
+/// The most lines kept of a message that is not marked with `E`.
+const UNMARKED_LINES_MAX: usize = 10;
+
 /// The parser of pytest's output, and of Python linters.
 #[derive(Default)]
 pub(super) struct PytestParser {
     section: ReportSection,
     /// The failure whose output is being read.
-    current: Option<CiFailure>,
+    current: Option<PendingFailure>,
+    /// Failures whose ids are not known yet, because pytest prints them last.
+    pending: Vec<PendingFailure>,
+    /// Number of failures beyond the limit.
+    left_out: usize,
+    /// Lines of the summary that belong to no failure yet.
+    summary: Vec<SummaryLine>,
+    /// The last counts printed.
+    counts: Option<CiCounts>,
 }
 
 /// The section of the report that is being read.
@@ -23,7 +36,36 @@ enum ReportSection {
     Before,
     /// Failures, and errors in setup, teardown or collection.
     Failures,
+    /// The ids of all failures.
+    Summary,
     After,
+}
+
+/// A failure from its heading to the next one.
+struct PendingFailure {
+    failure: CiFailure,
+    kind: FailureKind,
+    /// The name in the heading: `TestMore.test_raises`, or a file if it could not be collected.
+    name: String,
+    /// Lines before the first location, if they are not marked with `E`.
+    unmarked: String,
+    is_located: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FailureKind {
+    Test,
+    /// An error in setup or teardown.
+    Fixture,
+    /// An error in a test file before its tests are known.
+    Collection,
+}
+
+/// A line of the summary: `FAILED test_a.py::test_b - assert 1 == 2`.
+struct SummaryLine {
+    is_error: bool,
+    /// The id, and after ` - ` the message. Both can contain ` - `.
+    text: String,
 }
 
 impl super::LineParser for PytestParser {
@@ -38,19 +80,45 @@ impl super::LineParser for PytestParser {
     }
 
     fn finish(&mut self, found: &mut Findings) {
-        self.flush(found);
+        self.flush();
+        let counts = self.counts.take().unwrap_or_else(|| self.count_failures());
+        found.summary.add(&counts);
+        for failure in std::mem::take(&mut self.pending) {
+            let id = self.take_id(&failure);
+            found.push(failure.into_failure(id));
+        }
+        // Without headings (`--tb=no`), the summary is all there is.
+        for line in self.summary.drain(..) {
+            found.push(line.into_failure());
+        }
+        found.dropped += self.left_out;
     }
 }
 
 impl PytestParser {
     fn parse_line(&mut self, line: &str, found: &mut Findings) {
         if let Some(title) = ruled_title(line, '=') {
-            self.flush(found);
+            self.flush();
             self.section = match title {
                 "FAILURES" | "ERRORS" => ReportSection::Failures,
+                "short test summary info" => ReportSection::Summary,
                 _ => ReportSection::After,
             };
-            add_counts(title, found);
+            self.counts = parse_counts(title).or(self.counts.take());
+            return;
+        }
+        // With `-q`, no rules surround the counts.
+        if let Some(counts) = parse_counts(line) {
+            self.counts = Some(counts);
+            return;
+        }
+        if let Some((file, _)) = line
+            .strip_prefix("ImportError while loading conftest '")
+            .and_then(|rest| rest.split_once('\''))
+        {
+            self.flush();
+            self.section = ReportSection::Failures;
+            self.current = Some(PendingFailure::new(FailureKind::Collection, file));
             return;
         }
         match self.section {
@@ -59,29 +127,106 @@ impl PytestParser {
                     found.push(failure);
                 }
             }
+            ReportSection::Summary => self.add_summary_line(line),
             ReportSection::After => {}
             ReportSection::Failures => match ruled_title(line, '_') {
                 Some(title) => {
-                    self.flush(found);
-                    let test = title.strip_prefix("ERROR at setup of ");
-                    let test = test.or_else(|| title.strip_prefix("ERROR at teardown of "));
-                    let test = test.or_else(|| title.strip_prefix("ERROR collecting "));
-                    let failure = CiFailure::new(FailureSeverity::Failure, "");
-                    self.current = Some(failure.with_test(test.unwrap_or(title)));
+                    self.flush();
+                    self.current = Some(PendingFailure::from_title(title));
                 }
-                None => self.add_detail(line),
+                None => {
+                    if let Some(failure) = &mut self.current {
+                        failure.add_line(line);
+                    }
+                }
             },
         }
     }
 
-    /// Reads a line about the current failure.
-    fn add_detail(&mut self, line: &str) {
-        let Some(failure) = &mut self.current else { return };
+    fn add_summary_line(&mut self, line: &str) {
+        let error = line.strip_prefix("ERROR ");
+        let Some(text) = error.or_else(|| line.strip_prefix("FAILED ")) else { return };
+        if self.summary.len() < PENDING_MAX {
+            self.summary.push(SummaryLine { is_error: error.is_some(), text: text.to_owned() });
+        }
+    }
+
+    fn flush(&mut self) {
+        let Some(failure) = self.current.take() else { return };
+        if self.pending.len() < PENDING_MAX {
+            self.pending.push(failure);
+        } else {
+            self.left_out += 1;
+        }
+    }
+
+    /// Returns the id of `failure`, and removes it from the summary. Failures of the same name have
+    /// the same order there.
+    fn take_id(&mut self, failure: &PendingFailure) -> Option<String> {
+        let is_error = failure.kind != FailureKind::Test;
+        let mut lines = self.summary.iter().enumerate();
+        let (at, end) = lines.find_map(|(at, line)| {
+            let end = line.id_end(&failure.name).filter(|_| line.is_error == is_error)?;
+            Some((at, end))
+        })?;
+        let mut id = self.summary.remove(at).text;
+        id.truncate(end);
+        Some(id)
+    }
+
+    /// Counts the failures, for output without counts (`-qq`).
+    fn count_failures(&self) -> CiCounts {
+        let (listed_errors, listed): (Vec<&SummaryLine>, Vec<&SummaryLine>) =
+            self.summary.iter().partition(|line| line.is_error);
+        let headings = |is_error: bool| {
+            let is_counted = |it: &&PendingFailure| (it.kind != FailureKind::Test) == is_error;
+            self.pending.iter().filter(is_counted).count()
+        };
+        let count = |listed: usize, headings: usize| match listed.max(headings) {
+            0 => None,
+            count => Some(count as u64),
+        };
+        CiCounts {
+            failed: count(listed.len(), headings(false)),
+            errors: count(listed_errors.len(), headings(true)),
+            ..CiCounts::default()
+        }
+    }
+}
+
+impl PendingFailure {
+    fn new(kind: FailureKind, name: &str) -> Self {
+        Self {
+            failure: CiFailure::new(FailureSeverity::Failure, ""),
+            kind,
+            name: name.to_owned(),
+            unmarked: String::new(),
+            is_located: false,
+        }
+    }
+
+    fn from_title(title: &str) -> Self {
+        let fixture = title.strip_prefix("ERROR at setup of ");
+        let fixture = fixture.or_else(|| title.strip_prefix("ERROR at teardown of "));
+        let file = title.strip_prefix("ERROR collecting ");
+        let (kind, name) = match (fixture, file) {
+            (Some(test), _) => (FailureKind::Fixture, test),
+            (None, Some(file)) => (FailureKind::Collection, file),
+            (None, None) => (FailureKind::Test, title),
+        };
+        let name = name.strip_prefix("[doctest] ").unwrap_or(name);
+        let pending = Self::new(kind, name);
+        Self { failure: pending.failure.with_test(name), ..pending }
+    }
+
+    fn add_line(&mut self, line: &str) {
+        let Self { failure, kind, unmarked, is_located, .. } = self;
         if let Some(detail) = line.strip_prefix("E  ") {
+            *is_located = true;
             let detail = detail.trim();
             // A syntax error in the test file.
             let place = detail.strip_prefix("File \"").and_then(|it| it.split_once("\", line "));
-            if let Some((file, row)) = place {
+            if let Some((file, row)) = place.filter(|(file, _)| is_project_file(file)) {
                 *failure = failure.clone().with_place(file, row.trim().parse().ok(), None);
             } else {
                 failure.message.push_str(detail);
@@ -91,20 +236,84 @@ impl PytestParser {
             && let Some((file, row)) = place.rsplit_once(':')
             && let Ok(row) = row.parse::<u32>()
         {
-            // The first location is in the test itself. Later ones are in its callees.
-            if failure.file.is_none() && !line.starts_with(' ') {
+            *is_located = true;
+            // The first location in the project is the test itself. Later ones are in its callees.
+            if failure.file.is_none() && !line.starts_with(' ') && is_project_file(file) {
                 *failure = failure.clone().with_place(file, Some(row), None);
             }
+        } else if *kind == FailureKind::Collection
+            && !*is_located
+            && unmarked.lines().count() < UNMARKED_LINES_MAX
+        {
+            unmarked.push_str(line.trim());
+            unmarked.push('\n');
         }
     }
 
-    fn flush(&mut self, found: &mut Findings) {
-        let Some(mut failure) = self.current.take() else { return };
+    fn into_failure(self, id: Option<String>) -> CiFailure {
+        let Self { mut failure, kind, name, unmarked, .. } = self;
         if failure.message.is_empty() {
+            failure.message = unmarked;
+        }
+        if failure.message.trim().is_empty() {
             "the test failed".clone_into(&mut failure.message);
         }
-        found.push(failure);
+        if failure.file.is_none() {
+            failure.file = match kind {
+                FailureKind::Collection => Some(name),
+                FailureKind::Test | FailureKind::Fixture => id.as_deref().map(file_of_id),
+            };
+        }
+        CiFailure { id, ..failure }
     }
+}
+
+impl SummaryLine {
+    /// Returns the length of the id if it is the one of `name`.
+    fn id_end(&self, name: &str) -> Option<usize> {
+        let ends = self.text.match_indices(" - ").map(|(at, _)| at);
+        ends.chain([self.text.len()]).find(|end| is_id_of(&self.text[..*end], name))
+    }
+
+    fn into_failure(self) -> CiFailure {
+        let (id, message) = self.split_id();
+        let message = if message.is_empty() { "the test failed" } else { message };
+        let test = id.split_once("::").map_or(id.to_owned(), |(_, test)| test.replace("::", "."));
+        let failure = CiFailure::new(FailureSeverity::Failure, message).with_test(&test);
+        failure.with_place(&file_of_id(id), None, None).with_id(id)
+    }
+
+    /// Splits the line into id and message. The parameters in an id may contain ` - `.
+    fn split_id(&self) -> (&str, &str) {
+        let parameters = self.text.find('[').filter(|open| !self.text[..*open].contains(" - "));
+        let from = match parameters {
+            Some(_) if self.text.ends_with(']') && !self.text.contains("] - ") => self.text.len(),
+            Some(_) => self.text.find("] - ").map_or(0, |at| at + 1),
+            None => 0,
+        };
+        match self.text[from..].find(" - ") {
+            Some(at) => (&self.text[..from + at], &self.text[from + at + 3..]),
+            None => (&self.text, ""),
+        }
+    }
+}
+
+/// Returns true if `id` (`tests/test_a.py::TestMore::test_b`) is the one of the test or file `name`
+/// (`TestMore.test_b`).
+fn is_id_of(id: &str, name: &str) -> bool {
+    let test = id.split_once("::").map(|(_, test)| test.replace("::", "."));
+    id == name || test.is_some_and(|test| test == name.replace("::", "."))
+}
+
+/// Returns the file in a test's id.
+fn file_of_id(id: &str) -> String {
+    id.split_once("::").map_or(id, |(file, _)| file).to_owned()
+}
+
+/// Returns true unless `file` belongs to Python or to an installed package.
+fn is_project_file(file: &str) -> bool {
+    let is_installed = ["/site-packages/", "/dist-packages/", "/lib/python3"];
+    !file.starts_with('<') && !is_installed.iter().any(|part| file.contains(part))
 }
 
 /// Returns the title between two rules made of the character `rule`.
@@ -115,23 +324,27 @@ fn ruled_title(line: &str, rule: char) -> Option<&str> {
     is_ruled.then_some(title)
 }
 
-/// Counts `2 failed, 1 passed, 1 skipped, 1 error in 0.11s`.
-fn add_counts(title: &str, found: &mut Findings) {
-    let Some((counts, _)) = title.rsplit_once(" in ") else { return };
+/// Parses `2 failed, 1 passed, 1 skipped, 1 error in 0.11s`.
+fn parse_counts(text: &str) -> Option<CiCounts> {
+    let (counts, time) = text.rsplit_once(" in ")?;
+    let mut found = CiCounts::default();
     for part in counts.split(", ") {
-        let Some((number, what)) = part.split_once(' ') else { continue };
-        let Ok(number) = number.parse() else { continue };
-        match what {
-            "passed" | "xpassed" => CiCounts::increase(&mut found.summary.passed, number),
-            "failed" => CiCounts::increase(&mut found.summary.failed, number),
-            "skipped" | "xfailed" | "deselected" => {
-                CiCounts::increase(&mut found.summary.skipped, number);
-            }
-            "error" | "errors" => CiCounts::increase(&mut found.summary.errors, number),
-            "warning" | "warnings" => CiCounts::increase(&mut found.summary.warnings, number),
-            _ => {}
-        }
+        let (number, what) = part.split_once(' ')?;
+        let number = number.parse().ok()?;
+        let count = match what {
+            "passed" | "xpassed" => &mut found.passed,
+            "failed" => &mut found.failed,
+            "skipped" | "xfailed" | "deselected" => &mut found.skipped,
+            "error" | "errors" => &mut found.errors,
+            "warning" | "warnings" => &mut found.warnings,
+            _ => continue,
+        };
+        CiCounts::increase(count, number);
     }
+    let (first, rest) = time.split_once(' ').unwrap_or((time, ""));
+    let seconds = first.strip_suffix('s').or((rest == "seconds").then_some(first));
+    let is_time = seconds.is_some_and(|seconds| seconds.parse::<f64>().is_ok());
+    (is_time && found != CiCounts::default()).then_some(found)
 }
 
 /// Parses `a.py:3:5: F401 message`, the format of ruff and flake8.
@@ -240,5 +453,131 @@ ERROR test_bad.py
         let printed = "a.py:1:8: F401 [*] `os` imported but unused\nFound 1 error.\n";
         let (summary, failures, _) = read(BuildTool::Pytest, ProjectAction::Lint, printed);
         assert_eq!((summary.errors, failures[0].code.as_deref()), (Some(1), Some("F401")));
+    }
+
+    #[test]
+    fn a_failed_test_has_the_id_that_runs_it() {
+        let (_, failures, _) = read(BuildTool::Pytest, ProjectAction::Test, PRINTED);
+        let ids: Vec<&str> = failures.iter().map(|it| it.id.as_deref().unwrap()).collect();
+        let expected = [
+            "test_sum.py::test_needs",
+            "test_sum.py::test_adds_wrongly",
+            "test_sum.py::TestMore::test_raises",
+        ];
+        assert_eq!(ids, expected);
+    }
+
+    const SAME_NAMES: &str =
+        "FF                                                                       [100%]
+=================================== FAILURES ===================================
+__________________________________ test_load ___________________________________
+conftest.py:4: in load
+    raise OSError(\"no disk\")
+E   OSError: no disk
+________________________________ test_p[a - b] _________________________________
+b/test_load.py:3: in test_p
+    assert v == \"x\"
+E   AssertionError: assert 'a - b' == 'x'
+__________________________________ test_load ___________________________________
+conftest.py:4: in load
+    raise OSError(\"no disk\")
+E   OSError: no disk
+=========================== short test summary info ============================
+FAILED a/test_load.py::test_load - OSError: no disk
+FAILED b/test_load.py::test_p[a - b] - AssertionError: assert 'a - b' == 'x'
+
+  - x
+  + a - b
+FAILED b/test_load.py::test_load - OSError: no disk
+";
+
+    #[test]
+    fn tests_of_the_same_name_in_two_files_stay_apart() {
+        let (summary, failures, _) = read(BuildTool::Pytest, ProjectAction::Test, SAME_NAMES);
+        let ids: Vec<&str> = failures.iter().map(|it| it.id.as_deref().unwrap()).collect();
+        let expected = [
+            "a/test_load.py::test_load",
+            "b/test_load.py::test_p[a - b]",
+            "b/test_load.py::test_load",
+        ];
+        assert_eq!(ids, expected);
+        assert_eq!(summary.failed, Some(3), "without counts, the failures are counted");
+    }
+
+    #[test]
+    fn quiet_output_is_counted_and_failures_without_details_are_listed() {
+        let printed =
+            "F.E                                                                      [100%]
+=========================== short test summary info ============================
+FAILED a/test_load.py::TestDisk::test_p[a - b] - assert 1 == 2
+ERROR a/test_load.py::test_needs
+1 failed, 1 passed, 1 error in 0.04s
+";
+        let (summary, failures, _) = read(BuildTool::Pytest, ProjectAction::Test, printed);
+        let counts = [summary.passed, summary.failed, summary.skipped, summary.errors];
+        assert_eq!(counts, [Some(1), Some(1), None, Some(1)]);
+        let found: Vec<_> = failures
+            .iter()
+            .map(|it| (it.test.as_deref().unwrap(), it.id.as_deref().unwrap(), &*it.message))
+            .collect();
+        let expected = [
+            ("TestDisk.test_p[a - b]", "a/test_load.py::TestDisk::test_p[a - b]", "assert 1 == 2"),
+            ("test_needs", "a/test_load.py::test_needs", "the test failed"),
+        ];
+        assert_eq!(found, expected);
+        assert!(failures.iter().all(|it| it.file.as_deref() == Some("a/test_load.py")));
+        let (summary, ..) = read(
+            BuildTool::Pytest,
+            ProjectAction::Test,
+            "..s  [100%]\n2 passed, 1 skipped in 1.20s\n",
+        );
+        assert_eq!((summary.passed, summary.skipped), (Some(2), Some(1)));
+    }
+
+    #[test]
+    fn an_error_in_collection_points_at_a_file_of_the_project() {
+        let importing =
+            "==================================== ERRORS ====================================
+________________________ ERROR collecting c/test_imp.py ________________________
+ImportError while importing test module '/w/p/c/test_imp.py'.
+Hint: make sure your test modules/packages have valid Python names.
+Traceback:
+/usr/lib/python3.11/importlib/__init__.py:126: in import_module
+    return _bootstrap._gcd_import(name[level:], package, level)
+c/test_imp.py:7: in <module>
+    import nope
+E   ModuleNotFoundError: No module named 'nope'
+=========================== short test summary info ============================
+ERROR c/test_imp.py
+=============================== 1 error in 0.43s ===============================
+";
+        let mismatch =
+            "==================================== ERRORS ====================================
+_________________________ ERROR collecting b/test_m.py _________________________
+import file mismatch:
+imported module 'test_m' has this __file__ attribute:
+  /w/p/a/test_m.py
+=========================== short test summary info ============================
+ERROR b/test_m.py
+=============================== 1 error in 0.17s ===============================
+";
+        let conftest = "ImportError while loading conftest '/w/p/conftest.py'.
+.venv/lib/python3.11/site-packages/_pytest/assertion/rewrite.py:185: in exec_module
+    exec(co, module.__dict__)
+conftest.py:2: in <module>
+    import nope
+E   ModuleNotFoundError: No module named 'nope'
+";
+        for (printed, file, line, message) in [
+            (importing, "c/test_imp.py", Some(7), "ModuleNotFoundError: No module named 'nope'"),
+            (mismatch, "b/test_m.py", None, "import file mismatch:"),
+            (conftest, "conftest.py", Some(2), "ModuleNotFoundError: No module named 'nope'"),
+        ] {
+            let (summary, failures, _) = read(BuildTool::Pytest, ProjectAction::Test, printed);
+            let [failure] = &failures[..] else { panic!("{failures:?}") };
+            assert_eq!((failure.file.as_deref(), failure.line), (Some(file), line));
+            assert_eq!(failure.message.lines().next(), Some(message));
+            assert_eq!(summary.errors, Some(1), "{file}");
+        }
     }
 }

@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use toolgate_contract::OutputStream;
 
 use super::super::report::{CiCounts, CiFailure, FailureSeverity};
+use super::compared_values::ComparedValues;
+use super::escape_pattern;
 use super::findings::Findings;
 use super::located::{find_place, parse_located};
 use super::tap;
@@ -28,6 +30,8 @@ struct ScriptFailure {
     style: RunnerStyle,
     /// `true` when the reason of the failure is complete.
     is_complete: bool,
+    /// Values that Node prints after the stack trace.
+    values: ComparedValues,
 }
 
 /// The runner that reports a failure.
@@ -39,6 +43,22 @@ enum RunnerStyle {
     MochaName,
     Mocha,
     Node,
+}
+
+impl RunnerStyle {
+    /// Returns the pattern that selects the test which the runner prints as `test`.
+    fn pattern_of(self, test: &str) -> String {
+        let name = match self {
+            // Suites and test, which the pattern joins with spaces.
+            Self::Jest => test.replace(" \u{203a} ", " "),
+            // The file is not a part of the name.
+            Self::Vitest => {
+                test.split_once(" > ").map_or(test, |(_, name)| name).replace(" > ", " ")
+            }
+            Self::MochaName | Self::Mocha | Self::Node => test.to_owned(),
+        };
+        escape_pattern(&name)
+    }
 }
 
 impl super::LineParser for ScriptParser {
@@ -70,7 +90,12 @@ impl ScriptParser {
         }
         if let Some((failure, style)) = self.start_failure(line, trimmed) {
             self.flush(found);
-            self.current = Some(ScriptFailure { failure, style, is_complete: false });
+            self.current = Some(ScriptFailure {
+                failure,
+                style,
+                is_complete: false,
+                values: ComparedValues::default(),
+            });
             return;
         }
         if let Some(at) = trimmed.strip_prefix("test at ") {
@@ -128,7 +153,11 @@ impl ScriptParser {
     }
 
     fn flush(&mut self, found: &mut Findings) {
-        let Some(ScriptFailure { mut failure, .. }) = self.current.take() else { return };
+        let Some(ScriptFailure { mut failure, style, values, .. }) = self.current.take() else {
+            return;
+        };
+        values.add_to(&mut failure.message);
+        failure.id = failure.test.as_deref().map(|test| style.pattern_of(test));
         if failure.message.trim().is_empty() {
             "the test failed".clone_into(&mut failure.message);
         }
@@ -144,7 +173,7 @@ impl ScriptParser {
 
 impl ScriptFailure {
     fn add_line(&mut self, line: &str) {
-        let Self { failure, style, is_complete } = self;
+        let Self { failure, style, is_complete, values } = self;
         if *style == RunnerStyle::MochaName {
             if let Some(test) = &mut failure.test {
                 test.push(' ');
@@ -164,7 +193,16 @@ impl ScriptFailure {
                 *failure = failure.clone().with_place(file, Some(row), column);
             }
         } else if *is_complete {
-            // Only the rest of the stack trace follows.
+            // Only the rest of the stack trace follows, and from Node the error's properties.
+            let (name, value) = line.split_once(": ").unwrap_or((line, ""));
+            let value = value.trim_end_matches(',');
+            // An object of several lines is in the message.
+            let is_whole = *style == RunnerStyle::Node && !value.ends_with(['{', '[']);
+            match name {
+                "expected" if is_whole => value.clone_into(&mut values.expected),
+                "actual" if is_whole => value.clone_into(&mut values.actual),
+                _ => {}
+            }
         } else if line.starts_with(|c: char| c.is_ascii_digit()) && line.contains(" | ")
             || line.starts_with("> ") && line.contains(" | ")
             || line.starts_with("| ") && line.ends_with('^')
@@ -274,6 +312,26 @@ mod tests {
             "AssertionError [ERR_ASSERTION]: Expected values to be strictly equal:\n\n3 !== 4";
         let place = ("sum.test.js", 4, 1);
         check(include_str!("printed/node-spec.txt"), "adds wrongly", place, message);
+    }
+
+    #[test]
+    fn the_id_of_a_failed_test_is_a_pattern_for_its_runner() {
+        for (style, test, expected) in [
+            (RunnerStyle::Jest, "sum \u{203a} adds (a)", r"sum adds \(a\)"),
+            (RunnerStyle::Vitest, "v/sum.spec.mjs > sum > adds", "sum adds"),
+            (RunnerStyle::Mocha, "sum adds?", r"sum adds\?"),
+        ] {
+            assert_eq!(style.pattern_of(test), expected);
+        }
+    }
+
+    #[test]
+    fn values_that_node_compared_are_added_to_a_message_without_them() {
+        let printed = "\u{2716} failing tests:\n\ntest at a.test.js:2:1\n\u{2716} adds (8.4ms)\n  AssertionError [ERR_ASSERTION]: sums differ\n      at TestContext.<anonymous> (/w/a.test.js:2:31) {\n    code: 'ERR_ASSERTION',\n    actual: 3,\n    expected: 4,\n    operator: 'strictEqual'\n  }\n";
+        let (_, failures, _) = read(BuildTool::Npm, ProjectAction::Test, printed);
+        let [failure] = &failures[..] else { panic!("{failures:#?}") };
+        let message = "AssertionError [ERR_ASSERTION]: sums differ\nexpected: 4\nactual: 3";
+        assert_eq!((failure.message.as_str(), failure.id.as_deref()), (message, Some("adds")));
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Parses the Test Anything Protocol, as printed by Node's test runner.
 
 use super::super::report::{CiCounts, CiFailure, FailureSeverity};
+use super::compared_values::ComparedValues;
+use super::escape_pattern;
 use super::findings::Findings;
 use super::located::find_place;
 
@@ -13,12 +15,28 @@ pub(super) struct TapParser {
 
 struct TapFailure {
     failure: CiFailure,
-    /// The indentation of the key, while a multi-line text is being read.
-    block: Option<usize>,
-    /// `true` if the test failed only because of its subtests.
+    /// The multi-line note that is being read.
+    block: Option<NoteBlock>,
+    values: ComparedValues,
+    /// Set if the test failed only because of its subtests.
     is_suite: bool,
     /// `true` when the notes have started.
     has_notes: bool,
+}
+
+/// A note of several lines.
+#[derive(Debug, Clone, Copy)]
+struct NoteBlock {
+    /// The indentation of the key.
+    indent: usize,
+    note: TapNote,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TapNote {
+    Error,
+    Expected,
+    Actual,
 }
 
 impl TapParser {
@@ -45,8 +63,15 @@ impl TapParser {
                 return true;
             }
             let failure = CiFailure::new(FailureSeverity::Failure, "").with_test(name);
-            self.current =
-                Some(TapFailure { failure, block: None, is_suite: false, has_notes: false });
+            // The protocol escapes `#` and `\`.
+            let test = name.replace("\\#", "#").replace("\\\\", "\\");
+            self.current = Some(TapFailure {
+                failure: failure.with_id(&escape_pattern(&test)),
+                block: None,
+                values: ComparedValues::default(),
+                is_suite: false,
+                has_notes: false,
+            });
             return true;
         }
         if let Some((count, number)) = trimmed
@@ -67,10 +92,13 @@ impl TapParser {
     }
 
     pub(super) fn flush(&mut self, found: &mut Findings) {
-        let Some(TapFailure { mut failure, is_suite, .. }) = self.current.take() else { return };
+        let Some(TapFailure { mut failure, is_suite, values, .. }) = self.current.take() else {
+            return;
+        };
         if is_suite {
             return;
         }
+        values.add_to(&mut failure.message);
         if failure.message.trim().is_empty() {
             "the test failed".clone_into(&mut failure.message);
         }
@@ -82,10 +110,15 @@ impl TapFailure {
     fn add_note(&mut self, line: &str) {
         let trimmed = line.trim_start();
         let indent = line.len() - trimmed.len();
-        if let Some(block) = self.block {
-            if trimmed.is_empty() || indent > block {
-                self.failure.message.push_str(trimmed);
-                self.failure.message.push('\n');
+        if let Some(NoteBlock { indent: key_indent, note }) = self.block {
+            if trimmed.is_empty() || indent > key_indent {
+                let text = match note {
+                    TapNote::Error => trimmed,
+                    TapNote::Expected | TapNote::Actual => line.get(key_indent..).unwrap_or(""),
+                };
+                let target = self.text_of(note);
+                target.push_str(text);
+                target.push('\n');
                 return;
             }
             self.block = None;
@@ -98,10 +131,29 @@ impl TapFailure {
                     self.failure = self.failure.clone().with_place(file, Some(row), column);
                 }
             }
-            "error" if value.starts_with(['|', '>']) => self.block = Some(indent),
+            "error" if value.starts_with(['|', '>']) => {
+                self.block = Some(NoteBlock { indent, note: TapNote::Error });
+            }
             "error" => value.trim_matches(['\'', '"']).clone_into(&mut self.failure.message),
+            "expected" | "actual" => {
+                let is_expected = name == "expected";
+                let note = if is_expected { TapNote::Expected } else { TapNote::Actual };
+                if value.is_empty() || value.starts_with(['|', '>']) {
+                    self.block = Some(NoteBlock { indent, note });
+                } else {
+                    value.clone_into(self.text_of(note));
+                }
+            }
             "failureType" => self.is_suite = value.contains("subtestsFailed"),
             _ => {}
+        }
+    }
+
+    fn text_of(&mut self, note: TapNote) -> &mut String {
+        match note {
+            TapNote::Error => &mut self.failure.message,
+            TapNote::Expected => &mut self.values.expected,
+            TapNote::Actual => &mut self.values.actual,
         }
     }
 }
@@ -168,6 +220,37 @@ ok 3 - later # SKIP
         assert_eq!(place, (Some("/w/n/sum.test.js"), Some(4), Some(1)));
         let message = "Expected values to be strictly equal:\n\n3 !== 4";
         assert_eq!((failure.message.as_str(), output.as_str()), (message, PRINTED));
+    }
+
+    #[test]
+    fn compared_values_are_added_to_a_message_without_them() {
+        let printed = "not ok 1 - sums (1+1) \\# 2
+  ---
+  location: '/w/n/sum.test.js:4:1'
+  error: 'sums differ'
+  expected: 4
+  actual: 3
+  ...
+not ok 2 - lists
+  ---
+  error: 'lists differ'
+  expected:
+    a: 2
+    b:
+      0: 1
+  actual:
+    a: 1
+  operator: 'deepStrictEqual'
+  ...
+";
+        let (_, failures, _) = read(BuildTool::Npm, ProjectAction::Test, printed);
+        let found: Vec<_> =
+            failures.iter().map(|it| (it.id.as_deref().unwrap(), it.message.as_str())).collect();
+        let expected = [
+            (r"sums \(1\+1\) # 2", "sums differ\nexpected: 4\nactual: 3"),
+            ("lists", "lists differ\nexpected:\n  a: 2\n  b:\n    0: 1\nactual:\n  a: 1"),
+        ];
+        assert_eq!(found, expected);
     }
 
     #[test]

@@ -33,8 +33,8 @@ async fn status_matches_git_for_any_file_name() {
     assert_eq!((&moved["from"], &moved["index"]), (&json!("moved"), &json!("R")));
     assert_eq!((&status.value["branch"], &status.value["clean"]), (&json!("main"), &json!(false)));
     bench.git(&["config", "core.quotePath", "true"]);
-    let status = bench.done("git.status", json!({ "untracked": false })).await;
-    assert_eq!(status.text.body, bench.git(&["status", "--porcelain", "--untracked-files=no"]));
+    let status = bench.done("git.status", json!({})).await;
+    assert_eq!(status.text.body, plain, "whatever the repository sets");
 }
 
 #[tokio::test]
@@ -140,6 +140,109 @@ async fn diff_matches_git() {
         let diff = bench.done("git.diff", json!({ "ref": range })).await;
         assert_eq!(diff.text.body, bench.git(&["diff", "HEAD~1", "HEAD"]), "{range}");
     }
+}
+
+#[tokio::test]
+async fn settings_of_the_repository_do_not_change_a_diff() {
+    let bench = GitTestBench::new();
+    let deep = format!("{}/Straße nach Köln.txt", "packages/of/a/deep/tree".repeat(4));
+    let lines: String = (1..40).map(|number| format!("line {number}\n\n")).collect();
+    for name in ["old.txt", "many.txt", deep.as_str()] {
+        bench.put(name, &lines);
+    }
+    bench.git(&["add", "."]);
+    bench.git(&["commit", "-qm", "second"]);
+    bench.git(&["mv", "old.txt", "new.txt"]);
+    for name in ["many.txt", deep.as_str()] {
+        bench.put(name, &lines.replace("line 10\n", "ten\n").replace("line 14\n", "fourteen\n"));
+    }
+    bench.git(&["commit", "-qam", "third"]);
+    bench.put("a.txt", "1\n");
+    bench.put(&deep, &lines.replace("line 20\n", "twenty\n"));
+    let inputs = [
+        ("git.diff", json!({})),
+        ("git.diff", json!({ "stat": true })),
+        ("git.diff", json!({ "ref": "HEAD~1" })),
+        ("git.show", json!({})),
+        ("git.show", json!({ "stat": true })),
+        ("git.show", json!({ "ref": "HEAD~2" })),
+    ];
+    let mut expected = Vec::new();
+    for (tool, input) in inputs.clone() {
+        expected.push(bench.done(tool, input).await.value);
+    }
+    let diff = bench.git(&["-c", "core.quotePath=false", "diff"]);
+    assert_eq!(expected[0]["diff"], diff);
+    for text in [&expected[1]["diff"], &expected[4]["text"]] {
+        assert!(text.as_str().unwrap().contains(&deep), "{text}");
+    }
+    bench.put("order", "new*\nmany*\n");
+    for (key, value) in [
+        ("core.quotePath", "true"),
+        ("color.ui", "always"),
+        ("color.diff", "always"),
+        ("log.showRoot", "false"),
+        ("diff.noprefix", "true"),
+        ("diff.renames", "false"),
+        ("diff.context", "0"),
+        ("diff.interHunkContext", "9"),
+        ("diff.orderFile", "order"),
+        ("diff.suppressBlankEmpty", "true"),
+        ("diff.statNameWidth", "5"),
+        ("diff.statGraphWidth", "1"),
+        ("diff.wsErrorHighlight", "all"),
+        ("diff.colorMoved", "zebra"),
+    ] {
+        bench.git(&["config", key, value]);
+    }
+    for ((tool, input), expected) in inputs.clone().into_iter().zip(&expected) {
+        assert_eq!(&bench.done(tool, input.clone()).await.value, expected, "{tool} {input}");
+    }
+    bench.git(&["config", "diff.noprefix", "false"]);
+    bench.git(&["config", "diff.renames", "copies"]);
+    for (key, value) in [("diff.mnemonicPrefix", "true"), ("diff.srcPrefix", "old/")] {
+        bench.git(&["config", key, value]);
+        for ((tool, input), expected) in inputs.clone().into_iter().zip(&expected) {
+            assert_eq!(
+                &bench.done(tool, input.clone()).await.value,
+                expected,
+                "{key} {tool} {input}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_diff_lists_each_file_in_conflict_once() {
+    let bench = GitTestBench::new();
+    bench.put("gone.txt", "x\n");
+    bench.git(&["add", "."]);
+    bench.git(&["commit", "-qm", "second"]);
+    bench.git(&["checkout", "-qb", "topic"]);
+    bench.git(&["rm", "-q", "gone.txt"]);
+    bench.put("a.txt", "topic\n");
+    bench.put("both ways.txt", "topic\n");
+    bench.git(&["add", "."]);
+    bench.git(&["commit", "-qm", "topic"]);
+    bench.git(&["checkout", "-q", "main"]);
+    bench.put("gone.txt", "y\n");
+    bench.put("a.txt", "main\n");
+    bench.put("both ways.txt", "main\n");
+    bench.git(&["add", "."]);
+    bench.git(&["commit", "-qm", "main"]);
+    let mut rebase = Command::new("git");
+    let home = bench.folder.path().join("home");
+    rebase.args(["rebase", "-q", "topic"]).current_dir(bench.root()).env("HOME", &home);
+    assert!(!rebase.output().unwrap().status.success(), "they are in conflict");
+    for input in [json!({}), json!({ "stat": true }), json!({ "ref": "HEAD" })] {
+        let diff = bench.done("git.diff", input.clone()).await;
+        let files = diff.value["files"].as_array().unwrap();
+        let paths: Vec<&str> = files.iter().map(|file| file["path"].as_str().unwrap()).collect();
+        assert_eq!(paths, ["a.txt", "both ways.txt", "gone.txt"], "{input}");
+        assert_eq!(files[0]["added"], 4, "{input}");
+    }
+    let staged = bench.done("git.diff", json!({ "staged": true })).await;
+    assert_eq!(staged.value["files"].as_array().unwrap().len(), 3, "{}", staged.value);
 }
 
 #[tokio::test]

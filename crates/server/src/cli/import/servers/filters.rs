@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Map, Value};
+use toolgate_upstream::EXCLUSION;
 
 /// Keys of the tools to serve, in a server's entry.
 const INCLUDE_KEYS: [&str; 5] =
@@ -109,12 +110,13 @@ pub(super) fn is_switched_off(server: &Map<String, Value>) -> bool {
     OFF_KEYS.iter().any(|key| is(key, "true")) || ON_KEYS.iter().any(|key| is(key, "false"))
 }
 
-/// Returns the tools that an entry of a server includes, or `None` if it has no such list.
+/// Returns the tools that an entry of a server includes, or `None` if it has no such list. A name
+/// that would exclude tools here is left out.
 pub(super) fn included_tools(server: &Map<String, Value>) -> Option<Vec<String>> {
     let lists = INCLUDE_KEYS.iter().filter_map(|key| server.get(*key)?.as_array());
     lists.fold(None, |all: Option<Vec<String>>, list| {
         let mut all = all.unwrap_or_default();
-        all.extend(list.iter().filter_map(tool_name));
+        all.extend(list.iter().filter_map(tool_name).filter(|tool| !tool.starts_with(EXCLUSION)));
         Some(all)
     })
 }
@@ -131,9 +133,14 @@ pub(super) fn excluded_tools(server: &Map<String, Value>) -> Vec<String> {
 
 /// Returns true if the filter `key` of an entry can be imported completely.
 pub(super) fn is_read_filter(key: &str, value: &Value) -> bool {
-    let is_list_key = INCLUDE_KEYS.contains(&key) || EXCLUDE_KEYS.contains(&key);
+    let includes = INCLUDE_KEYS.contains(&key);
+    let is_read = |tool: &Value| {
+        tool_name(tool).is_some_and(|name| !(includes && name.starts_with(EXCLUSION)))
+    };
     match value {
-        Value::Array(tools) => is_list_key && tools.iter().all(|tool| tool_name(tool).is_some()),
+        Value::Array(tools) => {
+            (includes || EXCLUDE_KEYS.contains(&key)) && tools.iter().all(is_read)
+        }
         Value::Object(switches) => key == "tools" && switches.values().all(is_only_switch),
         _ => false,
     }

@@ -169,23 +169,33 @@ fn servers_are_found_at_the_place_of_each_client() {
 fn filters_of_tools_become_settings_of_the_upstream() {
     check(
         &json!({ "command": "x", "includeTools": ["read", "list"], "excludeTools": ["list"] }),
-        "command = ['x']\ntools = ['read', 'list']\nwithout = ['list']",
+        "command = ['x']\ntools = ['read', 'list', '!list']",
         &[],
     );
     check(
         &json!({ "url": "https://a/mcp", "enabled_tools": [], "disabled_tools": ["b"] }),
-        "url = 'https://a/mcp'\ntools = []\nwithout = ['b']",
+        "url = 'https://a/mcp'\ntools = []",
         &[],
     );
     check(
         &json!({ "command": "x", "disabledTools": ["b", 7], "excludeTools": ["c"], "tools": ["*"] }),
-        "command = ['x']\ntools = ['*']\nwithout = ['c', 'b']",
+        "command = ['x']\ntools = ['*', '!c', '!b']",
         &["`disabledTools` is not imported"],
     );
     check(
         &json!({ "command": "x", "isActive": false,
                 "tools": { "a": true, "b": false, "c": { "disabled": true }, "d": { "enabled": false } } }),
-        "command = ['x']\nenabled = false\nwithout = ['b', 'c', 'd']",
+        "command = ['x']\nenabled = false\ntools = ['!b', '!c', '!d']",
+        &[],
+    );
+    check(
+        &json!({ "command": "x", "includeTools": ["!a"], "excludeTools": ["!b"] }),
+        "command = ['x']\ntools = []",
+        &["`includeTools` is not imported"],
+    );
+    check(
+        &json!({ "command": "x", "excludeTools": ["!b"] }),
+        "command = ['x']\ntools = ['!!b']",
         &[],
     );
 }
@@ -248,7 +258,7 @@ fn servers_of_a_client_that_are_off_or_partly_denied_stay_so() {
     let server = json!({ "command": "x", "excludeTools": ["b"] });
     let mut upstream = read("a", &server, &VariableSecrets::new()).unwrap();
     upstream.apply_filters("a", &filters);
-    let expected = "command = ['x']\nenabled = false\nwithout = ['b', 'rm']";
+    let expected = "command = ['x']\nenabled = false\ntools = ['!b', '!rm']";
     assert_eq!(upstream.table, expected.parse::<Table>().unwrap());
 }
 

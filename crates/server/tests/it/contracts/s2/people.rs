@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::clients::{Driver, check_passes};
+use crate::clients::{ClientDriver, check_passes};
 use crate::support::{Launch, Workspace, binary, path};
 
 #[test]
@@ -12,14 +12,14 @@ fn s2_02_26_39_the_typescript_and_python_sdks_work_over_both_transports() {
     let alone = super::client::own_address(&served);
     let urls = [format!("http://{}/workstation", served.addr), format!("http://{alone}/mcp")];
     let root = workspace.root().to_str().unwrap();
-    let mut typescript = Driver::TypeScriptWorkstation.command();
+    let mut typescript = ClientDriver::TypeScriptWorkstation.command();
     typescript.args(["--workspace", root]).arg("--toolgate").arg(binary());
     check_passes(urls.iter().fold(typescript, |mut driver, url| {
         driver.args(["--url", url]);
         driver
     }));
     let python = |mode: [&str; 2]| {
-        let mut driver = Driver::PythonWorkstation.command();
+        let mut driver = ClientDriver::PythonWorkstation.command();
         driver.args(["--workspace", root]).args(mode);
         driver
     };

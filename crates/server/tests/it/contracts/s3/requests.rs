@@ -111,7 +111,7 @@ fn s3_02_notifications_and_responses_get_no_answer() {
         ] {
             match &mut mira.wire {
                 MiraTransport::Http { .. } => {
-                    assert_eq!(mira.raw(message.as_bytes()), None, "{message}")
+                    assert_eq!(mira.raw(message.as_bytes()), None, "{message}");
                 }
                 MiraTransport::Socket(socket) => socket.send_text(message),
                 MiraTransport::Stdio(stdio) => stdio.write(format!("{message}\n").as_bytes()),

@@ -1,0 +1,124 @@
+//! Limits of calls and jobs: those of the settings, and constants.
+
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use toolgate_host::{ByteRate, CallLimits, CallRate, JobSettings};
+
+use crate::config::{self, Config};
+
+/// Calls that may wait for a slot. They cost little, and wait no longer than `limits.wait_ms`.
+const WAITING_MAX: usize = 8192;
+
+/// Refused calls of a caller before further ones leave no audit record. Only a program in a loop
+/// gets that far, and its records would push out all others.
+const REFUSED: NonZeroU32 = NonZeroU32::new(1_000).expect("not zero");
+
+/// Rate at which `REFUSED` refills. A person does not get there.
+const REFUSED_PER_SECOND: NonZeroU32 = NonZeroU32::new(20).expect("not zero");
+
+/// Bytes that a caller may write with file tools. No work needs as much; a loop would fill the
+/// disk.
+const WRITTEN: ByteRate = ByteRate { at_once: 1 << 30, per_second: 16 << 20 };
+
+/// Bytes of requests and answers of a caller, if there are several callers. One of them cannot take
+/// all of a network from the others.
+const CARRIED: ByteRate = ByteRate { at_once: 4 << 30, per_second: 64 << 20 };
+
+/// Jobs that may wait to run. A client that starts more has lost count of them.
+pub(super) const QUEUED_JOBS_MAX: usize = 10_000;
+
+/// Time for which an ended job is kept if the request sets none. A client can collect it the next
+/// day.
+const JOB_KEEP: Duration = Duration::from_secs(24 * 3600);
+
+/// Longest time for which a request may keep an ended job. Results are for collecting, not for
+/// storing.
+const JOB_KEEP_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// Ended jobs that are kept, so that the store stays small. Beyond it, the oldest are deleted.
+const ENDED_JOBS_MAX: usize = 100_000;
+
+/// Bytes of program output that are kept for each job, like a long build log. A program that prints
+/// more can write a file.
+const JOB_OUTPUT_BYTES_MAX: usize = 8 << 20;
+
+/// Bytes of the files that are kept for each job, which leaves room for others on the disk.
+const JOB_FILES_BYTES_MAX: u64 = 1 << 30;
+
+/// Returns the limits of concurrency, rate and size of calls.
+///
+/// # Errors
+/// A rate rule is invalid.
+pub(super) fn call_limits(config: &Config) -> anyhow::Result<CallLimits> {
+    let limits = &config.limits;
+    let wait = Duration::from_millis(limits.wait_ms);
+    let slots = CallLimits::new(limits.calls, limits.programs, WAITING_MAX, wait)
+        .with_rates(&rate_rules(&limits.rate))?;
+    Ok(with_caller_shares(slots, config))
+}
+
+/// Adds each caller's share to `slots`.
+fn with_caller_shares(slots: CallLimits, config: &Config) -> CallLimits {
+    let limits = &config.limits;
+    let share = caller_share(config);
+    let calls = share(limits.calls);
+    let programs = share(limits.programs);
+    let slots = match calls < limits.calls || programs < limits.programs {
+        true => slots.with_caller_limits(calls, programs),
+        false => slots,
+    };
+    let slots = slots.with_refusal_limit(REFUSED, REFUSED_PER_SECOND).with_write_budget(WRITTEN);
+    // An invalid key file stops the server elsewhere.
+    match config.requires_credential().unwrap_or(true) {
+        true => slots.with_traffic_budget(CARRIED),
+        false => slots,
+    }
+}
+
+/// Returns a function that computes one caller's share of a limit.
+pub(super) fn caller_share(config: &Config) -> impl Fn(usize) -> usize {
+    // An invalid key file stops the server elsewhere.
+    let several = config.requires_credential().unwrap_or(true);
+    // A single caller gets everything; one of several gets three quarters.
+    move |all| if several { (all * 3).div_ceil(4) } else { all }
+}
+
+/// Converts the configured rate rules.
+fn rate_rules(rules: &[config::RateLimitEntry]) -> Vec<CallRate> {
+    let rules = rules.iter().filter_map(|rule| {
+        Some(CallRate {
+            tools: rule.tools.clone(),
+            calls: NonZeroU32::new(rule.calls)?,
+            per: Duration::from_millis(rule.in_ms),
+        })
+    });
+    rules.collect()
+}
+
+/// Returns the highest number of running jobs in total, and of one caller.
+pub(crate) fn job_limits(config: &Config) -> (usize, usize) {
+    let total = config.limits.jobs();
+    (total, caller_share(config)(total))
+}
+
+/// Returns job settings for `folder`, for tools that leave no programs running.
+pub(crate) fn job_settings_in(folder: PathBuf, config: &Config) -> JobSettings {
+    let running_max = config.limits.jobs();
+    JobSettings {
+        folder,
+        running_max,
+        running_per_caller: running_max,
+        queued_max: QUEUED_JOBS_MAX,
+        queued_per_caller: QUEUED_JOBS_MAX,
+        keep: JOB_KEEP,
+        keep_max: JOB_KEEP_MAX,
+        ended_max: ENDED_JOBS_MAX,
+        output_bytes_max: JOB_OUTPUT_BYTES_MAX,
+        files_bytes_max: JOB_FILES_BYTES_MAX,
+        mark: 0,
+        end_leftovers: Arc::new(|_| {}),
+    }
+}

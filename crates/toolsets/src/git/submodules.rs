@@ -1,0 +1,140 @@
+//! Finds submodules, and those with changes of their own.
+//!
+//! Git would obey the configuration of a submodule if it looked into it. Each submodule is opened
+//! and checked like a repository that a caller names.
+
+use std::pin::Pin;
+
+use toolgate_contract::{ToolContext, ToolError, ToolFault};
+
+use super::repository::GitRepository;
+use toolgate_world::root::quoted_path;
+
+/// Index mode of an entry that is a whole repository (a submodule).
+pub(super) const SUBMODULE_MODE: &str = "160000";
+/// Most submodules of one repository that are checked.
+const CHECKED_MAX: usize = 50;
+
+/// The submodules of a repository that are not known to be clean.
+#[derive(Debug, Default)]
+pub(super) struct SubmoduleStates {
+    /// Submodules with changed or untracked files.
+    pub(super) changed: Vec<String>,
+    /// Submodules that could not be checked.
+    pub(super) unchecked: Vec<String>,
+}
+
+/// A check of submodules, which checks theirs, too.
+type SubmoduleCheck<'c> =
+    Pin<Box<dyn Future<Output = Result<SubmoduleStates, ToolError>> + Send + 'c>>;
+
+/// Result of the check of one submodule.
+enum SubmoduleState {
+    Clean,
+    Changed,
+    Unchecked,
+}
+
+impl GitRepository<'_> {
+    /// Looks for changes in every submodule that is checked out. Files that are not tracked count
+    /// if `untracked` is set.
+    pub(super) fn check_submodules<'c>(
+        &'c self,
+        ctx: &'c ToolContext,
+        untracked: bool,
+    ) -> SubmoduleCheck<'c> {
+        Box::pin(async move {
+            let mut states = SubmoduleStates::default();
+            let mut listed = self.list_submodules(ctx).await?;
+            // One that is not checked out has no files.
+            listed.retain(|path| self.top_path.join(path).join(".git").symlink_metadata().is_ok());
+            for (at, path) in listed.into_iter().enumerate() {
+                let state = if at < CHECKED_MAX {
+                    self.check_submodule(ctx, &path, untracked).await?
+                } else {
+                    SubmoduleState::Unchecked
+                };
+                match state {
+                    SubmoduleState::Clean => {}
+                    SubmoduleState::Changed => states.changed.push(path),
+                    SubmoduleState::Unchecked => states.unchecked.push(path),
+                }
+            }
+            Ok(states)
+        })
+    }
+
+    /// Refuses a folder in a submodule that is not checked out. Git would take it for a part of
+    /// this repository. `prefix` is the folder's path from the top folder.
+    pub(super) async fn refuse_absent_submodule(
+        &self,
+        ctx: &ToolContext,
+        prefix: &str,
+    ) -> Result<(), ToolError> {
+        let prefix = prefix.trim_end_matches('/');
+        let ends = prefix.match_indices('/').map(|(at, _)| at).chain([prefix.len()]);
+        let mut folders: Vec<&str> = ends.map(|end| &prefix[..end]).collect();
+        folders.retain(|folder| !folder.is_empty());
+        for path in folders {
+            let listed = self.read_command("ls-files").args(["--stage", "-z", "--", path]);
+            let entries = listed.bytes_max(64 << 10).run(ctx).await?.fields();
+            if entries.first().and_then(|entry| submodule_path(entry)) == Some(path) {
+                let path = quoted_path(path);
+                return Err(ToolError::not_allowed(format!(
+                    "{path} is a submodule that is not checked out, so there is no repository in \
+                     it; check it out with `git submodule update --init`, which the git tools \
+                     cannot do"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    async fn list_submodules(&self, ctx: &ToolContext) -> Result<Vec<String>, ToolError> {
+        let listed = self.read_command("ls-files").args(["--stage", "-z"]);
+        let entries = listed.bytes_max(64 << 20).run(ctx).await?.fields();
+        let mut paths: Vec<String> =
+            entries.iter().filter_map(|entry| submodule_path(entry)).map(str::to_owned).collect();
+        // In a conflict, the index has several entries for one path.
+        paths.dedup();
+        Ok(paths)
+    }
+
+    async fn check_submodule(
+        &self,
+        ctx: &ToolContext,
+        path: &str,
+        untracked: bool,
+    ) -> Result<SubmoduleState, ToolError> {
+        let folder = self.top_path.join(path);
+        let Some(named) = folder.to_str() else { return Ok(SubmoduleState::Unchecked) };
+        let opened = match self.git.open_folder(ctx, named).await {
+            Ok(opened) if opened.top_path == folder => opened,
+            Err(err) if err.fault == ToolFault::Canceled => return Err(err),
+            Ok(_) | Err(_) => return Ok(SubmoduleState::Unchecked),
+        };
+        let untracked_files = if untracked { "normal" } else { "no" };
+        let status = opened
+            .read_command("status")
+            .args(["--porcelain", "-z", "--ignore-submodules=dirty"])
+            .arg(format!("--untracked-files={untracked_files}"));
+        match status.run(ctx).await {
+            Ok(printed) if printed.total_bytes > 0 => return Ok(SubmoduleState::Changed),
+            Ok(_) => {}
+            Err(err) if err.fault == ToolFault::Canceled => return Err(err),
+            Err(_) => return Ok(SubmoduleState::Unchecked),
+        }
+        let inner = opened.check_submodules(ctx, untracked).await?;
+        Ok(match (inner.changed.is_empty(), inner.unchecked.is_empty()) {
+            (false, _) => SubmoduleState::Changed,
+            (true, false) => SubmoduleState::Unchecked,
+            (true, true) => SubmoduleState::Clean,
+        })
+    }
+}
+
+/// Returns the path of a submodule in an entry of `ls-files --stage`: mode, hash, stage, path.
+fn submodule_path(entry: &str) -> Option<&str> {
+    let (fields, path) = entry.split_once('\t')?;
+    (fields.split(' ').next() == Some(SUBMODULE_MODE)).then_some(path)
+}
