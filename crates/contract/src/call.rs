@@ -476,7 +476,7 @@ impl ToolOutput {
         self.value.get("exit_code").is_some() && (is_filled("artefacts") || is_filled("left_out"))
     }
 
-    /// Returns the output of a program on `stream` as text; `None` if no program ran.
+    /// Returns the output of a program on `stream` as text. `None` if no program ran.
     pub fn program_output(&self, stream: OutputStream) -> Option<Cow<'_, str>> {
         let name = match stream {
             OutputStream::Stdout => "stdout",

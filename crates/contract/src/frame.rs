@@ -9,7 +9,7 @@ use http::{HeaderMap, Method};
 
 use crate::strip_byte_order_mark_bytes;
 
-/// One incoming message: its bytes, unparsed, and transport metadata.
+/// One incoming message: its unparsed bytes and its transport metadata.
 #[derive(Debug, Clone)]
 pub struct MessageFrame {
     /// The transport metadata.

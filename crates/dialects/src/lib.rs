@@ -326,7 +326,8 @@ pub trait AnswerEncoder: Send + Sync + 'static {
     fn envelope_error(&self, error: CallError) -> CallError {
         error
     }
-    /// Encodes the answer with its envelope. Called if [`PendingRequest::origin`] is set.
+    /// Encodes the answer with its envelope. The server calls this if [`PendingRequest::origin`] is
+    /// set.
     fn encode_envelope(&self, _envelope: &CallEnvelope) -> Option<Reply> {
         None
     }

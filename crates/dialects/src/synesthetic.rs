@@ -24,7 +24,7 @@ use crate::{
 /// The prefix of the methods' tool ids.
 const TOOLSET: &str = "assets.";
 
-/// The methods with their parameters. They are the tools of the toolset `assets`.
+/// The methods and their parameters. Each method is a tool of the toolset `assets`.
 const METHODS: [(&str, &[&str]); 7] = [
     ("list_schemas", &[]),
     ("get_schema", &["name"]),

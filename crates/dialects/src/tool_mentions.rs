@@ -6,8 +6,8 @@
 
 use toolgate_contract::{CallError, ValidationProblem, fold_name};
 
-/// The ids of the server's own tools. Tools are in crates that dialects do not see; a test compares
-/// this list with the reference, which follows from the tools.
+/// The ids of the server's own tools. This crate cannot see the crates with the tools. A test
+/// compares the list with the generated reference of tools.
 const OWN_TOOLS: [&str; 55] = [
     "assets.diff_assets",
     "assets.get_example",
@@ -77,8 +77,8 @@ pub(crate) fn own_tool_id(name: &str) -> Option<&'static str> {
     OWN_TOOLS.into_iter().find(|id| fold_name(id) == name)
 }
 
-/// Replaces tool names in `text` with those that `name_of` returns for an id. `called` is the id of
-/// the called tool, if it is known.
+/// Replaces tool names in `text` by the names that `name_of` returns for an id. `called` is the id
+/// of the called tool, if it is known.
 ///
 /// In the text of a tool from another server, only the tool's own id is replaced, because other
 /// names may have another meaning there.
@@ -168,7 +168,8 @@ pub(crate) fn rename_tools_in_error(
     }
 }
 
-/// Appends `word`, which may end in a space or punctuation, under its new name.
+/// Appends `word`, which may end in a space or punctuation. If it is a tool's name, appends the new
+/// name instead.
 fn push_word(
     renamed: &mut String,
     word: &str,

@@ -87,7 +87,7 @@ pub struct Gate {
     /// Channel on which changes of tools, resources and prompts reach listeners.
     pub(crate) change_sender: broadcast::Sender<ServerChange>,
     pub(crate) state_sealer: Arc<StateSealer>,
-    /// Tool spec under which limits count the making of a prompt.
+    /// Tool spec under which limits count the rendering of a prompt.
     pub(crate) prompt_spec: ToolSpec,
     /// Secrets that are redacted from refusals and records.
     pub(crate) secrets: SecretSet,
@@ -283,8 +283,8 @@ impl Host {
         self
     }
 
-    /// Returns the policy decision for a call of `tool` by `caller`, and its reason. Tools hidden
-    /// from the caller are included.
+    /// Explains the policy decision about a call of `tool` by `caller`, even if the tool is hidden
+    /// from the caller.
     ///
     /// # Errors
     /// The tool is unknown, or `input` does not match its schema.
@@ -344,7 +344,7 @@ impl Host {
     /// `later_toolsets`. An empty name among these means tools without a toolset.
     ///
     /// # Errors
-    /// The first rule that matches nothing.
+    /// Returns the first rule that matches nothing.
     pub fn check_policy_rules(&self, later_toolsets: Vec<String>) -> Result<(), RuleError> {
         let gate = self.gate();
         let catalog = gate.catalog.snapshot();
@@ -375,7 +375,7 @@ impl Host {
         self.gate().change_sender.subscribe()
     }
 
-    /// Returns the library of resources, prompts and skills.
+    /// Returns the sources of resources, prompts and skills.
     pub fn library(&self) -> ContentLibrary {
         self.gate().library.clone()
     }
@@ -403,9 +403,10 @@ impl Host {
         }
     }
 
-    /// Changes the largest numbers of running jobs, in total and of one caller. Jobs that run go on.
+    /// Changes the largest numbers of running jobs, in total and of one caller. Running jobs
+    /// continue.
     ///
-    /// Call it within a runtime, because it may start jobs.
+    /// Call this within a runtime, because it may start jobs.
     pub fn limit_jobs(&self, running_max: usize, running_per_caller: usize) {
         if let Some(jobs) = &self.jobs {
             jobs.limit(running_max, running_per_caller);

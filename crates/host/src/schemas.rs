@@ -460,7 +460,7 @@ impl ToolIoValidators {
         self.argument_problems(&repaired).is_empty().then_some(repaired)
     }
 
-    /// Returns the problems of `output` as the tool's result, by its own schemas only.
+    /// Returns the problems of `output` as the tool's result, by the tool's own schemas only.
     pub fn output_problems(&self, output: &Value) -> Vec<ValidationProblem> {
         first_problems(&self.output, output)
     }

@@ -1,4 +1,4 @@
-//! Fuzz targets of this crate, for code that reads input from others.
+//! Fuzz targets of this crate, for code that reads input from untrusted sources.
 
 use toolgate_contract::ToolError;
 

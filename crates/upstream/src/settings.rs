@@ -19,7 +19,7 @@ pub use variables::variable_names;
 /// The upstreams' settings by name, one table `[upstream.NAME]` each.
 pub type UpstreamTables = BTreeMap<String, UpstreamSettings>;
 
-/// Start of an entry of `tools` that leaves tools out.
+/// Prefix of an entry in `tools` that leaves tools out.
 pub const EXCLUSION: char = '!';
 
 /// Another MCP server whose tools, resources and prompts are served here. Set `command` or `url`.
@@ -64,10 +64,11 @@ pub struct UpstreamSettings {
     /// prefix, tools keep the upstream's own names. Allowed are letters, digits, `_` and `-`, in
     /// parts separated by dots.
     pub prefix: Option<String>,
-    /// Tools to serve, by the upstream's own names; `*` matches any text. All by default.
+    /// Tools to serve, by the upstream's own names. `*` matches any text. By default, all tools.
     ///
-    /// An entry such as `!delete_*` leaves tools out, wherever it stands and whatever else matches
-    /// them. A list of such entries alone serves all other tools.
+    /// An entry such as `!delete_*` leaves tools out. Its position does not matter, and it takes
+    /// precedence over other entries. If the list contains only such entries, all other tools are
+    /// served.
     pub tools: Vec<String>,
     /// Parts to serve besides its tools: `resources`, `prompts`, and `instructions`, which clients
     /// get after the server's own, up to 4 KiB. All by default.

@@ -30,7 +30,7 @@ use tokio_rustls::rustls::{
 /// and three unanswered probes end the connection.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
 
-/// Most names of a certificate that an error repeats.
+/// Maximum number of names in a certificate that an error repeats.
 const NAMES_MAX: usize = 3;
 
 /// A byte stream to a server.
@@ -278,12 +278,12 @@ fn explain_certificate_error(
     }
 }
 
-/// Returns a name that a certificate has, in backquotes. rustls writes it as `DnsName("a.example")`.
+/// Returns a name in a certificate, in backquotes. rustls writes it as `DnsName("a.example")`.
 fn quoted_name(written: &str) -> String {
     format!("`{}`", written.split('"').nth(1).unwrap_or(written))
 }
 
-/// Returns ` on DATE`, empty if the time is out of range.
+/// Returns ` on DATE`, or an empty text if the time is out of range.
 fn on_date(time: UnixTime) -> String {
     let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
     let at = Timestamp::from_second(seconds);

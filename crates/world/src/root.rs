@@ -158,8 +158,8 @@ impl Root {
         Self { ignored_above, ..self }
     }
 
-    /// Returns the path at the time of opening, with symlinks resolved. Only for display, never to
-    /// open it.
+    /// Returns the path of the root at the time of opening, with symlinks resolved. Use it for
+    /// display only, never to open files.
     pub fn path(&self) -> &Path {
         &self.handle.path
     }

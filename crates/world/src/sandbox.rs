@@ -71,9 +71,9 @@ struct SandboxState {
     rules: Vec<(GlobMatcher, SandboxProfile)>,
     reserved: ReservedNames,
     idle: IdleHelpers,
-    /// A thread that tests this system. `None` if no program is confined.
+    /// A thread that tests the sandbox on this system. `None` if no program is confined.
     unconfined_thread: Option<Arc<UnconfinedThread>>,
-    /// The capabilities of this system, tested before the first confined program.
+    /// The sandbox capabilities of this system, tested before the first confined program.
     capabilities: OnceLock<Result<SandboxCapabilities, String>>,
 }
 
@@ -101,7 +101,7 @@ impl Confinement {
     }
 }
 
-/// Paths that the server supplies to the sandbox in addition to the [`SandboxSettings`].
+/// Paths that the server passes to the sandbox in addition to the [`SandboxSettings`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SandboxPaths {
     /// The values of `PATH` in which programs are looked up.
@@ -277,8 +277,8 @@ fn compile_rules(settings: &SandboxSettings) -> Result<Vec<(GlobMatcher, Sandbox
     rules.collect()
 }
 
-/// Runs the sandbox helper if this process was started as one, and never returns in that case. Call
-/// it first in `main`.
+/// Runs the sandbox helper if this process was started as a helper, and never returns in that case.
+/// Call this first in `main`.
 pub fn run_helper_if_asked() {
     if std::env::args_os().next().is_some_and(|name| name == HELPER_NAME) {
         helper::run_helper();

@@ -98,7 +98,7 @@ fn write_input(mut params: Map<String, Value>) -> (Value, MiraCall) {
             && !params.contains_key("content_base64"),
     };
     params.remove("encoding");
-    // The contract's default, with which an `etag` still allows replacing.
+    // This is the contract's default. Even then, an `etag` allows the file to be replaced.
     if params.get("overwrite").is_some_and(|overwrite| overwrite == false) {
         params.remove("overwrite");
     }

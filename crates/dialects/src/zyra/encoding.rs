@@ -74,8 +74,8 @@ impl<'a> CommandResult<'a> {
         }
     }
 
-    /// Converts the outcome of a job. The result is empty until the job has ended. An error follows
-    /// what the job printed.
+    /// Converts the outcome of a job. The result is empty until the job has ended. An error is
+    /// appended to the job's output.
     pub(crate) fn from_job(job: &'a JobSnapshot) -> Self {
         match &job.outcome {
             None => Self::default(),

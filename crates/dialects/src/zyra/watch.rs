@@ -232,7 +232,7 @@ impl FollowEncoder {
     }
 }
 
-/// The events of a job that a watcher has received, so that none is repeated.
+/// The state of the events that a watcher of a job has received, so that no progress is repeated.
 #[derive(Debug, Default)]
 struct SentEvents(Mutex<SentState>);
 
@@ -245,13 +245,14 @@ struct SentState {
 }
 
 impl SentEvents {
-    /// Encodes progress and output events. `None` for progress that is not new, and for all other
-    /// events, which are reported in another form.
+    /// Encodes progress and output events. Returns `None` for progress that is not new, and for all
+    /// other events, because these are reported in another form.
     fn next_fields(&self, what: &JobEventKind) -> Option<Map<String, Value>> {
         let mut sent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match what {
             JobEventKind::Progress { fraction, message } => {
-                // The message of a program is the last line that it printed, which was sent.
+                // After output, the message is the last line that the program printed, and this
+                // line was already sent.
                 let message = message.as_ref().filter(|_| !sent.has_output);
                 let last = sent.progress.replace(*fraction);
                 if message.is_none() && last == Some(*fraction) {

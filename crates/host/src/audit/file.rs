@@ -20,7 +20,7 @@ pub(super) struct ChainedLog {
     key: AuditKey,
     /// Number of older files that are kept.
     keep: u32,
-    /// Size in bytes at which the file is rotated.
+    /// Size at which the file is rotated, in bytes.
     bytes_max: u64,
     file: File,
     /// Head file, which the writing process locks.

@@ -1,4 +1,4 @@
-//! The catalog available now: replacing it, and waiting until all owners have listed their tools.
+//! The current catalog. It can be replaced, and it waits until all owners have listed their tools.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
@@ -6,7 +6,7 @@ use toolgate_contract::{AnyTool, BoxFuture, fold_name};
 
 use super::{Catalog, CatalogEntry, RejectedTool};
 
-/// The catalog available now, which can be replaced while calls run.
+/// The current catalog, which can be replaced while calls run.
 pub(crate) struct LiveCatalog {
     current: RwLock<Arc<Catalog>>,
     /// A lock that lets one replacement run at a time.
@@ -31,7 +31,7 @@ impl LiveCatalog {
         Self { current, replacing: Mutex::new(()), readiness: OnceLock::new() }
     }
 
-    /// Returns the catalog available now.
+    /// Returns the current catalog.
     pub(crate) fn snapshot(&self) -> Arc<Catalog> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -74,7 +74,7 @@ impl LiveCatalog {
         limits(&self.snapshot()) == limits(&other.snapshot())
     }
 
-    /// Makes tool lists wait for `listed`. The first value set is kept.
+    /// Makes tool lists wait for `listed`. Only the first call has an effect.
     pub(crate) fn set_readiness(&self, listed: Arc<dyn CatalogReadiness>) {
         let _ = self.readiness.set(listed);
     }

@@ -98,7 +98,7 @@ impl EnvelopeLog {
     /// Opens a log under `folder`.
     ///
     /// # Errors
-    /// If the folder or file cannot be created.
+    /// The folder or file cannot be created.
     pub fn open(folder: &Path, deterministic: bool) -> io::Result<Self> {
         let named = format!("{}/{FOLDER}/{LATEST}", folder.display());
         let folder = folder.join(FOLDER);

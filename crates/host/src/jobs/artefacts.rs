@@ -27,7 +27,7 @@ const ZIP_RETRY: Duration = Duration::from_secs(5);
 /// Largest number of zips at once.
 const ZIPS_MAX: usize = 4;
 
-/// Folder of jobs' files, and the size limit per job.
+/// The stored files of all jobs, and the size limit for each job.
 #[derive(Debug, Clone)]
 pub(super) struct ArtefactFiles {
     folder: PathBuf,

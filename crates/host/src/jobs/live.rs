@@ -246,7 +246,7 @@ impl JobWatch {
         self.jobs.store().await?.job(self.id).await
     }
 
-    /// Loads the job after its end, with what its programs printed.
+    /// Loads the job after its end, with the output of its programs.
     async fn load_ended_job(&self) -> Result<Option<JobSnapshot>, JobStoreError> {
         match self.load_job().await? {
             Some(job) => Ok(Some(self.jobs.with_printed(job).await?)),

@@ -28,7 +28,7 @@ const STOP_WAIT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Shortest time that an ended job is kept, so that its caller can fetch the outcome.
 const KEEP_MIN: Duration = Duration::from_secs(60);
-/// Most bytes of a job's first events from which its printed text is collected.
+/// Maximum number of bytes of a job's first events from which its printed text is collected.
 const PRINTED_BYTES_MAX: usize = 1 << 20;
 /// Number of the caller's jobs whose ids are compared with an unknown id.
 const NEAREST_CANDIDATES: usize = 200;
@@ -72,7 +72,8 @@ impl JobServiceState {
         });
     }
 
-    /// Adds the text that the job's programs printed, if its outcome is an error, which has none.
+    /// If the job's outcome is an error, adds the text that its programs printed. The error itself
+    /// does not contain it.
     pub(super) async fn with_printed(
         &self,
         mut job: JobSnapshot,

@@ -71,7 +71,7 @@ impl JobQueue {
         self.caller_queues.get(caller).map_or(0, |queue| queue.waiting.len())
     }
 
-    /// Changes the limits of [`JobQueue::new`]. Jobs that run go on.
+    /// Changes the limits that were passed to [`JobQueue::new`]. Running jobs continue.
     pub(super) fn limit(&mut self, running_max: usize, running_per_caller: usize) {
         self.running_max = running_max;
         self.running_per_caller = running_per_caller;

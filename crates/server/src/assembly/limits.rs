@@ -12,22 +12,22 @@ use crate::config::{self, Config};
 /// Calls that may wait for a slot. They cost little, and wait no longer than `limits.wait_ms`.
 const WAITING_MAX: usize = 8192;
 
-/// Refused calls of a caller before further ones leave no audit record. Only a program in a loop
-/// gets that far, and its records would push out all others.
+/// Refused calls of a caller after which further refusals leave no audit record. Only a program in
+/// a loop has so many, and its records would push out all others.
 const REFUSED: NonZeroU32 = NonZeroU32::new(1_000).expect("not zero");
 
-/// Rate at which `REFUSED` refills. A person does not get there.
+/// Rate at which the allowance `REFUSED` refills. A person never reaches it.
 const REFUSED_PER_SECOND: NonZeroU32 = NonZeroU32::new(20).expect("not zero");
 
-/// Bytes that a caller may write with file tools. No work needs as much; a loop would fill the
-/// disk.
+/// Bytes that a caller may write with file tools. No real work needs so many, but a loop would fill
+/// the disk.
 const WRITTEN: ByteRate = ByteRate { at_once: 1 << 30, per_second: 16 << 20 };
 
-/// Bytes of requests and answers of a caller, if there are several callers. One of them cannot take
-/// all of a network from the others.
+/// Bytes of requests and answers of a caller, if there are several callers. With this limit, one
+/// caller cannot use the whole network.
 const CARRIED: ByteRate = ByteRate { at_once: 4 << 30, per_second: 64 << 20 };
 
-/// Jobs that may wait to run. A client that starts more has lost count of them.
+/// Jobs that may wait to run. A client that starts more than this has lost count of its jobs.
 pub(super) const QUEUED_JOBS_MAX: usize = 10_000;
 
 /// Time for which an ended job is kept if the request sets none. A client can collect it the next
@@ -38,14 +38,15 @@ const JOB_KEEP: Duration = Duration::from_secs(24 * 3600);
 /// storing.
 const JOB_KEEP_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Ended jobs that are kept, so that the store stays small. Beyond it, the oldest are deleted.
+/// Ended jobs that are kept, so that the store stays small. Beyond this number, the oldest jobs are
+/// deleted.
 const ENDED_JOBS_MAX: usize = 100_000;
 
-/// Bytes of program output that are kept for each job, like a long build log. A program that prints
-/// more can write a file.
+/// Bytes of program output that are kept for each job: as many as in a long build log. A program
+/// that prints more can write a file.
 const JOB_OUTPUT_BYTES_MAX: usize = 8 << 20;
 
-/// Bytes of the files that are kept for each job, which leaves room for others on the disk.
+/// Bytes of the files that are kept for each job. This leaves room on the disk for other jobs.
 const JOB_FILES_BYTES_MAX: u64 = 1 << 30;
 
 /// Returns the limits of concurrency, rate and size of calls.
@@ -60,7 +61,7 @@ pub(super) fn call_limits(config: &Config) -> anyhow::Result<CallLimits> {
     Ok(with_caller_shares(slots, config))
 }
 
-/// Adds each caller's share to `slots`.
+/// Adds the limits of each caller to `slots`.
 fn with_caller_shares(slots: CallLimits, config: &Config) -> CallLimits {
     let limits = &config.limits;
     let share = caller_share(config);

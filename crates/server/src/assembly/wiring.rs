@@ -455,8 +455,8 @@ fn job_settings(
     }))
 }
 
-/// Returns the folder in which jobs of the workspace `root` are kept. Servers of one workspace
-/// share it.
+/// Returns the folder in which jobs of the workspace `root` are stored. Servers of the same
+/// workspace share the folder.
 pub(crate) fn jobs_folder(root: &Path, to: &str) -> anyhow::Result<Option<PathBuf>> {
     let folder = match to {
         "off" => return Ok(None),

@@ -25,7 +25,7 @@ use findings::Findings;
 /// Characters with a meaning in the patterns of Go and JavaScript.
 const PATTERN_CHARACTERS: &str = r"\.+*?()|[]{}^$";
 
-/// The most bytes of one line. A longer line is read in pieces.
+/// The maximum size of one line, in bytes. A longer line is read in pieces.
 const LINE_BYTES_MAX: usize = 4 << 20;
 
 /// A parser of one program's output.

@@ -9,7 +9,7 @@ use crate::exec::SandboxStatus;
 
 /// The maximum number of failures in the text for a reader.
 const SHOWN_MAX: usize = 20;
-/// The most lines of a test's message in the text, after the first one.
+/// The maximum number of lines of a test's message in the text, after the first one.
 const MORE_LINES_MAX: usize = 4;
 
 /// The report of a build or test run.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use toolgate_world::RootRules;
 
-/// Start of an entry of `protected` that releases a default name.
+/// Prefix of an entry in `protected` that removes a default name from the list.
 pub const RELEASE: char = '!';
 
 /// Limits and protected names of the `files` tools.
@@ -24,7 +24,8 @@ pub struct FileSettings {
     pub protected: Vec<String>,
     /// Confirmation by a person before `files_delete` deletes a folder and everything in it.
     pub confirm_folders: ConfirmFolders,
-    /// Paths that stay protected whatever `protected` says. A settings file cannot change them.
+    /// Paths that are protected even if `protected` removes them from the list. A settings file
+    /// cannot change them.
     #[serde(skip)]
     pub always_protected: Vec<String>,
     /// Limits of size, which a settings file cannot change.
@@ -80,12 +81,13 @@ pub enum ConfirmFolders {
 }
 
 impl FileSettings {
-    /// Protects `path`, relative to the workspace root, even if `protected` releases it.
+    /// Protects `path`, relative to the workspace root, even if `protected` removes it from the
+    /// list.
     pub fn protect(&mut self, path: &str) {
         self.always_protected.push(path.to_owned());
     }
 
-    /// Returns all protected names: the defaults that `protected` does not release, the names in
+    /// Returns all protected names: the defaults that `protected` does not remove, the names in
     /// `protected`, and the paths that are always protected.
     pub fn protected_names(&self) -> Vec<String> {
         self.rules().protected

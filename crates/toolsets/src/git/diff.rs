@@ -215,7 +215,7 @@ pub(super) fn parse_numstat(numstat: &GitOutput) -> Vec<ChangedFile> {
             Some(path) => (path.to_owned(), None),
             None => continue,
         };
-        // For a file in conflict, git prints an entry with zeros before the one with the counts.
+        // For a file in conflict, git prints an entry with zeros before the entry with the counts.
         files.pop_if(|last| last.path == path);
         files.push(ChangedFile { path, from, added: count(added), removed: count(removed) });
     }

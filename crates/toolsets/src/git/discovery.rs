@@ -20,9 +20,9 @@ use toolgate_world::root::{
 
 /// Maximum number of bytes read of a list of alternate object stores.
 const ALTERNATES_BYTES_MAX: u64 = 64 << 10;
-/// Most bytes read of a `.git` file, which names the repository.
+/// Maximum number of bytes that are read of a `.git` file, which names the repository.
 const LINK_BYTES_MAX: u64 = 8 << 10;
-/// Most object stores of one repository.
+/// Maximum number of object stores of one repository.
 const STORES_MAX: usize = 64;
 /// Maximum number of entries of a repository's folder that are checked.
 const ENTRIES_MAX: usize = 500_000;
@@ -154,8 +154,8 @@ impl GitContext {
     }
 }
 
-/// Returns the error for a folder whose repository is outside the workspace: that of a linked
-/// worktree, of a submodule or of a subfolder. Returns `None` for any other folder.
+/// Returns the error for a folder whose repository is outside the workspace: a linked worktree, a
+/// submodule, or a subfolder of a repository. Returns `None` for any other folder.
 fn outside_repository_error(root: &Root, folder: &str, watch: &WorkMonitor) -> Option<ToolError> {
     if !matches!(root.kind_at(folder), Ok(Some(EntryKind::Dir))) {
         return None;
@@ -185,8 +185,8 @@ fn outside_repository_error(root: &Root, folder: &str, watch: &WorkMonitor) -> O
     )))
 }
 
-/// Returns the error for a folder whose `.git` file names the folder `target`, if that is outside
-/// the workspace.
+/// Returns the error for a folder whose `.git` file names the folder `target`, if `target` is
+/// outside the workspace.
 fn linked_repository_error(root: &Root, folder: &str, target: &Path) -> Option<ToolError> {
     let target = without_parent_names(target);
     if target.starts_with(root.path()) {
@@ -208,7 +208,7 @@ fn linked_repository_error(root: &Root, folder: &str, target: &Path) -> Option<T
     )))
 }
 
-/// Resolves `..` in an absolute path by its names.
+/// Removes `..` from an absolute path without following symlinks.
 fn without_parent_names(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {

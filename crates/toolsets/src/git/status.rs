@@ -52,7 +52,7 @@ pub(super) struct GitStatusOutput {
     behind: Option<u64>,
     /// Unfinished operation: `merge`, `rebase`, `cherry-pick`, `revert` or `bisect`; null if none.
     under_way: Option<&'static str>,
-    /// True if nothing is changed or untracked, also in submodules.
+    /// True if nothing is changed or untracked, not even in submodules.
     clean: bool,
     /// Submodules that could not be checked for changes.
     unchecked: Vec<String>,

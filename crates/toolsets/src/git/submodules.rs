@@ -1,7 +1,7 @@
-//! Finds submodules, and those with changes of their own.
+//! Finds the submodules of a repository, and those that have changes.
 //!
-//! Git would obey the configuration of a submodule if it looked into it. Each submodule is opened
-//! and checked like a repository that a caller names.
+//! If git itself looked into a submodule, it would obey the submodule's configuration. So toolgate
+//! opens and checks each submodule like a repository that a caller names.
 
 use std::pin::Pin;
 
@@ -12,7 +12,7 @@ use toolgate_world::root::quoted_path;
 
 /// Index mode of an entry that is a whole repository (a submodule).
 pub(super) const SUBMODULE_MODE: &str = "160000";
-/// Most submodules of one repository that are checked.
+/// Maximum number of submodules of one repository that are checked.
 const CHECKED_MAX: usize = 50;
 
 /// The submodules of a repository that are not known to be clean.
@@ -24,7 +24,7 @@ pub(super) struct SubmoduleStates {
     pub(super) unchecked: Vec<String>,
 }
 
-/// A check of submodules, which checks theirs, too.
+/// A check of submodules. It also checks the submodules inside them.
 type SubmoduleCheck<'c> =
     Pin<Box<dyn Future<Output = Result<SubmoduleStates, ToolError>> + Send + 'c>>;
 
@@ -36,8 +36,8 @@ enum SubmoduleState {
 }
 
 impl GitRepository<'_> {
-    /// Looks for changes in every submodule that is checked out. Files that are not tracked count
-    /// if `untracked` is set.
+    /// Looks for changes in every submodule that is checked out. Untracked files count if
+    /// `untracked` is true.
     pub(super) fn check_submodules<'c>(
         &'c self,
         ctx: &'c ToolContext,
@@ -46,7 +46,7 @@ impl GitRepository<'_> {
         Box::pin(async move {
             let mut states = SubmoduleStates::default();
             let mut listed = self.list_submodules(ctx).await?;
-            // One that is not checked out has no files.
+            // A submodule that is not checked out has no files.
             listed.retain(|path| self.top_path.join(path).join(".git").symlink_metadata().is_ok());
             for (at, path) in listed.into_iter().enumerate() {
                 let state = if at < CHECKED_MAX {
@@ -64,7 +64,7 @@ impl GitRepository<'_> {
         })
     }
 
-    /// Refuses a folder in a submodule that is not checked out. Git would take it for a part of
+    /// Refuses a folder in a submodule that is not checked out. Git would treat it as a part of
     /// this repository. `prefix` is the folder's path from the top folder.
     pub(super) async fn refuse_absent_submodule(
         &self,

@@ -451,7 +451,8 @@ impl Upstream {
 
 /// Returns true if the `entries` of the setting `tools` select the tool `name`.
 ///
-/// An exclusion always wins. Exclusions alone select all other tools, and no entries select none.
+/// An exclusion takes precedence. If there are only exclusions, all other tools are selected. If
+/// there are no entries, none is selected.
 fn selects(entries: &[String], name: &str) -> bool {
     let mut excluded = entries.iter().filter_map(|entry| entry.strip_prefix(EXCLUSION));
     if excluded.any(|pattern| matches_pattern(pattern, name)) {

@@ -40,7 +40,8 @@ static WILDCARD_RULES: AtomicUsize = AtomicUsize::new(0);
 pub(super) struct IgnoreRules {
     /// The directory of these rules, relative to the root.
     dir: PathBuf,
-    /// The last rules of the files come first, because the last match decides.
+    /// The directory's own rules. The last rules of its files come first, because the last match
+    /// decides.
     own: Vec<RuleSet>,
     wildcard_count: usize,
     parent: Option<Arc<IgnoreRules>>,

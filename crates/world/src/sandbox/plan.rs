@@ -67,7 +67,7 @@ pub(super) struct SeccompFilters {
 /// The program to execute.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct TargetProgram {
-    /// The path of the file: absolute, or relative to the working directory.
+    /// The path of the executable file: absolute, or relative to the working directory.
     pub(super) path: OsBytes,
     pub(super) identity: FileIdentity,
     /// The arguments, starting with the program's name.

@@ -1,4 +1,4 @@
-//! Texts and errors of catalog tools with the contract's names of tools and parameters.
+//! Texts and errors of catalog tools, converted to the contract's names of tools and parameters.
 
 use toolgate_contract::{CallError, ValidationProblem};
 

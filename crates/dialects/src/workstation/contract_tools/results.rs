@@ -1,4 +1,4 @@
-//! Results of the contract's tools: their texts, and which endings count as results.
+//! Results of the contract's tools: their texts, and the endings that count as results.
 
 use serde_json::Value;
 use toolgate_contract::{CallEnding, CallError, OutputStream, ToolOutput};

@@ -1,6 +1,6 @@
 //! The expected and the actual value of a failed assertion, as Node's test runner prints them.
 
-/// The most characters of one value.
+/// The maximum number of characters of one value.
 const VALUE_CHARS_MAX: usize = 300;
 
 /// The values that an assertion compared.

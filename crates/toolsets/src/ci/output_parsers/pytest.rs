@@ -8,9 +8,9 @@ use super::super::report::{CiCounts, CiFailure, FailureSeverity};
 use super::findings::Findings;
 use super::located::parse_located;
 
-/// The most failures that are kept until their ids are known.
+/// The maximum number of failures that are kept until their ids are known.
 const PENDING_MAX: usize = 1000;
-/// The most lines kept of a message that is not marked with `E`.
+/// The maximum number of lines kept of a message that is not marked with `E`.
 const UNMARKED_LINES_MAX: usize = 10;
 
 /// The parser of pytest's output, and of Python linters.
@@ -87,7 +87,7 @@ impl super::LineParser for PytestParser {
             let id = self.take_id(&failure);
             found.push(failure.into_failure(id));
         }
-        // Without headings (`--tb=no`), the summary is all there is.
+        // Without headings (`--tb=no`), pytest prints only the summary.
         for line in self.summary.drain(..) {
             found.push(line.into_failure());
         }
@@ -160,8 +160,8 @@ impl PytestParser {
         }
     }
 
-    /// Returns the id of `failure`, and removes it from the summary. Failures of the same name have
-    /// the same order there.
+    /// Returns the id of `failure`, and removes it from the summary. Failures of the same name are
+    /// in the same order in the summary.
     fn take_id(&mut self, failure: &PendingFailure) -> Option<String> {
         let is_error = failure.kind != FailureKind::Test;
         let mut lines = self.summary.iter().enumerate();
@@ -237,7 +237,8 @@ impl PendingFailure {
             && let Ok(row) = row.parse::<u32>()
         {
             *is_located = true;
-            // The first location in the project is the test itself. Later ones are in its callees.
+            // The first location in the project is the test itself. Later locations are in
+            // functions that the test calls.
             if failure.file.is_none() && !line.starts_with(' ') && is_project_file(file) {
                 *failure = failure.clone().with_place(file, Some(row), None);
             }
@@ -269,7 +270,7 @@ impl PendingFailure {
 }
 
 impl SummaryLine {
-    /// Returns the length of the id if it is the one of `name`.
+    /// Returns the length of the id if the line is about `name`.
     fn id_end(&self, name: &str) -> Option<usize> {
         let ends = self.text.match_indices(" - ").map(|(at, _)| at);
         ends.chain([self.text.len()]).find(|end| is_id_of(&self.text[..*end], name))
@@ -298,7 +299,7 @@ impl SummaryLine {
     }
 }
 
-/// Returns true if `id` (`tests/test_a.py::TestMore::test_b`) is the one of the test or file `name`
+/// Returns true if `id` (`tests/test_a.py::TestMore::test_b`) is the id of the test or file `name`
 /// (`TestMore.test_b`).
 fn is_id_of(id: &str, name: &str) -> bool {
     let test = id.split_once("::").map(|(_, test)| test.replace("::", "."));

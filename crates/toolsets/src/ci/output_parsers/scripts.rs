@@ -193,10 +193,11 @@ impl ScriptFailure {
                 *failure = failure.clone().with_place(file, Some(row), column);
             }
         } else if *is_complete {
-            // Only the rest of the stack trace follows, and from Node the error's properties.
+            // After this line, only the rest of the stack trace follows and, for Node, the error's
+            // properties.
             let (name, value) = line.split_once(": ").unwrap_or((line, ""));
             let value = value.trim_end_matches(',');
-            // An object of several lines is in the message.
+            // The message already contains an object of several lines.
             let is_whole = *style == RunnerStyle::Node && !value.ends_with(['{', '[']);
             match name {
                 "expected" if is_whole => value.clone_into(&mut values.expected),

@@ -18,7 +18,7 @@ struct TapFailure {
     /// The multi-line note that is being read.
     block: Option<NoteBlock>,
     values: ComparedValues,
-    /// Set if the test failed only because of its subtests.
+    /// `true` if the test failed only because of its subtests.
     is_suite: bool,
     /// `true` when the notes have started.
     has_notes: bool,

@@ -1,4 +1,4 @@
-//! Event streams: reading one, and resuming one that ends without an answer.
+//! Reads event streams, and resumes a stream that ends without an answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,8 @@ pub(super) enum StreamOutcome {
 }
 
 impl HttpEndpoint {
-    /// Reads the answer to the request `id` from its stream, which is resumed if it breaks off.
+    /// Reads the answer to the request `id` from its stream. If the stream breaks off, it is
+    /// resumed.
     pub(super) async fn answer_in_stream(
         self: &Arc<Self>,
         response: Response<Incoming>,
