@@ -18,8 +18,8 @@ use toolgate_upstream::{EXCLUSION, UpstreamSettings};
 use crate::cli::{complain, print, secret_detection};
 use clients::{ClientFiles, FoundFiles, read_files};
 use filters::{
-    ClientFilters, OFF_KEYS, ON_KEYS, excluded_tools, included_tools, is_read_filter,
-    is_switched_off, other_filters,
+    ClientFilters, OFF_KEYS, ON_KEYS, excluded_tools, excluded_tools_note, included_tools,
+    is_read_filter, is_switched_off, other_filters,
 };
 
 /// JSON pointers to the servers in a client's configuration file.
@@ -169,7 +169,8 @@ impl ServerImport<'_> {
         for note in &upstream.notes {
             complain(&format!("{}: {note}", upstream.name));
         }
-        self.text += &format!("\n# From {path}\n{}", upstream.to_toml()?);
+        let excluded = excluded_tools_note(&upstream.table);
+        self.text += &format!("\n# From {path}{excluded}\n{}", upstream.to_toml()?);
         Ok(())
     }
 }

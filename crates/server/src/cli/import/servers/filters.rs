@@ -121,6 +121,15 @@ pub(super) fn included_tools(server: &Map<String, Value>) -> Option<Vec<String>>
     })
 }
 
+/// Returns the excluded tools of an upstream's `table` as the end of a comment, for readers who do not
+/// know the notation of exclusions. Empty if there are none.
+pub(super) fn excluded_tools_note(table: &toml::Table) -> String {
+    let tools = table.get("tools").and_then(toml::Value::as_array);
+    let entries = tools.into_iter().flatten().filter_map(toml::Value::as_str);
+    let names: Vec<_> = entries.filter_map(|entry| entry.strip_prefix(EXCLUSION)).collect();
+    if names.is_empty() { String::new() } else { format!(", without `{}`", names.join("`, `")) }
+}
+
 /// Returns the tools that an entry of a server leaves out.
 pub(super) fn excluded_tools(server: &Map<String, Value>) -> Vec<String> {
     let lists = EXCLUDE_KEYS.iter().filter_map(|key| server.get(*key)?.as_array());
