@@ -22,7 +22,7 @@ pub(crate) struct Child {
 /// A process that listens for connections.
 pub(crate) struct Server {
     pub(crate) child: Child,
-    /// Its address, `127.0.0.1:PORT`.
+    /// Address of the server, `127.0.0.1:PORT`.
     pub(crate) address: String,
 }
 

@@ -62,13 +62,13 @@ pub struct Package {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CodeUnit {
     pub name: String,
-    /// Its modules, type and trait, from the outermost, separated by spaces.
+    /// The modules, type and trait that contain the function, from the outermost in, with spaces.
     pub within: String,
     /// The path of its file in the package.
     pub path: String,
-    /// Its definition up to the body.
+    /// Definition of the function, up to its body.
     pub head: String,
-    /// Its whole code with the head, without comments.
+    /// Code of the function with its head, without comments.
     pub body: String,
 }
 

@@ -92,7 +92,7 @@ fn pages() -> anyhow::Result<Vec<String>> {
 struct Example {
     /// Number of the line with its first command.
     line: usize,
-    /// Its commands, for bash.
+    /// Commands of the example, for bash.
     script: String,
     /// The lines that it is expected to print, in order. Other lines may come between them.
     output: Vec<String>,

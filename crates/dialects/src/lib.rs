@@ -399,7 +399,7 @@ pub trait ChangeEncoder: Send + Sync + 'static {
 pub struct JobWatchRequest {
     /// The job's id as the client sent it.
     pub id: String,
-    /// Which messages the client receives, and when.
+    /// Schedule by which the client receives messages about the job.
     pub schedule: JobWatchSchedule,
     /// The encoder for the messages.
     pub encoder: Arc<dyn JobEventEncoder>,

@@ -13,7 +13,7 @@ use super::{CodeUnit, PackageLanguage};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Function {
     pub unit: CodeUnit,
-    /// Its doc comment without comment marks, or an empty string.
+    /// Doc comment of the function, without comment marks, or an empty string.
     pub doc: String,
 }
 
