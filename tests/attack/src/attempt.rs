@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::attempt_process::AttemptLength;
 use super::case::{Assertion, Case};
 use super::client::{Client, start_and_connect};
 use super::dialects::{Response, Route, Transport};
@@ -20,6 +21,7 @@ pub(super) struct Attempt {
     pub(super) case: Case,
     pub(super) variant: Variant,
     pub(super) route: Route,
+    pub(super) length: AttemptLength,
     pub(super) binary: PathBuf,
     pub(super) folders: AttackFolders,
     pub(super) launch: ServerLaunch,
@@ -87,6 +89,7 @@ impl Attempt {
             case: case.clone(),
             variant,
             route,
+            length: AttemptLength::Full,
             binary: binary.to_owned(),
             folders,
             launch,

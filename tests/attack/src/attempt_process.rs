@@ -37,14 +37,42 @@ pub(super) struct RunEnvironment {
     pub(super) base: PathBuf,
     /// True to keep the folders of attempts.
     pub(super) keep: bool,
+    pub(super) length: AttemptLength,
+}
+
+/// The length of attempts that repeat a call, for example to win a race.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AttemptLength {
+    /// All repetitions, as in `cargo xtask attack`.
+    Full,
+    /// A quarter of them, as in a test.
+    Short,
+}
+
+impl AttemptLength {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Short => "short",
+        }
+    }
+
+    /// Returns the number of repetitions, of which `full` are all.
+    pub(super) fn repetitions(self, full: usize) -> usize {
+        match self {
+            Self::Full => full,
+            Self::Short => full / 4,
+        }
+    }
 }
 
 impl RunEnvironment {
-    /// Returns an environment for the server `toolgate`, with a new folder of this process.
+    /// Returns an environment for full attempts against the server `toolgate`, with a new folder of
+    /// this process.
     pub(super) fn new(attack: PathBuf, toolgate: PathBuf, keep: bool) -> anyhow::Result<Self> {
         let base = std::env::temp_dir().join(format!("toolgate-attack-{}", std::process::id()));
         std::fs::create_dir_all(&base).with_context(|| base.display().to_string())?;
-        Ok(Self { attack, toolgate, base, keep })
+        Ok(Self { attack, toolgate, base, keep, length: AttemptLength::Full })
     }
 
     /// Removes the folders of the run.
@@ -84,7 +112,7 @@ impl RunEnvironment {
     ) -> anyhow::Result<Verdict> {
         let mut child = Command::new(&self.attack)
             .args([ATTEMPT_COMMAND, &case.id])
-            .args([attempt.variant.to_string(), attempt.route.name()])
+            .args([&attempt.variant.to_string(), &attempt.route.name(), self.length.name()])
             .args([&self.toolgate, folder])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -135,10 +163,10 @@ impl RunEnvironment {
 }
 
 /// Runs one attempt in this process and prints its verdict. The words are the case, the variant,
-/// the route, the server and the folder.
+/// the route, the length, the server and the folder.
 pub(super) fn run_in_this_process(words: &[String]) -> anyhow::Result<()> {
-    let [id, variant, route, binary, folder] = words else {
-        bail!("`{ATTEMPT_COMMAND}` needs five arguments")
+    let [id, variant, route, length, binary, folder] = words else {
+        bail!("`{ATTEMPT_COMMAND}` needs six arguments")
     };
     // Orphans of the server become children of this process, where the invariants look for them.
     set_child_subreaper(Some(getpid()))?;
@@ -149,8 +177,12 @@ pub(super) fn run_in_this_process(words: &[String]) -> anyhow::Result<()> {
     let case = cases.iter().find(|case| case.id == *id).context("unknown case")?;
     let variant = variants(case).into_iter().nth(variant.parse()?).context("unknown variant")?;
     let route = Route::from_name(route).context("unknown route")?;
+    let length = match length.as_str() {
+        "short" => AttemptLength::Short,
+        _ => AttemptLength::Full,
+    };
     let verdict = match Attempt::new(case, &variant, route, Path::new(binary), folder.into()) {
-        Ok(attempt) => attempt.run(),
+        Ok(attempt) => Attempt { length, ..attempt }.run(),
         Err(err) => Verdict::harness_failure(&err),
     };
     let Verdict { failures, notes, skip_reason } = verdict;

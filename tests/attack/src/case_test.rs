@@ -1,13 +1,14 @@
-//! Cases as tests: one test for each case, with an attempt at each variant in each dialect.
+//! Cases as tests: one test for each case, which attempts each variant and each dialect.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Result, bail};
 use toolgate_test_support::sibling_toolgate;
 
-use super::attempt_process::RunEnvironment;
+use super::attempt_process::{AttemptLength, RunEnvironment};
 use super::case::Case;
-use super::dialects::ROUTES;
+use super::dialects::{Dialect, ROUTES};
 use super::offered_tools::OfferedTools;
 use super::plan::{PlannedAttempt, all_cases, attempts};
 use super::report::CaseOutcome;
@@ -41,16 +42,19 @@ impl CaseTest {
         self.0.test_name()
     }
 
-    /// Runs the attempts at the case, one after the other, against the server beside
-    /// `attack_program`. Each variant is attempted in each dialect over one transport, which alternates;
-    /// `cargo xtask attack` attempts it over all of them.
+    /// Runs attempts at the case, one after the other, against the server beside `attack_program`.
+    /// They include each variant and each dialect at least once, over alternating transports.
+    /// `cargo xtask attack` attempts each variant in each dialect over each transport.
     ///
     /// # Errors
     ///
     /// If the case is broken, or the server or the folder of the run is missing.
     pub fn run(&self, attack_program: &Path) -> Result<TestOutcome> {
         let toolgate = sibling_toolgate(attack_program)?;
-        let environment = RunEnvironment::new(attack_program.to_owned(), toolgate, false)?;
+        let environment = RunEnvironment {
+            length: AttemptLength::Short,
+            ..RunEnvironment::new(attack_program.to_owned(), toolgate, false)?
+        };
         let outcome = self.run_attempts(&environment);
         environment.remove()?;
         match outcome? {
@@ -64,35 +68,72 @@ impl CaseTest {
         let Self(case) = self;
         let offered = OfferedTools::list(&environment.toolgate, &environment.base)?;
         let shift = case.id.bytes().map(usize::from).sum();
-        let verdicts: Vec<_> = over_one_transport_each(&attempts(case, &ROUTES, &offered), shift)
-            .into_iter()
-            .map(|attempt| (attempt, environment.run_attempt(case, attempt)))
-            .collect();
+        let verdicts: Vec<_> =
+            each_variant_and_each_dialect(&attempts(case, &ROUTES, &offered), shift)
+                .into_iter()
+                .map(|attempt| (attempt, environment.run_attempt(case, attempt)))
+                .collect();
         Ok(CaseOutcome::new(case, &verdicts))
     }
 }
 
-/// Returns the attempts of each variant in each dialect over one of its transports. `shift` chooses the
-/// transport of the first variant, and each further variant takes the next one.
-fn over_one_transport_each(attempts: &[PlannedAttempt], shift: usize) -> Vec<PlannedAttempt> {
-    let is_same = |a: &PlannedAttempt, b: &PlannedAttempt| {
-        a.variant == b.variant && a.route.dialect == b.route.dialect
+/// Returns as few attempts as have each variant and each dialect at least once. `shift` chooses the
+/// dialect and the transport of the first attempt. Later attempts take the next ones.
+fn each_variant_and_each_dialect(attempts: &[PlannedAttempt], shift: usize) -> Vec<PlannedAttempt> {
+    let by_variant: Vec<_> = attempts.chunk_by(|a, b| a.variant == b.variant).collect();
+    let mut missing: BTreeSet<Dialect> = attempts.iter().map(|it| it.route.dialect).collect();
+    let mut chosen = Vec::new();
+    let mut choose = |of_variant: &[PlannedAttempt], missing: &mut BTreeSet<Dialect>| {
+        let new = of_variant.iter().filter(|it| missing.contains(&it.route.dialect));
+        let mut candidates: Vec<_> = new.copied().collect();
+        if candidates.is_empty() {
+            candidates = of_variant.to_vec();
+        }
+        let attempt = candidates[(shift + chosen.len()) % candidates.len()];
+        missing.remove(&attempt.route.dialect);
+        chosen.push(attempt);
     };
-    let alternatives = attempts.chunk_by(is_same);
-    alternatives.map(|them| them[(shift + them[0].variant) % them.len()]).collect()
+    for of_variant in &by_variant {
+        choose(of_variant, &mut missing);
+    }
+    for of_variant in by_variant.iter().cycle() {
+        if missing.is_empty() {
+            break;
+        }
+        if of_variant.iter().any(|it| missing.contains(&it.route.dialect)) {
+            choose(of_variant, &mut missing);
+        }
+    }
+    chosen
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::dialects::Transport;
     use super::*;
 
+    fn planned(variants: usize) -> Vec<PlannedAttempt> {
+        let of_variant = |variant| ROUTES.map(|route| PlannedAttempt { variant, route });
+        (0..variants).flat_map(of_variant).collect()
+    }
+
     #[test]
-    fn each_variant_is_attempted_once_per_dialect_and_transports_alternate() {
-        let planned = |variant| ROUTES.map(|route| PlannedAttempt { variant, route });
-        let all = [planned(0), planned(1)].concat();
-        let chosen = over_one_transport_each(&all, 0);
-        assert_eq!(chosen.len(), 14);
-        assert_eq!(chosen[0].route, ROUTES[0]);
-        assert_eq!(chosen[7].route, ROUTES[1]);
+    fn a_test_attempts_each_variant_and_each_dialect_at_least_once() {
+        for (variants, expected) in [(1, 7), (3, 7), (7, 7), (20, 20)] {
+            let chosen = each_variant_and_each_dialect(&planned(variants), 5);
+            assert_eq!(chosen.len(), expected, "{variants}");
+            let seen: BTreeSet<_> = chosen.iter().map(|it| it.variant).collect();
+            assert_eq!(seen.len(), variants);
+            let dialects: BTreeSet<_> = chosen.iter().map(|it| it.route.dialect).collect();
+            assert_eq!(dialects.len(), 7);
+        }
+    }
+
+    #[test]
+    fn transports_alternate_between_attempts() {
+        let chosen = each_variant_and_each_dialect(&planned(20), 0);
+        for transport in [Transport::Stdio, Transport::Http, Transport::WebSocket] {
+            assert!(chosen.iter().any(|it| it.route.transport == transport), "{transport:?}");
+        }
     }
 }

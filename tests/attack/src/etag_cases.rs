@@ -12,8 +12,8 @@ use super::client::{Client, connect, start_and_connect};
 use super::dialects::Response;
 use super::server::{Server, sh};
 
-/// The number of increments of each of two writers.
-const INCREMENTS: u32 = 200;
+/// The number of increments of each of two writers in a full attempt.
+const INCREMENTS: usize = 200;
 /// The number of kills during a write.
 const KILLS: u64 = 6;
 
@@ -87,7 +87,7 @@ pub(super) fn change_only_content(
 }
 
 /// Returns the number in the counter's file, and the etag.
-fn read_counter(client: &mut Client) -> anyhow::Result<(u32, String)> {
+fn read_counter(client: &mut Client) -> anyhow::Result<(usize, String)> {
     let response = client.call("files.read", &json!({ "path": "ctr" }))?;
     let content = [&response.data["content"], &response.data["stdout"]];
     let content =
@@ -97,7 +97,7 @@ fn read_counter(client: &mut Client) -> anyhow::Result<(u32, String)> {
 }
 
 /// Returns the input that writes the next number.
-fn increment(number: u32, tag: &str) -> serde_json::Value {
+fn increment(number: usize, tag: &str) -> serde_json::Value {
     json!({ "path": "ctr", "content": (number + 1).to_string(), "if_match": tag })
 }
 
@@ -107,8 +107,9 @@ pub(super) fn count_concurrently(
     server: &mut Server,
     client: &mut Client,
 ) -> anyhow::Result<Vec<CallResult>> {
+    let increments = attempt.length.repetitions(INCREMENTS);
     if client.is_stream() {
-        count_on_one_stream(client)?;
+        count_on_one_stream(client, increments)?;
     } else {
         let addr = server.addr.context("no address")?;
         let route = attempt.route;
@@ -118,10 +119,10 @@ pub(super) fn count_concurrently(
                     scope.spawn(move || -> anyhow::Result<()> {
                         let mut client = connect(addr, route)?;
                         let mut written = 0;
-                        while written < INCREMENTS {
+                        while written < increments {
                             let (number, tag) = read_counter(&mut client)?;
                             let response = client.call("files.write", &increment(number, &tag))?;
-                            written += u32::from(!response.is_error);
+                            written += usize::from(!response.is_error);
                         }
                         Ok(())
                     })
@@ -136,19 +137,19 @@ pub(super) fn count_concurrently(
     }
     let (last, _) = read_counter(client)?;
     let finding =
-        if last == 2 * INCREMENTS { Ok(()) } else { Err(format!("the last count is {last}")) };
+        if last == 2 * increments { Ok(()) } else { Err(format!("the last count is {last}")) };
     attempt.record_finding("linearizable", finding);
     Ok(Vec::new())
 }
 
 /// Counts with two writers on one stream. Both write at once, with the etag of the same read.
-fn count_on_one_stream(client: &mut Client) -> anyhow::Result<()> {
-    let mut written = [0, 0];
-    while written.iter().any(|count| *count < INCREMENTS) {
+fn count_on_one_stream(client: &mut Client, increments: usize) -> anyhow::Result<()> {
+    let mut written = [0_usize; 2];
+    while written.iter().any(|count| *count < increments) {
         let (number, tag) = read_counter(client)?;
         let mut sent = Vec::new();
         for writer in [0, 1] {
-            if written[writer] < INCREMENTS {
+            if written[writer] < increments {
                 let request = client.call_request("files.write", &increment(number, &tag))?;
                 client.send(&request)?;
                 sent.push((writer, request.id));
@@ -156,7 +157,7 @@ fn count_on_one_stream(client: &mut Client) -> anyhow::Result<()> {
         }
         for (writer, id) in sent {
             let response = client.wait_for_answer(id, client.timeout)?.context("no answer")?;
-            written[writer] += u32::from(!response.is_error);
+            written[writer] += usize::from(!response.is_error);
         }
     }
     Ok(())

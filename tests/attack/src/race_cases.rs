@@ -16,7 +16,7 @@ use super::oracle::summary;
 use super::server::Server;
 use super::setup::start_swapping;
 
-/// The number of calls of a race.
+/// The number of calls of a full race.
 const RACE_CALLS: usize = 4000;
 /// The number of calls that wait for an answer at once on a stream.
 const CALLS_IN_FLIGHT: usize = 16;
@@ -73,7 +73,8 @@ pub(super) fn read_through_swapped_folder(
     attempt: &mut Attempt,
     client: &mut Client,
 ) -> anyhow::Result<Vec<CallResult>> {
-    let calls = vec![("files.read", json!({ "path": "x/secret" })); RACE_CALLS];
+    let calls =
+        vec![("files.read", json!({ "path": "x/secret" })); attempt.length.repetitions(RACE_CALLS)];
     let responses = race(attempt, client, &calls)?;
     let has =
         |response: &Response, text: &str| String::from_utf8_lossy(&response.raw).contains(text);
@@ -95,7 +96,7 @@ pub(super) fn write_through_swapped_folder(
     attempt: &mut Attempt,
     client: &mut Client,
 ) -> anyhow::Result<Vec<CallResult>> {
-    let calls: Vec<(&str, Value)> = (0..RACE_CALLS)
+    let calls: Vec<(&str, Value)> = (0..attempt.length.repetitions(RACE_CALLS))
         .map(|i| match i % 6 {
             0 => (
                 "files.write",
@@ -158,7 +159,7 @@ pub(super) fn swap_program(attempt: &mut Attempt) -> anyhow::Result<Vec<CallResu
     let mut last = Response::default();
     for nth in 0..2000 {
         // A start seldom falls between two swaps.
-        if nth >= 300 && allowed_runs > 0 {
+        if nth >= attempt.length.repetitions(300) && allowed_runs > 0 {
             break;
         }
         let result = call(&mut client, "exec.run", &input)?;
