@@ -1,7 +1,7 @@
-//! Escapes untrusted text for people and terminals.
+//! Escapes untrusted text for people, terminals and models.
 //!
 //! A name or a message may contain escape sequences that a terminal executes, marks that change the
-//! reading direction, and invisible characters.
+//! reading direction, and characters that a model reads and nobody sees.
 
 use std::borrow::Cow;
 
@@ -31,14 +31,57 @@ fn escape_if(text: &str, stays: impl Fn(char) -> bool) -> Cow<'_, str> {
     plain.into()
 }
 
+/// Escapes `text` like [`escape_line()`], and escapes characters without a visible form, too, even
+/// where they join emoji.
+pub fn escape_hidden(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' | '\t' | '\r' => line.extend(c.escape_default()),
+            c if is_hidden(c) => line.extend(c.escape_unicode()),
+            c => line.push(c),
+        }
+    }
+    line
+}
+
+/// Returns the first character of `text` that acts or has no visible form, and its byte offset.
+///
+/// Line breaks, tabs, and a zero-width joiner between emoji are allowed.
+pub fn find_hidden(text: &str) -> Option<(usize, char)> {
+    let mut before = None;
+    text.char_indices().find(|&(_, c)| {
+        let is_joiner = c == '\u{200d}' && before.is_some_and(is_emoji);
+        before = Some(c);
+        is_hidden(c) && !matches!(c, '\n' | '\t' | '\r') && !is_joiner
+    })
+}
+
+fn is_emoji(c: char) -> bool {
+    matches!(c, '\u{fe0f}' | '\u{2190}'..='\u{2bff}' | '\u{1f000}'..='\u{1faff}')
+}
+
+/// Returns `true` if `c` acts or has no visible form. Variation selectors, which follow many emoji,
+/// are visible.
+pub fn is_hidden(c: char) -> bool {
+    is_active(c)
+        || matches!(c,
+            // Zero width.
+            '\u{ad}' | '\u{34f}' | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200d}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff0}'..='\u{fffb}'
+            // Letters without a form.
+            | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{2800}' | '\u{3164}'
+            | '\u{ffa0}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}')
+}
+
 /// Returns `true` if `c` has an effect besides being displayed.
-fn is_active(c: char) -> bool {
+pub fn is_active(c: char) -> bool {
     c.is_control()
         || matches!(c,
             // Directional marks and Unicode line separators.
             '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
-            // Tag characters, which models read and people do not see.
-            | '\u{e0000}'..='\u{e007f}')
+            // Tags and selectors, which models read and people do not see.
+            | '\u{e0000}'..='\u{e0fff}')
 }
 
 #[cfg(test)]
@@ -57,5 +100,22 @@ mod tests {
         for plain in ["größe", "認証", "👩\u{200d}🔬", "a \\ \"b\"", "مرحبا"] {
             assert!(matches!(escape_line(plain), Cow::Borrowed(_)), "{plain}");
         }
+    }
+
+    #[test]
+    fn control_and_invisible_characters_are_escaped_without_exception() {
+        assert_eq!(escape_hidden("a\u{1b}]0;x\u{7}\r\n"), "a\\u{1b}]0;x\\u{7}\\r\\n");
+        assert_eq!(
+            escape_hidden("\u{202e}\u{200b}\u{e0041}\u{feff}"),
+            "\\u{202e}\\u{200b}\\u{e0041}\\u{feff}"
+        );
+        assert_eq!(escape_hidden("größe 認証 مرحبا ⚠\u{fe0f}"), "größe 認証 مرحبا ⚠\u{fe0f}");
+    }
+
+    #[test]
+    fn a_joiner_is_hidden_unless_it_joins_emoji() {
+        assert_eq!(find_hidden("👩\u{200d}🔬\r\n"), None);
+        assert_eq!(find_hidden("ig\u{200d}nore"), Some((2, '\u{200d}')));
+        assert_eq!(find_hidden("é\u{200b}"), Some((2, '\u{200b}')));
     }
 }

@@ -141,7 +141,8 @@ pub struct ChunkSummary {
 /// Filter on documents. An empty filter matches all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DocumentFilter {
-    /// Path prefixes. Only documents whose path begins with one of them match.
+    /// Paths of files or folders. Only documents at or below one of them match: `src` matches
+    /// `src/a.rs`, but not `src_old/a.rs`. An empty path matches all documents.
     pub prefixes: Vec<String>,
     /// Tags. Only documents that have all of them match. Case is ignored.
     pub tags: Vec<String>,
@@ -151,9 +152,18 @@ impl DocumentFilter {
     /// Returns true if a document at `path` with `tags` matches.
     pub fn matches<T: AsRef<str>>(&self, path: &str, tags: &[T]) -> bool {
         let has = |wanted: &String| tags.iter().any(|it| it.as_ref().eq_ignore_ascii_case(wanted));
-        let begins = |prefix: &String| path.starts_with(prefix.as_str());
-        (self.prefixes.is_empty() || self.prefixes.iter().any(begins)) && self.tags.iter().all(has)
+        let contains = |prefix: &String| is_at_or_below(path, prefix);
+        (self.prefixes.is_empty() || self.prefixes.iter().any(contains))
+            && self.tags.iter().all(has)
     }
+}
+
+/// Returns true if `path` is `prefix` or is in the folder `prefix`. An empty prefix contains all
+/// paths, and one that ends with `/` is a folder.
+pub fn is_at_or_below(path: &str, prefix: &str) -> bool {
+    let is_folder = prefix.is_empty() || prefix.ends_with('/');
+    path.strip_prefix(prefix)
+        .is_some_and(|rest| is_folder || rest.is_empty() || rest.starts_with('/'))
 }
 
 mod kind {

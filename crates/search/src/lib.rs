@@ -11,5 +11,5 @@ pub mod rank;
 pub mod vectors;
 pub mod index;
 
-pub use document::{ChunkHash, ChunkSummary, DocumentFilter, IndexDocument};
+pub use document::{ChunkHash, ChunkSummary, DocumentFilter, IndexDocument, is_at_or_below};
 pub use embedder::{Embedder, EmbeddingUsage, VectorSpace};

@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use toolgate_contract::printable;
 
 use crate::instructions::is_bounded;
 
@@ -16,13 +17,12 @@ mod injection_signs;
 mod approval;
 mod schemas;
 mod render;
-pub(crate) mod invisible;
 
 pub(crate) use approval::ServedTool;
 pub use approval::{PinMismatchReaction, PinPolicy, PinSettings};
 pub use differences::{DifferenceClass, PinDifference, ToolDefinitionChange, UpstreamChanges};
-pub use invisible::escape_line as one_line;
 pub use render::render_changes;
+pub use toolgate_contract::printable::escape_hidden as one_line;
 
 /// Version of the lock file format.
 const VERSION: i64 = 1;
@@ -155,7 +155,7 @@ impl PinLock {
             let wrong = |why: &str| {
                 let subject =
                     format!("the instructions of upstream `{upstream}` in `toolgate.lock`");
-                invisible::escape_line(&format!("{subject}: {why}; {REPAIR_ADVICE}"))
+                printable::escape_hidden(&format!("{subject}: {why}; {REPAIR_ADVICE}"))
             };
             // Anyone can compute the hash, so the length limit is checked as well.
             if hash != hash_of(&text) || !is_bounded(&text) {
@@ -172,7 +172,7 @@ impl PinLock {
                 [None, _] | [_, None] => format!("tool number {}", at + 1),
             };
             let error = |why: String| {
-                invisible::escape_line(&format!(
+                printable::escape_hidden(&format!(
                     "{subject} in `toolgate.lock`: {why}; {REPAIR_ADVICE}"
                 ))
             };
@@ -252,7 +252,7 @@ fn hash_of(text: &str) -> String {
 fn unreadable(why: &str) -> String {
     format!(
         "`toolgate.lock` cannot be read: {}; {REPAIR_ADVICE}",
-        invisible::escape_line(why.trim())
+        printable::escape_hidden(why.trim())
     )
 }
 
@@ -312,7 +312,7 @@ fn toml_string(text: &str) -> String {
             '\n' => quoted.push('\n'),
             '"' | '\\' => quoted.extend(['\\', c]),
             ' ' if lines && at_end => quoted.push_str("\\u0020"),
-            c if c == '\t' || invisible::is_not_plain(c) => {
+            c if c == '\t' || printable::is_hidden(c) => {
                 _ = write!(quoted, "\\U{:08x}", u32::from(c));
             }
             c => quoted.push(c),
@@ -333,7 +333,7 @@ fn pretty_json(value: &Value) -> String {
     let mut json = String::new();
     for c in format!("{:#}", sort_keys(value)).chars() {
         // Such a character can only be part of a JSON string.
-        if c != '\n' && invisible::is_not_plain(c) {
+        if c != '\n' && printable::is_hidden(c) {
             for unit in c.encode_utf16(&mut [0; 2]) {
                 _ = write!(json, "\\u{unit:04x}");
             }

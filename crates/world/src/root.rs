@@ -91,7 +91,7 @@ pub struct RootRules {
 impl Default for RootRules {
     fn default() -> Self {
         Self {
-            protected: protected::DEFAULT_PROTECTED.iter().map(|&name| name.to_owned()).collect(),
+            protected: protected::DEFAULT_PROTECTED.iter().map(|it| it.name.to_owned()).collect(),
             hashed_bytes_max: 64 << 20,
         }
     }

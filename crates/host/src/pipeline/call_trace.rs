@@ -1,5 +1,6 @@
 //! Collects facts about a call on its way through the gate, for its audit record and its observer.
 
+use std::borrow::Cow;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -24,8 +25,16 @@ pub(crate) struct CallTrace {
 }
 
 impl CallTrace {
-    /// Starts the trace of `call`, and continues the call in the observer's trace context.
+    /// Starts the trace of `call`, and continues the call in the observer's trace context. Secrets in
+    /// the caller's trace context are redacted, because the context is sent to other programs.
     pub(crate) fn begin(gate: &Gate, call: &mut ToolCall, target: CallTarget<'_>) -> Self {
+        if let Some(received) = &mut call.metadata.trace {
+            for text in [&mut received.state, &mut received.baggage].into_iter().flatten() {
+                if let Cow::Owned(redacted) = gate.secrets.redact(text) {
+                    *text = redacted;
+                }
+            }
+        }
         let trace = Self::default().observe(gate, call, target);
         if let Some(context) = trace.span.as_ref().and_then(|span| span.trace()) {
             call.metadata.trace = Some(context);

@@ -1,5 +1,6 @@
 //! Applies a filter to documents before the best are selected.
 
+use tantivy::columnar::TermOrdHit;
 use tantivy::schema::{IndexRecordOption, Term};
 use tantivy::{DocId, DocSet, TERMINATED};
 
@@ -59,16 +60,23 @@ fn intersect(bits: &mut [u64], only: &[u64]) {
     }
 }
 
-/// Returns the documents whose path begins with one of `prefixes`. Paths are numbered in order, so
-/// each prefix is a range of numbers.
+/// Returns the documents at or below one of `prefixes`. Paths are numbered in order, so a file is one
+/// number and the content of a folder is a range of numbers.
 fn with_prefixes(part: &IndexSegment, prefixes: &[String]) -> Result<Vec<u64>, IndexError> {
     let mut bits = vec![0_u64; (part.len() as usize).div_ceil(64)];
     let Some(paths) = &part.paths else { return Ok(bits) };
     let dictionary = paths.dictionary();
     let mut ranges = Vec::new();
     for prefix in prefixes {
-        let from = dictionary.term_ord_or_next(prefix.as_bytes())?;
-        let to = match prefix_end(prefix.as_bytes()) {
+        let mut folder = prefix.clone();
+        if !prefix.is_empty() && !prefix.ends_with('/') {
+            if let TermOrdHit::Exact(file) = dictionary.term_ord_or_next(prefix.as_bytes())? {
+                ranges.push(file..file + 1);
+            }
+            folder.push('/');
+        }
+        let from = dictionary.term_ord_or_next(folder.as_bytes())?;
+        let to = match prefix_end(folder.as_bytes()) {
             Some(after) => ordinal(&dictionary.term_ord_or_next(after)?),
             None => u64::MAX,
         };
@@ -84,10 +92,9 @@ fn with_prefixes(part: &IndexSegment, prefixes: &[String]) -> Result<Vec<u64>, I
     Ok(bits)
 }
 
-fn ordinal(hit: &tantivy::columnar::TermOrdHit) -> u64 {
-    use tantivy::columnar::TermOrdHit::{Exact, Next};
+fn ordinal(hit: &TermOrdHit) -> u64 {
     match hit {
-        Exact(number) | Next(number) => *number,
+        TermOrdHit::Exact(number) | TermOrdHit::Next(number) => *number,
     }
 }
 

@@ -234,7 +234,7 @@ fn vectors_are_set_by_hash_and_found_by_similarity() {
     assert_eq!(paths(&found), ["b.txt"]);
     assert!((found[0].model_cosine.unwrap() - 1.0).abs() < 0.01);
     assert!(now.vector(found[0].key, VectorSource::Model).unwrap()[0] > 0.99);
-    let only = DocumentFilter { prefixes: vec!["a".to_owned()], tags: Vec::new() };
+    let only = DocumentFilter { prefixes: vec!["a.txt".to_owned()], tags: Vec::new() };
     let found = now.candidates(None, &sought(&only), &|| true).unwrap().candidates;
     assert_eq!(paths(&found), ["a.txt"], "the filter applies before the selection");
 

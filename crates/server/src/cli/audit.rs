@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::Subcommand;
 use toolgate::assembly::audit_setup;
+use toolgate_contract::printable::is_hidden;
 use toolgate_host::{AuditFile, AuditKey, IntactAuditLog, verify_audit};
 
 use super::{FolderArgs, complain, print};
@@ -125,10 +126,7 @@ fn tail(path: &Path, lines: usize) -> anyhow::Result<ExitCode> {
 fn for_terminals(lines: &str) -> String {
     let mut shown = String::with_capacity(lines.len());
     for c in lines.chars() {
-        let is_hazard = c != '\n' && c.is_control()
-            || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
-            || matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}');
-        match is_hazard {
+        match c != '\n' && is_hidden(c) {
             true => {
                 for unit in c.encode_utf16(&mut [0; 2]) {
                     let _ = write!(shown, "\\u{unit:04x}");

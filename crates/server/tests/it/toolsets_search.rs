@@ -159,7 +159,11 @@ fn filters_and_namespaces_restrict_a_search() {
         assert_eq!(search_paths(json!({})), search_paths(json!({ "namespace": "workspace" })));
         assert_eq!(search_paths(json!({ "namespace": "guides" })), ["docs/security.md"]);
         assert_eq!(search_paths(json!({ "namespace": "web" })), [""; 0]);
-        assert_eq!(search_paths(json!({ "path_prefix": "src/http/a" })), ["src/http/auth.rs"]);
+        assert_eq!(
+            search_paths(json!({ "path_prefix": "src/http/auth.rs" })),
+            ["src/http/auth.rs"]
+        );
+        assert_eq!(search_paths(json!({ "path_prefix": "src/http/a" })), [""; 0]);
         assert_eq!(search_paths(json!({ "tags": ["python", "test"] })), ["tests/auth_test.py"]);
         let unknown = json!({ "query": "x1", "namespace": "nowhere" });
         let message = refusal(&client.call("search_semantic", unknown));

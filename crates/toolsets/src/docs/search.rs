@@ -33,7 +33,7 @@ pub struct SearchDocumentsInput {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct DocumentSearchFilter {
-    /// Only paths that begin with this, e.g. `docs/guide`.
+    /// Only this folder or file, e.g. `docs/guide`.
     path_prefix: Option<String>,
     /// Only documents with all of these, e.g. `markdown`.
     #[serde(default)]

@@ -27,9 +27,12 @@ pub(super) struct CommitEntry {
     pub(super) parents: Vec<String>,
     /// Branches and tags that point to it; `HEAD -> main` for the one checked out.
     pub(super) refs: Vec<String>,
-    /// First line of the message.
+    /// First line of the message, at most 1,000 characters.
     pub(super) subject: String,
 }
+
+/// Most characters of a subject, of an author's name and of an email address.
+const TEXT_CHARS_MAX: usize = 1000;
 
 impl CommitEntry {
     /// Parses the fields of one commit.
@@ -40,12 +43,20 @@ impl CommitEntry {
         Some(Self {
             commit: commit.clone(),
             short: short.clone(),
-            author: printable::escape_line(author).into_owned(),
-            email: printable::escape_line(email).into_owned(),
+            author: short_line(author),
+            email: short_line(email),
             date: date.clone(),
             parents: parents.split_whitespace().map(str::to_owned).collect(),
             refs: refs.split(", ").filter(|name| !name.is_empty()).map(str::to_owned).collect(),
-            subject: printable::escape_line(subject).into_owned(),
+            subject: short_line(subject),
         })
+    }
+}
+
+/// Returns `text` on one line; of a long text, only the first [`TEXT_CHARS_MAX`] characters and `…`.
+fn short_line(text: &str) -> String {
+    match text.char_indices().nth(TEXT_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", printable::escape_line(&text[..end])),
+        None => printable::escape_line(text).into_owned(),
     }
 }

@@ -11,6 +11,8 @@ use super::times;
 use crate::counted::counted;
 
 const COUNT_MAX: u32 = 1000;
+/// Largest output of git that is read. Later commits are left to the next call.
+const OUTPUT_BYTES_MAX: usize = 16 << 20;
 
 /// The `git.log` tool.
 pub(super) struct GitLog(pub(super) GitContext);
@@ -50,6 +52,16 @@ pub(super) struct GitLogInput {
 
 fn ten() -> u32 {
     10
+}
+
+/// Completes the commit in which the output was cut, so that it is listed with what is known of it.
+/// The cut field itself is missing.
+fn complete_last_commit(fields: &mut Vec<String>) {
+    let known = fields.len() % COMMIT_FIELDS;
+    if known > 0 {
+        let missing = COMMIT_FIELDS - known;
+        fields.extend(std::iter::repeat_n("(too long)".to_owned(), missing));
+    }
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -101,7 +113,12 @@ impl Tool for GitLog {
             command = command.arg(format!("--{name}={value}"));
         }
         let command = command.arg("--end-of-options").arg(range.to_argument()).arg("--");
-        let fields = command.args(&path).bytes_max(16 << 20).run(ctx).await?.fields();
+        let printed = command.args(&path).bytes_max(OUTPUT_BYTES_MAX).run(ctx).await?;
+        let mut fields = printed.fields();
+        let is_cut = printed.is_truncated();
+        if is_cut {
+            complete_last_commit(&mut fields);
+        }
         if fields.is_empty()
             && let Some(path) = path
         {
@@ -110,7 +127,7 @@ impl Tool for GitLog {
         let mut commits: Vec<CommitEntry> =
             fields.chunks(COMMIT_FIELDS).filter_map(CommitEntry::parse).collect();
         let count = count.min(COUNT_MAX) as usize;
-        let more = commits.len() > count;
+        let more = is_cut || commits.len() > count;
         commits.truncate(count);
         let line = |entry: &CommitEntry| format!("{} {}\n", entry.short, entry.subject);
         Ok(GitLogOutput { oneline: commits.iter().map(line).collect(), commits, more })

@@ -39,7 +39,7 @@ pub struct SearchNamesInput {
     name: String,
     /// The namespace; default: the whole workspace.
     namespace: Option<String>,
-    /// Only paths that begin with this, e.g. `src/auth`.
+    /// Only this folder or file, e.g. `src/auth`.
     path_prefix: Option<String>,
     /// Only files with all of these: a language such as `rust`, or `code`, `docs`, `config`,
     /// `test`, `example`.

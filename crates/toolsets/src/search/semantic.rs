@@ -35,7 +35,7 @@ pub struct SearchSemanticInput {
     top_k: usize,
     /// The namespace (search_index_status lists them); default: the whole workspace.
     namespace: Option<String>,
-    /// Only paths that begin with this, e.g. `src/auth`.
+    /// Only this folder or file, e.g. `src/auth`.
     path_prefix: Option<String>,
     /// Only files with all of these: a language such as `rust`, or `code`, `docs`, `config`,
     /// `test`, `example`.

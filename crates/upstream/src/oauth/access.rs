@@ -8,10 +8,10 @@ use super::sign_in::SignInAttempt;
 use super::steps::{StepCallback, StepReporter};
 use super::tokens::{ClientCredential, OAuthClient, OAuthTokens};
 use super::{StoredSignIn, TokenRequestState, UpstreamCredentials, add_scopes, describe_tokens};
-use crate::pins::invisible::escape_line;
 use crate::settings::OAuthGrant;
 use crate::settings::{UpstreamSettings, UpstreamTransport};
 use crate::world::UpstreamWorld;
+use toolgate_contract::printable::escape_hidden;
 
 /// Access to the authorization of one upstream.
 pub struct OAuthAccess {
@@ -80,7 +80,7 @@ impl OAuthAccess {
         let begun = self.begin_sign_in(redirect, &mut StepReporter(Some(callback))).await;
         begun
             .map(|sign_in| PendingSignIn { access: self, sign_in })
-            .map_err(|why| escape_line(&why))
+            .map_err(|why| escape_hidden(&why))
     }
 
     async fn begin_sign_in(
@@ -267,8 +267,8 @@ impl PendingSignIn<'_> {
     pub async fn finish(self, query: &str) -> Result<String, String> {
         let Self { access: OAuthAccess { credentials, .. }, sign_in } = self;
         let exchanged = sign_in.exchange_code(&credentials.fetcher, query).await;
-        let (found, client, tokens) = exchanged.map_err(|why| escape_line(&why))?;
-        let description = escape_line(&describe_tokens(&tokens));
+        let (found, client, tokens) = exchanged.map_err(|why| escape_hidden(&why))?;
+        let description = escape_hidden(&describe_tokens(&tokens));
         let _lock = credentials.lock_stored().await?;
         let tokens: Option<OAuthTokens> = Some(tokens);
         credentials.store(&StoredSignIn { found, client, tokens, wanted: Vec::new() })?;

@@ -1,6 +1,6 @@
 //! Reports the steps of authorization as they happen.
 
-use crate::pins::invisible::escape_line;
+use toolgate_contract::printable::escape_hidden;
 
 /// Callback that receives the subject and the outcome of each step.
 pub type StepCallback<'a> = dyn FnMut(&str, &Result<String, String>) + Send + 'a;
@@ -15,7 +15,7 @@ impl StepReporter<'_> {
         if let Some(callback) = &mut self.0 {
             // Parts of the text come from other servers, and it goes to a terminal.
             let outcome =
-                outcome.as_ref().map(|text| escape_line(text)).map_err(|why| escape_line(why));
+                outcome.as_ref().map(|text| escape_hidden(text)).map_err(|why| escape_hidden(why));
             callback(step, &outcome);
         }
     }

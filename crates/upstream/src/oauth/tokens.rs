@@ -13,7 +13,7 @@ use toolgate_contract::strip_byte_order_mark_bytes;
 use super::assertion::SigningKey;
 use super::discovery::AuthorizationServer;
 use super::fetch::OAuthFetcher;
-use crate::pins::invisible::escape_line;
+use toolgate_contract::printable::escape_hidden;
 
 /// Time before its expiry from which a token is no longer used, in seconds.
 const EXPIRY_MARGIN_SECS: u64 = 30;
@@ -293,7 +293,7 @@ pub(crate) async fn request_tokens(
 
 /// Returns the error in an authorization server's answer, escaped for terminals.
 fn error_in_body(body: &[u8]) -> String {
-    escape_line(&match serde_json::from_slice(strip_byte_order_mark_bytes(body)) {
+    escape_hidden(&match serde_json::from_slice(strip_byte_order_mark_bytes(body)) {
         Ok(OAuthErrorBody { error, error_description: Some(more) }) => format!("{error}: {more}"),
         Ok(OAuthErrorBody { error, error_description: None }) => error,
         Err(_) => {

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
+use toolgate_contract::printable;
 
-use super::{ToolDefinition, UpstreamPins, injection_signs, invisible, schemas};
+use super::{ToolDefinition, UpstreamPins, injection_signs, schemas};
 
 /// Severity of a difference from a pin, mildest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -233,7 +234,7 @@ fn find_instruction_like(before: &[&str], now: &ToolDefinition, all: &mut Vec<Pi
     ];
     for (at, texts) in parts {
         if let Some(what) = injection_signs::added_sign(before, &texts) {
-            let what = invisible::escape_line(&what);
+            let what = printable::escape_hidden(&what);
             all.push(PinDifference {
                 class: DifferenceClass::InstructionLike,
                 location: at.into(),

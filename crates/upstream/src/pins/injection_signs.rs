@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::invisible;
+use toolgate_contract::printable;
 
 /// Signs of instruction-like text, each with the phrase that reports it.
 ///
@@ -252,7 +252,8 @@ struct ScannedSentence<'t> {
 
 impl<'t> ScannedSentence<'t> {
     fn new(text: &'t str) -> Self {
-        let visible = text.chars().filter(|&c| !invisible::is_not_plain(c));
+        let visible =
+            text.chars().filter(|&c| matches!(c, '\n' | '\t') || !printable::is_hidden(c));
         let plain: String = visible.flat_map(char::to_lowercase).collect();
         let plain = plain.replace(['\u{2018}', '\u{2019}'], "'");
         let words = plain.split(|c: char| !c.is_alphanumeric() && c != '\'');
@@ -270,7 +271,7 @@ impl<'t> ScannedSentence<'t> {
         };
         match pattern {
             SignPattern::Invisible => {
-                invisible::first_invisible(self.text).map(|c| c.escape_unicode().to_string())
+                printable::find_hidden(self.text).map(|(_, c)| c.escape_unicode().to_string())
             }
             SignPattern::Part(parts) => one_of(parts, &|part| self.plain.contains(part)),
             SignPattern::Token(places) => one_of(places, &|place| stands_alone(&self.plain, place)),

@@ -3,9 +3,10 @@
 use std::fmt::Write as _;
 
 use similar::{ChangeTag, TextDiff};
+use toolgate_contract::printable;
 
 use super::differences::{DifferenceClass, ToolDefinitionChange, UpstreamChanges};
-use super::{ToolDefinition, invisible, pretty_json};
+use super::{ToolDefinition, pretty_json};
 
 /// Number of lines of context around each changed line.
 const CONTEXT_LINES: usize = 2;
@@ -28,7 +29,7 @@ pub fn render_changes(upstream: &str, changes: &UpstreamChanges) -> String {
         text.push('\n');
     }
     for (name, change) in all {
-        let name = invisible::escape_line(name);
+        let name = printable::escape_hidden(name);
         let worst = change.class().as_str();
         _ = writeln!(text, "{upstream}.{name}: {worst}");
         for difference in change.differences() {
@@ -78,7 +79,7 @@ fn write_line_diff(text: &mut String, name: &str, was: &str, is: &str) {
                 ChangeTag::Delete => '-',
                 ChangeTag::Insert => '+',
             };
-            let line = invisible::escape_line(change.value().trim_end_matches(['\n', '\r']));
+            let line = printable::escape_hidden(change.value().trim_end_matches(['\n', '\r']));
             _ = writeln!(text, "    {sign} {line}");
         }
     }

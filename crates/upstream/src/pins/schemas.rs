@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::differences::{DifferenceClass, PinDifference};
-use super::invisible;
+use toolgate_contract::printable;
 
 /// Deepest level that is compared. A difference further down is reported at this level.
 const DEPTH_MAX: usize = 32;
@@ -57,8 +57,8 @@ struct SchemaComparison<'a> {
 
 impl SchemaComparison<'_> {
     fn add(&mut self, class: DifferenceClass, at: &str, what: impl Into<String>) {
-        let at = invisible::escape_line(at);
-        let what = invisible::escape_line(&what.into());
+        let at = printable::escape_hidden(at);
+        let what = printable::escape_hidden(&what.into());
         self.differences.push(PinDifference { class, location: at, description: what });
     }
 

@@ -1,24 +1,85 @@
 //! Protected names: entries that tools can read but never change, because they control programs
 //! outside the sandbox.
 
-/// The names that every workspace protects by default.
-pub(super) const DEFAULT_PROTECTED: [&str; 11] = [
-    ".git",
-    ".toolgate",
-    ".mcp.json",
-    ".vscode",
-    ".idea",
-    ".claude",
-    ".codex",
-    ".cursor",
-    ".gemini",
-    "toolgate.toml",
-    "toolgate.lock",
+use toolgate_contract::printable::is_hidden;
+
+/// A name that every workspace protects by default.
+#[derive(Debug)]
+pub(super) struct DefaultName {
+    pub(super) name: &'static str,
+    /// The program that reads settings there, and starts programs that they name.
+    reader: SettingsReader,
+}
+
+/// The program that reads a protected file or folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SettingsReader {
+    Git,
+    Toolgate,
+    /// An editor or an agent.
+    Other,
+}
+
+/// The names that every workspace protects by default, each with the program that reads it. Each
+/// client of `toolgate connect` is here.
+pub(super) const DEFAULT_PROTECTED: [DefaultName; 24] = [
+    protected(".git", SettingsReader::Git),
+    protected(".toolgate", SettingsReader::Toolgate),
+    protected("toolgate.toml", SettingsReader::Toolgate),
+    protected("toolgate.lock", SettingsReader::Toolgate),
+    // Claude Code: MCP servers of a project.
+    protected(".mcp.json", SettingsReader::Other),
+    // Claude Code: hooks, permissions, commands.
+    protected(".claude", SettingsReader::Other),
+    // Codex: MCP servers.
+    protected(".codex", SettingsReader::Other),
+    // Cursor: MCP servers, hooks.
+    protected(".cursor", SettingsReader::Other),
+    // Gemini CLI: MCP servers, hooks.
+    protected(".gemini", SettingsReader::Other),
+    // Qwen Code: MCP servers, hooks.
+    protected(".qwen", SettingsReader::Other),
+    // Windsurf: hooks, workflows.
+    protected(".windsurf", SettingsReader::Other),
+    // Zed: tasks, context servers.
+    protected(".zed", SettingsReader::Other),
+    // Visual Studio Code: tasks, MCP servers.
+    protected(".vscode", SettingsReader::Other),
+    // Visual Studio: tasks, MCP servers.
+    protected(".vs", SettingsReader::Other),
+    // JetBrains: run configurations.
+    protected(".idea", SettingsReader::Other),
+    // JetBrains Junie: MCP servers.
+    protected(".junie", SettingsReader::Other),
+    // development containers: commands of their life cycle.
+    protected(".devcontainer", SettingsReader::Other),
+    // Kiro: MCP servers, hooks.
+    protected(".kiro", SettingsReader::Other),
+    // Amazon Q: MCP servers, agents.
+    protected(".amazonq", SettingsReader::Other),
+    // Roo Code: MCP servers.
+    protected(".roo", SettingsReader::Other),
+    // Cline: hooks.
+    protected(".cline", SettingsReader::Other),
+    // Continue: MCP servers.
+    protected(".continue", SettingsReader::Other),
+    // opencode: plugins, commands.
+    protected(".opencode", SettingsReader::Other),
+    // opencode: MCP servers, formatters.
+    protected("opencode.json", SettingsReader::Other),
 ];
+
+const fn protected(name: &'static str, reader: SettingsReader) -> DefaultName {
+    DefaultName { name, reader }
+}
+
+fn default_name(name: &str) -> Option<&'static DefaultName> {
+    DEFAULT_PROTECTED.iter().find(|it| it.name == name)
+}
 
 /// Returns `true` if `name` holds settings of editors or other agents and is protected by default.
 pub fn is_foreign_settings(name: &str) -> bool {
-    name != GIT_FOLDER && name.starts_with('.') && DEFAULT_PROTECTED.contains(&name)
+    default_name(name).is_some_and(|it| it.reader == SettingsReader::Other)
 }
 
 /// The only default name that also protects every directory that contains it.
@@ -52,7 +113,7 @@ impl ProtectedPaths {
     /// which is never below the root. Therefore a directory that contains such a name can be moved.
     pub(super) fn new(paths: &[String]) -> Self {
         let entries = paths.iter().map(|path| {
-            let shallow = path != GIT_FOLDER && DEFAULT_PROTECTED.contains(&path.as_str());
+            let shallow = path != GIT_FOLDER && default_name(path).is_some();
             let reach =
                 if shallow { ProtectionReach::DirectOnly } else { ProtectionReach::InTrees };
             ProtectedPath { names: path_names(path).map(fold_name).collect(), reach }
@@ -125,13 +186,7 @@ fn fold_name(name: &str) -> String {
 
 /// Returns `true` if a name without `c` looks the same.
 fn is_invisible(c: char) -> bool {
-    c.is_control()
-        || matches!(c,
-            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
-            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
-            | '\u{ffa0}' | '\u{fff0}'..='\u{fff8}' | '\u{1bca0}'..='\u{1bca3}'
-            | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+    is_hidden(c) || matches!(c, '\u{fe00}'..='\u{fe0f}')
 }
 
 /// Checks that every spelling of a protected name is found, and that plain paths are found only if
@@ -139,14 +194,14 @@ fn is_invisible(c: char) -> bool {
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
-    let protected = ProtectedPaths::new(&DEFAULT_PROTECTED.map(str::to_owned));
+    let protected = ProtectedPaths::new(&DEFAULT_PROTECTED.map(|it| it.name.to_owned()));
     let found = protected.find_protected(text);
     if let Some(name) = found {
         assert!(text.split('/').any(|written| written == name), "{name:?} is not in {text:?}");
     }
     let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "./_-".contains(c);
     if text.chars().all(is_plain) && !text.split('/').any(|name| name.ends_with('.')) {
-        let model = text.split('/').find(|name| DEFAULT_PROTECTED.contains(name));
+        let model = text.split('/').find(|name| default_name(name).is_some());
         assert_eq!(found.is_some(), model.is_some(), "{text:?}");
     }
     let parents = text.rsplit_once('/').map_or("", |(parents, _)| parents);
@@ -155,7 +210,7 @@ pub(crate) fn check(bytes: &[u8]) {
     }
     // Tests every way to write a protected name.
     let Some((&way, rest)) = bytes.split_first() else { return };
-    let name = DEFAULT_PROTECTED[usize::from(way) % DEFAULT_PROTECTED.len()];
+    let name = DEFAULT_PROTECTED[usize::from(way) % DEFAULT_PROTECTED.len()].name;
     let unseen: Vec<char> = ['\u{200c}', '\u{feff}', '\u{ad}', '\t', '\u{e0020}'].into();
     let mut spelled = String::new();
     for (at, c) in name.chars().enumerate() {

@@ -2,7 +2,8 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
+use serde_json::json;
+use toolgate_contract::{CallError, Effects, JobState, ResultText, Tool, ToolContext, ToolError};
 
 use super::{JobView, JobsHandle, tool_error};
 
@@ -20,13 +21,20 @@ impl Tool for CancelJob {
     const NAME: &'static str = "jobs.cancel";
     const TITLE: &'static str = "Cancel job";
     const DESCRIPTION: &'static str = "Stop a job and all programs it runs, and return its state. A job \
-        that has ended cannot be cancelled.";
+        that has ended by itself cannot be cancelled.";
     const EFFECTS: Effects = Effects::Changes;
     type Input = CancelJobInput;
     type Output = JobView;
 
     async fn run(&self, ctx: &ToolContext, input: CancelJobInput) -> Result<JobView, ToolError> {
-        let job = self.0.jobs()?.cancel(&ctx.caller, &input.job_id).await;
+        let jobs = self.0.jobs()?;
+        let mut job = jobs.cancel(&ctx.caller, &input.job_id).await;
+        if let Err(CallError::Conflict { details, .. }) = &job
+            && details["state"] == json!(JobState::Canceled)
+        {
+            // A repeated call has the result that the caller wanted.
+            job = jobs.get(Some(&ctx.caller), &input.job_id).await;
+        }
         job.map(JobView::from_job).map_err(|err| tool_error(err, "/job_id"))
     }
 

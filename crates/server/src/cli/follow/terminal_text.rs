@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use toolgate_contract::printable::is_active;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Longest incomplete line, in bytes. A longer line is split.
@@ -75,8 +76,7 @@ pub(in crate::cli) fn plain_line(line: &str) -> String {
                 plain.extend(std::iter::repeat_n(' ', blanks));
             }
             '\n' => plain.push(' '),
-            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}' => {}
-            c if c.is_control() => {}
+            c if is_active(c) => {}
             c => plain.push(c),
         }
     }

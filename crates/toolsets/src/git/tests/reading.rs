@@ -111,6 +111,27 @@ async fn log_matches_git_with_any_filter() {
 }
 
 #[tokio::test]
+async fn log_lists_a_commit_with_a_huge_subject_and_all_older_ones() {
+    let bench = GitTestBench::new();
+    let message = bench.folder.path().join("message");
+    fs::write(&message, "x".repeat(17 << 20)).unwrap();
+    bench.git(&["commit", "-q", "--allow-empty", "-F", message.to_str().unwrap()]);
+    fs::write(&message, "y".repeat(5000)).unwrap();
+    bench.git(&["commit", "-q", "--allow-empty", "-F", message.to_str().unwrap()]);
+    let first = bench.done("git.log", json!({})).await;
+    let subjects: Vec<_> = first.value["commits"].as_array().unwrap().iter().collect();
+    assert_eq!(subjects.len(), 2, "{:#}", first.value);
+    assert_eq!(subjects[0]["subject"], format!("{}…", "y".repeat(1000)));
+    assert_eq!(
+        (&subjects[1]["subject"], &first.value["more"]),
+        (&json!("(too long)"), &json!(true))
+    );
+    let rest = bench.done("git.log", json!({ "skip": 2 })).await;
+    assert_eq!(rest.value["commits"][0]["subject"], "first");
+    assert_eq!(rest.value["more"], false);
+}
+
+#[tokio::test]
 async fn diff_matches_git() {
     let bench = GitTestBench::new();
     bench.put("b.txt", "b\n");

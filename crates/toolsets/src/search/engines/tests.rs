@@ -200,6 +200,7 @@ pub(super) async fn check_filters(engine: &dyn SearchEngine) {
     for (prefixes, tags) in [
         (vec!["src/http/"], vec![]),
         (vec!["docs/", "db"], vec![]),
+        (vec!["src/http", "src/ht"], vec![]),
         (vec![], vec!["SRC", "all"]),
         (vec!["src/h"], vec!["src"]),
         (vec!["nowhere"], vec![]),

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::PoisonError;
 
 use toolgate_contract::{ToolError, ToolFault};
-use toolgate_search::DocumentFilter;
+use toolgate_search::{DocumentFilter, is_at_or_below};
 
 use super::{SearchService, not_current_message, unavailable_error};
 use crate::search::WORKSPACE;
@@ -42,10 +42,10 @@ impl NamespacePlace {
             return Some(DocumentFilter { prefixes: vec![folder], ..filter });
         }
         let inner = filter.prefixes.into_iter().filter_map(|prefix| {
-            if prefix.starts_with(&folder) {
+            if is_at_or_below(&prefix, &folder) {
                 Some(prefix)
             } else {
-                folder.starts_with(&prefix).then(|| folder.clone())
+                is_at_or_below(&folder, &prefix).then(|| folder.clone())
             }
         });
         let prefixes: Vec<String> = inner.collect();

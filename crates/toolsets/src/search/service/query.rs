@@ -151,7 +151,7 @@ pub(crate) fn resolve_tag(given: &str, or_tag: bool, pointer: &str) -> Result<St
     })
 }
 
-/// Converts `prefix` to a prefix of paths relative to `root`, empty for all of them.
+/// Converts `prefix` to the path of a folder or file relative to `root`, empty for all of them.
 ///
 /// # Errors
 ///
@@ -159,8 +159,8 @@ pub(crate) fn resolve_tag(given: &str, or_tag: bool, pointer: &str) -> Result<St
 pub(crate) fn resolve_prefix(root: &Root, prefix: &str) -> Result<String, ToolError> {
     let outside = || {
         let message = format!(
-            "no path begins with `{prefix}`, which is not in {}; pass the beginning of a relative \
-             path, e.g. `src/`, or omit it for all paths",
+            "`{prefix}` is not in {}; pass the relative path of a folder or file, e.g. `src/`, or \
+             omit it for all paths",
             root.path().display()
         );
         ToolError::invalid("/path_prefix", message)

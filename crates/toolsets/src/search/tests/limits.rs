@@ -74,7 +74,7 @@ async fn the_workspace_path_is_a_valid_prefix_and_paths_outside_are_rejected() {
     for (tool, argument, field) in tools {
         let input = |prefix: &str, namespace: &str| json!({ argument: "zebra", "path_prefix": prefix, "namespace": namespace });
         for prefix in
-            ["", ".", "./", &root, &format!("{root}/"), &format!("{root}//src/"), "./src/a"]
+            ["", ".", "./", &root, &format!("{root}/"), &format!("{root}//src/"), "./src/a.rs"]
         {
             let (value, _) = call(&service, tool, input(prefix, "workspace")).await;
             assert_eq!(value[field].as_array().unwrap().len(), 1, "{tool} {prefix}");

@@ -262,7 +262,8 @@ async fn nearest(
 
 /// The condition of a filter, with the parameters 3 and 4.
 const FILTER_CONDITION: &str = "and (cardinality($3::text[]) = 0
-        or exists (select from unnest($3::text[]) p where starts_with(d.path, p)))
+        or exists (select from unnest($3::text[]) p where d.path = p or starts_with(
+            d.path, case when p = '' or right(p, 1) = '/' then p else p || '/' end)))
     and d.folded @> $4::text[]";
 
 /// Returns the join that [`FILTER_CONDITION`] needs, empty without a filter.
