@@ -25,11 +25,13 @@ mod schema_fields;
 mod secret_detection;
 
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::{CommandFactory, Parser, Subcommand};
+use follow::terminal_text::plain_text;
 use toolgate::ListenerSecurity;
 use toolgate::assembly::wiring::{self, ServedWorkspace};
 use toolgate::config::{self, Config, EffectsMax, LoadedConfig};
@@ -259,13 +261,19 @@ fn command_line_words() -> impl Iterator<Item = OsString> {
 /// Prints the error `message` to standard error.
 #[allow(clippy::print_stderr, reason = "messages of a command go to the person who ran it")]
 fn complain(message: &str) {
-    eprintln!("toolgate: {message}");
+    match std::io::stderr().is_terminal() {
+        true => eprintln!("toolgate: {}", plain_text(message)),
+        false => eprintln!("toolgate: {message}"),
+    }
 }
 
-/// Prints to standard output. A closed pipe is not an error.
+/// Prints to standard output. A closed pipe is not an error. A terminal gets no control sequences,
+/// because the text may come from a program or another server.
 fn print(text: &str) -> anyhow::Result<()> {
     use std::io::Write;
     let mut out = std::io::stdout().lock();
+    let plain = out.is_terminal().then(|| plain_text(text));
+    let text = plain.as_deref().unwrap_or(text);
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(err) if err.kind() != std::io::ErrorKind::BrokenPipe => Err(err.into()),
         Ok(()) | Err(_) => Ok(()),

@@ -10,7 +10,7 @@ use super::build_tool::{BuildTool, ProjectAction};
 use super::output_parsers::OutputReader;
 use super::project_input::ProjectInput;
 use super::projects::{Project, find_nearest, join};
-use super::report::{CiCounts, CiFailure, CiReport, FailureSeverity};
+use super::report::{CiCounts, CiFailure, CiReport, FailureSeverity, fit_failures};
 use crate::exec::{self, InputFields, StartFailureCause, TIMEOUT_MS_MAX};
 use toolgate_world::Root;
 use toolgate_world::root::quoted_path;
@@ -109,7 +109,7 @@ impl CiContext {
             StartFailureCause::Arguments => ToolError::invalid("/args", message),
         };
         let outcome = self.programs.run_filtered(ctx, start, to_error, &show).await?;
-        let (mut summary, mut failures, failures_left_out, output, is_all) =
+        let (mut summary, mut failures, mut failures_left_out, output, is_all) =
             reader.into_inner().unwrap_or_else(PoisonError::into_inner).finish();
         let ended_well = outcome.exit_code == 0 && !outcome.timed_out;
         if ended_well && verb != ProjectAction::Lint {
@@ -131,6 +131,7 @@ impl CiContext {
         if !ok && verb == ProjectAction::Restore && outcome.sandbox.is_offline() {
             failures.push(CiFailure::new(FailureSeverity::Failure, OFFLINE_ADVICE));
         }
+        failures_left_out += fit_failures(&mut failures);
         let within = folder.clone();
         let failures = root
             .run_blocking(ctx, move |root, _| Ok(with_relative_paths(root, &within, failures)))

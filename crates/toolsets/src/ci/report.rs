@@ -11,6 +11,12 @@ use crate::exec::SandboxStatus;
 const SHOWN_MAX: usize = 20;
 /// The maximum number of lines of a test's message in the text, after the first one.
 const MORE_LINES_MAX: usize = 4;
+/// Longest name of a test or file in a failure, in bytes.
+const NAME_BYTES_MAX: usize = 1 << 10;
+/// Longest message of a failure, in bytes. The whole output has the rest.
+const MESSAGE_BYTES_MAX: usize = 16 << 10;
+/// Most bytes of all failures of a report together.
+const FAILURES_BYTES_MAX: usize = 256 << 10;
 
 /// The report of a build or test run.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -91,6 +97,23 @@ pub(super) enum FailureSeverity {
     Failure,
 }
 
+/// Shortens long texts of `failures`, and removes the last failures until all texts together fit into
+/// an answer. The first failure stays. Returns the number of removed failures.
+pub(super) fn fit_failures(failures: &mut Vec<CiFailure>) -> usize {
+    let count = failures.len();
+    let mut bytes = 0;
+    let mut fitting = 0;
+    for failure in failures.iter_mut() {
+        bytes += failure.shorten();
+        if fitting > 0 && bytes > FAILURES_BYTES_MAX {
+            break;
+        }
+        fitting += 1;
+    }
+    failures.truncate(fitting);
+    count - fitting
+}
+
 impl CiCounts {
     /// Adds `more` to `count`.
     pub(super) fn increase(count: &mut Option<u64>, more: u64) {
@@ -126,6 +149,14 @@ impl CiCounts {
 }
 
 impl CiFailure {
+    /// Cuts texts that are too long, and returns the bytes of all texts.
+    fn shorten(&mut self) -> usize {
+        let names = [&mut self.file, &mut self.code, &mut self.test, &mut self.id];
+        let names = names.into_iter().flatten().map(|text| (text, NAME_BYTES_MAX));
+        let texts = names.chain([(&mut self.message, MESSAGE_BYTES_MAX)]);
+        texts.map(|(text, bytes_max)| cut_text(text, bytes_max)).sum()
+    }
+
     /// Creates a failure without a location or test.
     pub(super) fn new(severity: FailureSeverity, message: impl Into<String>) -> Self {
         Self {
@@ -235,5 +266,34 @@ impl CiReport {
 
     pub(super) fn ending(&self) -> CallEnding {
         if self.ok { CallEnding::Done } else { CallEnding::ProgramFailed }
+    }
+}
+
+/// Cuts `text` to `bytes_max` bytes, ending with `…`. Returns its length in bytes.
+fn cut_text(text: &mut String, bytes_max: usize) -> usize {
+    if text.len() > bytes_max {
+        text.truncate(text.floor_char_boundary(bytes_max - '…'.len_utf8()));
+        text.push('…');
+    }
+    text.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_with_huge_texts_are_shortened_and_the_last_are_left_out() {
+        let huge = CiFailure {
+            test: Some("ü".repeat(1 << 20)),
+            ..CiFailure::new(FailureSeverity::Failure, "x".repeat(1 << 20))
+        };
+        let small = CiFailure::new(FailureSeverity::Failure, "small");
+        let mut failures = vec![small.clone()];
+        failures.extend(vec![huge; 40]);
+        assert_eq!(fit_failures(&mut failures), 25);
+        assert_eq!((failures.len(), &failures[0]), (16, &small));
+        assert!(failures.iter().all(|it| it.message.len() <= MESSAGE_BYTES_MAX));
+        assert!(failures[1].test.as_ref().is_some_and(|test| test.ends_with('…')));
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use toolgate_contract::printable::escape_line;
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use crate::counted::counted;
@@ -123,7 +124,8 @@ impl Tool for SearchDocuments {
         let SearchDocumentsOutput { total, hits, .. } = output;
         let mut body = String::new();
         for DocumentHit { id, document, .. } in hits {
-            body += &format!("{id} {}\n{}\n\n", document.title, document.snippet);
+            let heading = escape_line(&document.title);
+            body += &format!("{} {heading}\n{}\n\n", escape_line(id), document.snippet);
         }
         let note = match total {
             0 => "nothing found".to_owned(),

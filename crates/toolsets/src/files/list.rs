@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use toolgate_contract::printable::escape_line;
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::cursor;
@@ -104,6 +105,7 @@ impl Tool for ListDirectory {
     fn result_text(output: &ListDirectoryOutput) -> ResultText {
         let mut body = String::new();
         for DirectoryEntry { name, kind, size, .. } in &output.entries {
+            let name = escape_line(name);
             match kind {
                 EntryKind::File => body += &format!("{name}  {size}\n"),
                 EntryKind::Dir => body += &format!("{name}/\n"),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use toolgate_contract::printable::escape_line;
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::FileSettings;
@@ -159,6 +160,7 @@ impl Tool for SearchFiles {
         let SearchFilesOutput { matches, files, searched, cursor, skipped, .. } = output;
         let mut body = String::new();
         for NameMatch { path, kind } in files {
+            let path = escape_line(path);
             body += &format!("{path}{}\n", if *kind == EntryKind::Dir { "/" } else { "" });
         }
         let context =
@@ -205,6 +207,7 @@ impl LineMatch {
     /// Appends the match and its context in ripgrep's format.
     fn append_to(&self, body: &mut String) {
         let Self { path, line, text, before, after, .. } = self;
+        let path = escape_line(path);
         for (number, text) in (line - before.len() as u64..).zip(before) {
             *body += &format!("{path}-{number}-{text}\n");
         }

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use toolgate_contract::printable::escape_line;
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError, ToolFault};
 
 use toolgate_world::Root;
@@ -101,12 +102,12 @@ impl Tool for ShowTree {
 
     fn result_text(output: &ShowTreeOutput) -> ResultText {
         let ShowTreeOutput { path, entries, left_out, left_out_total, .. } = output;
-        let mut body = format!("{path}/\n");
+        let mut body = format!("{}/\n", escape_line(path));
         // Open directories, each with the number of omitted entries to print when it closes.
         let mut open = vec![(0, *left_out)];
         for entry in entries {
             close_directories(&mut body, &mut open, entry.depth);
-            let name = entry.path.rsplit('/').next().unwrap_or_default();
+            let name = escape_line(entry.path.rsplit('/').next().unwrap_or_default());
             indent(&mut body, entry.depth);
             match (entry.kind, entry.left_out) {
                 (EntryKind::Dir, Some(left_out)) => {

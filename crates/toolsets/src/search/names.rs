@@ -7,6 +7,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_chunks::{ChunkKind, Symbol};
+use toolgate_contract::printable::escape_line;
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 use toolgate_search::index::{NameMatchKind, NamedDefinition};
 use toolgate_search::{ChunkSummary, DocumentFilter};
@@ -198,6 +199,7 @@ impl Tool for SearchNames {
         for it in definitions {
             let Definition { name, container, path, line, line_end, head, .. } = it;
             let container: String = container.iter().map(|it| format!("{it}.")).collect();
+            let path = escape_line(path);
             let head = head.as_deref().map(|head| format!("\n  {head}")).unwrap_or_default();
             body += &format!("{path}:{line}-{line_end} {container}{name}{head}\n");
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use toolgate_contract::printable::escape_line;
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::index_status::status_line;
@@ -162,7 +163,8 @@ impl Tool for SearchSemantic {
         let SearchSemanticOutput { matches, index, .. } = output;
         let mut body = String::new();
         for it in matches {
-            body += &format!("{}:{}-{}\n{}\n\n", it.path, it.line_start, it.line_end, it.snippet);
+            let path = escape_line(&it.path);
+            body += &format!("{path}:{}-{}\n{}\n\n", it.line_start, it.line_end, it.snippet);
         }
         let found = match matches.len() as u64 {
             0 => "nothing found".to_owned(),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use toolgate_contract::printable::escape_line;
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::service::SearchService;
@@ -253,6 +254,7 @@ impl FileMatches {
     /// Writes the path, the number of matches, and the matches that are shown.
     fn write(&self, body: &mut String) {
         let Self { path, count, matches, .. } = self;
+        let path = escape_line(path);
         *body += &match (count, matches.len() as u64) {
             (count, 0) => format!("{path}: {count}\n"),
             (count, shown) if *count == shown => format!("{path}\n"),

@@ -156,6 +156,22 @@ async fn a_tree_is_shown_indented_without_ignored_files() {
 }
 
 #[tokio::test]
+async fn a_name_with_line_breaks_is_one_line_of_a_listing() {
+    let space = TestWorkspace::new();
+    space.put("a\nsecret.txt  5\n\u{1b}[2Jb", "needle\n");
+    for (tool, input) in [
+        ("files.list", json!({})),
+        ("files.tree", json!({})),
+        ("files.search", json!({ "text": "needle" })),
+        ("files.search", json!({ "glob": "**" })),
+    ] {
+        let text = space.text(tool, input).await;
+        assert!(text.contains("a\\nsecret.txt  5\\n\\u{1b}[2Jb"), "{tool}: {text:?}");
+        assert!(!text.lines().any(|line| line.starts_with("secret")), "{tool}: {text:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_too_large_tree_marks_where_and_how_much_was_left_out() {
     let space = TestWorkspace::new();
     for at in 0..30 {

@@ -19,7 +19,7 @@ pub fn parse_question(method: &str, params: &Value, key: &str) -> Result<ClientQ
             match params.get("mode").and_then(Value::as_str) {
                 Some("url") => Ok(ClientQuestion::Visit {
                     message,
-                    url: text("url").ok_or("`url` is missing")?,
+                    url: text("url").ok_or("`url` is missing").and_then(web_page)?,
                     id: text("elicitationId").unwrap_or_else(|| key.to_owned()),
                 }),
                 Some("form") | None => {
@@ -36,6 +36,19 @@ pub fn parse_question(method: &str, params: &Value, key: &str) -> Result<ClientQ
         "roots/list" => Ok(ClientQuestion::Roots),
         other => Err(format!("a client does not answer `{other}`")),
     }
+}
+
+/// Returns `url` if a person may be asked to open it: a page of the web, written in printable ASCII.
+/// Other schemes, such as `javascript:` and `file:`, act on the person's own machine.
+fn web_page(url: String) -> Result<String, &'static str> {
+    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
+    if !matches!(scheme.as_str(), "https" | "http") {
+        return Err("`url` is refused, because it does not begin with `https://` or `http://`");
+    }
+    if !url.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err("`url` is refused, because it has a character that a URL must escape");
+    }
+    Ok(url)
 }
 
 fn parse_sampling(params: &Value) -> Result<SamplingRequest, String> {
@@ -116,6 +129,25 @@ mod tests {
         let visit = json!({ "mode": "url", "message": "go", "url": "https://a.example" });
         let read = parse_question("elicitation/create", &visit, "k").expect("a visit");
         assert!(matches!(read, ClientQuestion::Visit { id, .. } if id == "k"));
+        for url in [
+            "javascript:alert(1)",
+            "JavaScript://a.example/%0aalert(1)",
+            "file:///etc/passwd",
+            "data:text/html,x",
+            "vscode://a/b",
+            "//a.example",
+            " https://a.example",
+            "https://a.example/\u{202e}gpj",
+            "https://a.example/a b",
+        ] {
+            let visit = json!({ "mode": "url", "message": "go", "url": url });
+            let why = parse_question("elicitation/create", &visit, "k").expect_err(url);
+            assert!(why.starts_with("`url` is refused"), "{url}: {why}");
+        }
+        for url in ["HTTPS://a.example", "http://127.0.0.1:7/x?y=%20#z"] {
+            let visit = json!({ "mode": "url", "message": "go", "url": url });
+            parse_question("elicitation/create", &visit, "k").expect(url);
+        }
         assert_eq!(parse_question("roots/list", &Value::Null, "k"), Ok(ClientQuestion::Roots));
         assert!(parse_question("ping", &Value::Null, "k").is_err());
     }

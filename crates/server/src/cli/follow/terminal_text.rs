@@ -83,6 +83,18 @@ pub(in crate::cli) fn plain_line(line: &str) -> String {
     plain
 }
 
+/// Returns the lines of `text` as [`plain_line`] returns them, with their line ends.
+pub(in crate::cli) fn plain_text(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        plain.push_str(&plain_line(line));
+        if line.ends_with('\n') {
+            plain.push('\n');
+        }
+    }
+    plain
+}
+
 /// Returns true if `message` repeats the start of the line `raw`. Some tools report the last line
 /// of a program as their progress.
 pub(in crate::cli) fn repeats_line(message: &str, raw: &str) -> bool {
@@ -219,6 +231,12 @@ mod tests {
         for (line, expected) in lines {
             assert_eq!(plain_line(line), expected, "{line:?}");
         }
+    }
+
+    #[test]
+    fn a_text_keeps_its_lines_without_control_sequences() {
+        let text = "one\r\n\u{1b}]52;c;eA==\u{7}two\n\nthree\u{202e}";
+        assert_eq!(plain_text(text), "one\ntwo\n\nthree");
     }
 
     #[test]

@@ -167,6 +167,27 @@ fn a_terminal_shows_a_progress_bar_that_is_removed_at_the_end() {
 }
 
 #[test]
+fn a_terminal_gets_the_output_of_a_program_without_its_control_sequences() {
+    let workspace =
+        Workspace::new().file("evil.txt", "a\u{1b}]52;c;eA==\u{7}b\n\u{1b}[2Jc\u{202e}d\n");
+    let home = tempfile::tempdir().unwrap();
+    let line = format!(
+        "{} call exec_run '{{\"command\":\"cat\",\"args\":[\"evil.txt\"]}}'",
+        binary().display()
+    );
+    let mut command = Command::new("script");
+    command.args(["-qec", &line, "/dev/null"]).current_dir(workspace.root()).env_clear();
+    command.env("PATH", path()).env("HOME", home.path()).env("TERM", "xterm");
+    command.env("TOOLGATE_AUDIT_TO", "off").stdin(Stdio::null());
+    let Ok(done) = command.output() else {
+        return eprintln!("NOT TRIED: `script` is not installed");
+    };
+    let seen = String::from_utf8_lossy(&done.stdout);
+    assert!(seen.contains("ab\r\ncd\r\n"), "{seen:?}");
+    assert!(!seen.contains("\u{1b}]52") && !seen.contains("\u{1b}[2J"), "{seen:?}");
+}
+
+#[test]
 fn a_folder_without_jobs_is_reported_and_left_unchanged() {
     let workspace = Workspace::new();
     let home = tempfile::tempdir().unwrap();
