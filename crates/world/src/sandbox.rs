@@ -30,6 +30,7 @@ mod capabilities;
 mod confine;
 mod unconfined_thread;
 mod server_confinement;
+mod namespace_check;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -41,6 +42,7 @@ use globset::{Glob, GlobMatcher};
 use toolgate_contract::glob_problem;
 
 pub use coverage::{MissingLayer, SandboxCoverage, SandboxLayer};
+pub use namespace_check::namespace_obstacle;
 #[cfg(any(fuzzing, test))]
 pub(crate) use plan::check as fuzz_plans;
 pub use server_confinement::{ServerAccess, confine_thread as confine_server};

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use toolgate_host::{AuditDestination, AuditFile, AuditLog};
 
+use crate::assembly::environment;
 use crate::config::{self, Config, key_file, state_folder};
 
 /// Size in bytes at which the log file is rotated. A file of this size opens in any editor.
@@ -82,9 +83,13 @@ pub(crate) fn open_audit(config: &config::AuditSection) -> anyhow::Result<AuditL
     match AuditLog::open(&audit_destination(config)?, config.strict) {
         Ok(audit) => Ok(audit),
         Err(err) if config.to == "state" => {
-            tracing::warn!(
-                "audit records go to standard error, because the state folder cannot be written: {err}"
-            );
+            // The server reports an unusable state folder with everything that it affects.
+            if environment::state_problem().is_none() {
+                tracing::warn!(
+                    "audit records go to standard error, because the state folder cannot be written: \
+                     {err}"
+                );
+            }
             AuditLog::open(&AuditDestination::Stderr, config.strict)
                 .context("cannot open the audit log on standard error")
         }

@@ -54,21 +54,20 @@ impl ServerPrep {
     /// Confines this process to the files that it needs, if `config` enables this and the system
     /// supports it.
     ///
-    /// Call this before any other thread starts. If confinement is not possible, the server logs
-    /// the reason and continues.
+    /// Call this before any other thread starts. Returns the reason if confinement is not possible.
     ///
     /// # Errors
     /// A configured path is invalid.
-    pub fn confine_server(&self, config: &Config) -> anyhow::Result<()> {
+    pub fn confine_server(&self, config: &Config) -> anyhow::Result<Option<String>> {
         if !config.server.confined {
             tracing::warn!("the server itself is not confined (server.confined = false)");
-            return Ok(());
+            return Ok(None);
         }
-        match confine_server(&self.file_access(config)?) {
-            Ok(()) => tracing::debug!("the server itself is confined"),
-            Err(why) => tracing::info!("the server itself is not confined: {why}"),
+        let confined = confine_server(&self.file_access(config)?);
+        if confined.is_ok() {
+            tracing::debug!("the server itself is confined");
         }
-        Ok(())
+        Ok(confined.err())
     }
 
     /// Returns the folders that the server reads and writes.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use tokio::net::TcpListener;
+use toolgate::assembly::environment;
 use toolgate::assembly::server_prep::ServerPrep;
 use toolgate::assembly::wiring::ServedWorkspace;
 use toolgate::config::{Config, ListenEntry};
@@ -48,7 +49,8 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     args.adapt(&mut loaded.config);
     config::check_listen(loaded.config.server.listen, &loaded.config)?;
     let prep = ServerPrep::prepare(&args.path, &loaded.config)?;
-    prep.confine_server(&loaded.config)?;
+    let unconfined = prep.confine_server(&loaded.config)?;
+    environment::report(&loaded.config, unconfined);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let workers = WorkerPool::start()?;
     let serving = workers.clone();

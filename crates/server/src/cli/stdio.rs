@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 
 use tokio_util::sync::CancellationToken;
+use toolgate::assembly::environment;
 use toolgate::assembly::server_prep::ServerPrep;
 use toolgate::assembly::wiring::ServedWorkspace;
 use toolgate::config::Config;
@@ -92,7 +93,8 @@ fn prepare(args: &StdioArgs, status: StatusStyle) -> anyhow::Result<(Config, Ser
     args.enveloping.apply(&mut config);
     status.prepare_config(&mut config)?;
     let prep = ServerPrep::prepare(&args.path, &config)?;
-    prep.confine_server(&config)?;
+    let unconfined = prep.confine_server(&config)?;
+    environment::report(&config, unconfined);
     Ok((config, prep))
 }
 

@@ -8,6 +8,7 @@ mod trust;
 mod index;
 mod starts;
 mod banner;
+mod environments;
 
 use std::ffi::OsStr;
 use std::io::Write;

@@ -59,7 +59,8 @@ fn an_unknown_dialect_is_refused_with_the_known_ones() {
 #[test]
 fn without_a_terminal_the_address_is_one_line() {
     let workspace = Workspace::new();
-    let served = Launch::over(&workspace).served();
+    // Root gets a warning.
+    let served = Launch::over(&workspace).set("log_level", "error").served();
     let folder = workspace.root().canonicalize().unwrap();
     assert_eq!(
         served.log(),
