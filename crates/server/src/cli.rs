@@ -2,6 +2,7 @@
 
 mod serve;
 mod stdio;
+mod connect;
 mod terminal_questions;
 mod call;
 mod remote;
@@ -14,6 +15,7 @@ mod trust;
 mod envelope_options;
 mod doctor;
 mod import;
+mod clients;
 mod contract;
 mod key;
 mod audit;
@@ -42,6 +44,7 @@ Examples:
   toolgate serve                               serve this folder at http://127.0.0.1:8000/mcp
   toolgate serve ~/src/app --read-only         serve another folder without changing it
   toolgate stdio ~/src/app                     serve the program that started this process
+  toolgate connect cursor                      connect Cursor to this folder
   toolgate tools                               list the available tools
   toolgate call files_read '{\"path\":\"README.md\"}'
   toolgate call exec_run '{\"command\":\"cargo\",\"args\":[\"test\"]}'
@@ -63,6 +66,8 @@ enum CliCommand {
     Serve(serve::ServeArgs),
     /// Serve a folder over standard input and output
     Stdio(stdio::StdioArgs),
+    /// Connect an MCP client, or list the clients on this machine
+    Connect(connect::ConnectArgs),
     /// Call one tool and print its result
     Call(call::CallArgs),
     /// List the jobs of a folder, or watch one
@@ -217,6 +222,7 @@ pub(crate) fn main() -> ExitCode {
     let done = match Cli::parse_from(command_line_words()).command {
         CliCommand::Serve(args) => serve::run(&args),
         CliCommand::Stdio(args) => stdio::run(&args),
+        CliCommand::Connect(args) => connect::run(&args),
         CliCommand::Call(args) => call::run(&args),
         CliCommand::Jobs(args) => jobs::run(&args),
         CliCommand::Tools(args) => tools::run(&args),

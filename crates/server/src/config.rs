@@ -28,10 +28,10 @@ pub use audit::AuditSection;
 pub use contracts::ContractEnvironment;
 pub use keys::{ApiKey, check as check_keys};
 pub(crate) use keys::{KeyDigest, digest, parse_digest};
+pub(crate) use load::cache_folder;
 #[cfg(any(fuzzing, test))]
 pub(crate) use load::check_text as fuzz_settings;
-pub use load::{LoadedConfig, check_listen, check_reach, environment, load};
-pub(crate) use load::{cache_folder, state_folder};
+pub use load::{LoadedConfig, check_listen, check_reach, environment, load, state_folder};
 pub use policy::{PolicyRuleEntry as PolicyRule, PolicySection, RuleEffect as PolicyEffect};
 pub use secrets::SecretsSection;
 pub use setting::{reference, schema};

@@ -67,6 +67,14 @@ impl QuestionSender for TerminalUser {
     }
 }
 
+/// Asks the person at the terminal a question about a change. Returns `None` if there is no
+/// terminal.
+pub(super) fn ask_yes_no(question: &str) -> Option<bool> {
+    TerminalUser::at_terminal(None)?;
+    let mut terminal = TerminalPrompt { input: std::io::stdin().lock(), out: std::io::stderr() };
+    Some(matches!(terminal.agree(question, Map::new()), PersonChoice::Accepted(_)))
+}
+
 /// An unanswered prompt. Dropping it starts a new line.
 struct OpenPromptLine;
 

@@ -132,7 +132,7 @@ pub fn environment() -> Vec<(OsString, OsString)> {
 }
 
 /// Returns toolgate's state folder: `$XDG_STATE_HOME/toolgate` or `~/.local/state/toolgate`.
-pub(crate) fn state_folder() -> Option<PathBuf> {
+pub fn state_folder() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")))?;
     Some(state.join("toolgate"))

@@ -8,6 +8,7 @@ mod trust;
 mod index;
 mod starts;
 mod banner;
+mod connect;
 mod environments;
 
 use std::ffi::OsStr;

@@ -15,6 +15,7 @@ use toolgate::config::SETTINGS_FILE_NAME;
 use toolgate_contract::strip_byte_order_mark;
 use toolgate_upstream::{EXCLUSION, UpstreamSettings};
 
+use crate::cli::clients::{is_toolgate, server_keys};
 use crate::cli::{complain, print, secret_detection};
 use clients::{ClientFiles, FoundFiles, read_files};
 use filters::{
@@ -22,9 +23,8 @@ use filters::{
     is_read_filter, is_switched_off, other_filters,
 };
 
-/// JSON pointers to the servers in a client's configuration file.
-const SERVER_POINTERS: [&str; 5] =
-    ["/mcpServers", "/servers", "/context_servers", "/mcp_servers", "/mcp/servers"];
+/// JSON pointer to the servers in the settings of older versions of VS Code.
+const OLD_VSCODE_SERVERS: &str = "/mcp/servers";
 /// Keys of a server's entry that the import reads, besides filters and switches.
 const READ_KEYS: [&str; 18] = [
     "command",
@@ -209,7 +209,8 @@ fn servers(content: &Value, root: &Path) -> Vec<(String, Value)> {
     {
         tables.push(&project["mcpServers"]);
     }
-    tables.extend(SERVER_POINTERS.iter().filter_map(|place| content.pointer(place)));
+    tables.extend(server_keys().into_iter().filter_map(|key| content.get(key)));
+    tables.extend(content.pointer(OLD_VSCODE_SERVERS));
     let servers = tables.into_iter().filter_map(Value::as_object).flatten();
     servers.map(|(name, server)| (name.clone(), server.clone())).collect()
 }
@@ -273,7 +274,7 @@ impl ImportedUpstream {
         server: &Map<String, Value>,
         root: &Path,
     ) -> Result<(), String> {
-        if Path::new(command).file_stem().is_some_and(|name| name == "toolgate") {
+        if is_toolgate(command) {
             return Err(IS_TOOLGATE_ITSELF.to_owned());
         }
         let cwd = server.get("cwd").and_then(Value::as_str);

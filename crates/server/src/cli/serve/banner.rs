@@ -111,10 +111,11 @@ impl Banner<'_> {
 /// Returns the commands that connect clients to `url`. If clients need a key, the commands use the
 /// key in `TOOLGATE_KEY`.
 fn connect_lines(url: &str, needs_key: bool) -> String {
-    let (note, flag, headers) = match needs_key {
-        false => ("", "", ""),
+    let (note, option, flag, headers) = match needs_key {
+        false => ("", "", "", ""),
         true => (
             "  Set TOOLGATE_KEY to your key first; `toolgate key new NAME` creates one.\n",
+            " --key-env TOOLGATE_KEY",
             " --header \"Authorization: Bearer $TOOLGATE_KEY\"",
             ",\"headers\":{\"Authorization\":\"Bearer ${env:TOOLGATE_KEY}\"}",
         ),
@@ -123,6 +124,7 @@ fn connect_lines(url: &str, needs_key: bool) -> String {
         "{note}\
          \x20 Claude Code   claude mcp add --transport http toolgate {url}{flag}\n\
          \x20 Cursor        in .cursor/mcp.json: {{\"mcpServers\":{{\"toolgate\":{{\"url\":\"{url}\"{headers}}}}}}}\n\
-         \x20 VS Code       code --add-mcp '{{\"name\":\"toolgate\",\"type\":\"http\",\"url\":\"{url}\"{headers}}}'"
+         \x20 VS Code       code --add-mcp '{{\"name\":\"toolgate\",\"type\":\"http\",\"url\":\"{url}\"{headers}}}'\n\
+         \x20 Other clients toolgate connect CLIENT --url {url}{option}"
     )
 }

@@ -1,4 +1,4 @@
-//! Known MCP clients and their files.
+//! Reads the files of MCP clients.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -8,79 +8,8 @@ use jsonc_parser::{ParseOptions, parse_to_serde_value};
 use serde_json::Value;
 use toolgate_contract::strip_byte_order_mark;
 
+use crate::cli::clients::{CLIENTS, McpClient};
 use crate::cli::complain;
-
-/// An MCP client.
-pub(super) struct McpClient {
-    pub(super) name: &'static str,
-    /// Files that may have servers or filters. `~` is the home folder, and relative paths are in
-    /// the workspace.
-    files: &'static [&'static str],
-}
-
-/// The known clients.
-pub(super) const CLIENTS: [McpClient; 11] = [
-    McpClient {
-        name: "claude",
-        files: &[
-            ".mcp.json",
-            "~/.claude.json",
-            ".claude/settings.json",
-            ".claude/settings.local.json",
-            "~/.claude/settings.json",
-        ],
-    },
-    McpClient {
-        name: "claude-desktop",
-        files: &[
-            "~/.config/Claude/claude_desktop_config.json",
-            "~/Library/Application Support/Claude/claude_desktop_config.json",
-        ],
-    },
-    McpClient {
-        name: "cline",
-        files: &[
-            "~/.cline/data/settings/cline_mcp_settings.json",
-            "~/.config/Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
-            "~/Library/Application Support/Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
-        ],
-    },
-    McpClient { name: "codex", files: &[".codex/config.toml", "~/.codex/config.toml"] },
-    McpClient { name: "cursor", files: &[".cursor/mcp.json", "~/.cursor/mcp.json"] },
-    McpClient { name: "gemini", files: &[".gemini/settings.json", "~/.gemini/settings.json"] },
-    McpClient {
-        name: "jetbrains",
-        files: &[
-            ".junie/mcp/mcp.json",
-            "~/.junie/mcp/mcp.json",
-            ".air/mcp.json",
-            "~/.config/github-copilot/intellij/mcp.json",
-            "~/.local/share/github-copilot/intellij/mcp.json",
-            "~/Library/Application Support/github-copilot/intellij/mcp.json",
-        ],
-    },
-    McpClient {
-        name: "roo",
-        files: &[
-            ".roo/mcp.json",
-            "~/.config/Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json",
-            "~/Library/Application Support/Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json",
-        ],
-    },
-    McpClient {
-        name: "vscode",
-        files: &[
-            ".vscode/mcp.json",
-            "~/.config/Code/User/mcp.json",
-            "~/Library/Application Support/Code/User/mcp.json",
-        ],
-    },
-    McpClient {
-        name: "windsurf",
-        files: &["~/.codeium/windsurf/mcp_config.json", "~/.codeium/mcp_config.json"],
-    },
-    McpClient { name: "zed", files: &[".zed/settings.json", "~/.config/zed/settings.json"] },
-];
 
 /// Files that belong together: those of one client, or one file that the user named.
 pub(super) struct ClientFiles {
@@ -107,11 +36,10 @@ pub(super) fn read_files(from: &[String], root: &Path) -> anyhow::Result<FoundFi
         CLIENTS.iter().for_each(|client| found.read_client(client, root));
     }
     for word in from {
-        match CLIENTS.iter().find(|client| client.name == word) {
+        match McpClient::find(word) {
             Some(client) => found.read_client(client, root),
             None if !Path::new(word).exists() => {
-                let names: Vec<_> = CLIENTS.iter().map(|client| client.name).collect();
-                let names = names.join(", ");
+                let names = McpClient::names().join(", ");
                 bail!("{word} is neither a file nor a known client; clients: {names}");
             }
             None => found.read_all(&[PathBuf::from(word)]),
@@ -124,14 +52,9 @@ pub(super) fn read_files(from: &[String], root: &Path) -> anyhow::Result<FoundFi
 }
 
 impl FoundFiles {
-    #[allow(clippy::disallowed_methods, reason = "the user's own files")]
     fn read_client(&mut self, client: &McpClient, root: &Path) {
-        let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
-        let path = |file: &&str| match file.strip_prefix("~/") {
-            Some(within) => home.join(within),
-            None => root.join(file),
-        };
-        self.read_all(&client.files.iter().map(path).collect::<Vec<_>>());
+        let paths: Vec<_> = client.files.iter().filter_map(|file| file.resolve(root)).collect();
+        self.read_all(&paths);
     }
 
     fn read_all(&mut self, paths: &[PathBuf]) {

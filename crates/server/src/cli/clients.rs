@@ -1,0 +1,329 @@
+//! Known MCP clients: where each keeps its servers, and in which form.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use toolgate::config::environment;
+
+/// An MCP client.
+pub(super) struct McpClient {
+    /// Name on the command line.
+    pub(super) name: &'static str,
+    /// Name of the product.
+    pub(super) title: &'static str,
+    /// Folder that exists if the client is installed.
+    home: &'static str,
+    /// Files that may have servers or filters, those that the client prefers first.
+    pub(super) files: &'static [ClientFile],
+    /// Key of the table of servers.
+    pub(super) servers_key: &'static str,
+    /// Value of `type` in the entry of a program, if the client wants one.
+    pub(super) program_type: Option<&'static str>,
+    /// Form of the entry of a server at a URL.
+    pub(super) url_entry: UrlEntry,
+    /// Text before and after the name of an environment variable in a header. `None` if the client
+    /// does not replace variables there.
+    pub(super) variable: Option<(&'static str, &'static str)>,
+    /// What to do after the client's settings have changed.
+    pub(super) next_step: &'static str,
+}
+
+/// Form of the entry of a server at a URL.
+pub(super) enum UrlEntry {
+    /// The URL under `key`, and `headers`.
+    Headers {
+        /// Key of the URL.
+        key: &'static str,
+        /// Value of `type`, if the client wants one.
+        kind: Option<&'static str>,
+    },
+    /// The keys of Codex: `bearer_token_env_var` and `http_headers`.
+    Codex,
+    /// A program that forwards to the URL, for clients that only start programs.
+    Bridge,
+}
+
+/// A settings file of a client.
+pub(super) struct ClientFile {
+    /// Path: `~` is the home folder, and relative paths are in the workspace.
+    path: &'static str,
+    /// True if new servers go here. Other files are only imported.
+    is_writable: bool,
+}
+
+/// The projects for which a settings file is in force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum ClientScope {
+    /// All projects of this user
+    User,
+    /// One folder
+    Project,
+}
+
+/// Returns a file for new servers.
+const fn settings(path: &'static str) -> ClientFile {
+    ClientFile { path, is_writable: true }
+}
+
+/// Returns a file that is only imported.
+const fn other(path: &'static str) -> ClientFile {
+    ClientFile { path, is_writable: false }
+}
+
+/// Paths that an environment variable moves: the start of the path, the variable, and the start of
+/// the path in the variable's folder.
+const MOVED_PATHS: [(&str, &str, &str); 4] = [
+    ("~/.claude.json", "CLAUDE_CONFIG_DIR", ".claude.json"),
+    ("~/.claude/", "CLAUDE_CONFIG_DIR", ""),
+    ("~/.codex/", "CODEX_HOME", ""),
+    ("~/.config/", "XDG_CONFIG_HOME", ""),
+];
+
+/// The known clients.
+pub(super) static CLIENTS: [McpClient; 11] = [
+    McpClient {
+        name: "claude",
+        title: "Claude Code",
+        home: "~/.claude",
+        files: &[
+            settings(".mcp.json"),
+            settings("~/.claude.json"),
+            other(".claude/settings.json"),
+            other(".claude/settings.local.json"),
+            other("~/.claude/settings.json"),
+        ],
+        servers_key: "mcpServers",
+        program_type: Some("stdio"),
+        url_entry: UrlEntry::Headers { key: "url", kind: Some("http") },
+        variable: Some(("${", "}")),
+        next_step: "start Claude Code again; it asks you to approve the servers of a project, and \
+                    `claude mcp list` shows whether they are connected",
+    },
+    McpClient {
+        name: "claude-desktop",
+        title: "Claude Desktop",
+        home: "~/.config/Claude",
+        files: &[
+            settings("~/.config/Claude/claude_desktop_config.json"),
+            settings("~/Library/Application Support/Claude/claude_desktop_config.json"),
+        ],
+        servers_key: "mcpServers",
+        program_type: None,
+        url_entry: UrlEntry::Bridge,
+        variable: None,
+        next_step: "quit and start Claude Desktop",
+    },
+    McpClient {
+        name: "cline",
+        title: "Cline",
+        home: "~/.cline",
+        files: &[
+            settings("~/.cline/data/settings/cline_mcp_settings.json"),
+            settings(
+                "~/.config/Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
+            ),
+            settings(
+                "~/Library/Application Support/Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
+            ),
+        ],
+        servers_key: "mcpServers",
+        program_type: None,
+        url_entry: UrlEntry::Headers { key: "url", kind: Some("streamableHttp") },
+        variable: None,
+        next_step: "open MCP Servers in Cline to see the server",
+    },
+    McpClient {
+        name: "codex",
+        title: "Codex",
+        home: "~/.codex",
+        files: &[settings(".codex/config.toml"), settings("~/.codex/config.toml")],
+        servers_key: "mcp_servers",
+        program_type: None,
+        url_entry: UrlEntry::Codex,
+        variable: Some(("", "")),
+        next_step: "start Codex again; it reads the file of a project only after you trust the \
+                    project, and `codex mcp list` shows the servers",
+    },
+    McpClient {
+        name: "cursor",
+        title: "Cursor",
+        home: "~/.cursor",
+        files: &[settings(".cursor/mcp.json"), settings("~/.cursor/mcp.json")],
+        servers_key: "mcpServers",
+        program_type: None,
+        url_entry: UrlEntry::Headers { key: "url", kind: None },
+        variable: Some(("${env:", "}")),
+        next_step: "turn the server on in Cursor Settings, under MCP",
+    },
+    McpClient {
+        name: "gemini",
+        title: "Gemini CLI",
+        home: "~/.gemini",
+        files: &[settings(".gemini/settings.json"), settings("~/.gemini/settings.json")],
+        servers_key: "mcpServers",
+        program_type: None,
+        url_entry: UrlEntry::Headers { key: "httpUrl", kind: None },
+        variable: Some(("${", "}")),
+        next_step: "start Gemini CLI again, in a folder that it trusts; `gemini mcp list` shows the \
+                    servers",
+    },
+    McpClient {
+        name: "jetbrains",
+        title: "JetBrains Junie",
+        home: "~/.junie",
+        files: &[
+            settings(".junie/mcp/mcp.json"),
+            settings("~/.junie/mcp/mcp.json"),
+            other(".air/mcp.json"),
+            other("~/.config/github-copilot/intellij/mcp.json"),
+            other("~/.local/share/github-copilot/intellij/mcp.json"),
+            other("~/Library/Application Support/github-copilot/intellij/mcp.json"),
+        ],
+        servers_key: "mcpServers",
+        program_type: None,
+        url_entry: UrlEntry::Bridge,
+        variable: None,
+        next_step: "Junie reads the file when it starts. AI Assistant has no file: paste the output \
+                    of `--print` into Settings > Tools > AI Assistant > Model Context Protocol (MCP)",
+    },
+    McpClient {
+        name: "roo",
+        title: "Roo Code",
+        home: "~/.config/Code/User/globalStorage/rooveterinaryinc.roo-cline",
+        files: &[
+            settings(".roo/mcp.json"),
+            settings(
+                "~/.config/Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json",
+            ),
+            settings(
+                "~/Library/Application Support/Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json",
+            ),
+        ],
+        servers_key: "mcpServers",
+        program_type: None,
+        url_entry: UrlEntry::Headers { key: "url", kind: Some("streamable-http") },
+        variable: None,
+        next_step: "open the MCP servers of Roo Code to see the server",
+    },
+    McpClient {
+        name: "vscode",
+        title: "VS Code",
+        home: "~/.config/Code",
+        files: &[
+            settings(".vscode/mcp.json"),
+            settings("~/.config/Code/User/mcp.json"),
+            settings("~/Library/Application Support/Code/User/mcp.json"),
+        ],
+        servers_key: "servers",
+        program_type: Some("stdio"),
+        url_entry: UrlEntry::Headers { key: "url", kind: Some("http") },
+        variable: None,
+        next_step: "open the file in VS Code and select Start above the entry",
+    },
+    McpClient {
+        name: "windsurf",
+        title: "Windsurf",
+        home: "~/.codeium",
+        files: &[
+            settings("~/.codeium/windsurf/mcp_config.json"),
+            settings("~/.codeium/mcp_config.json"),
+        ],
+        servers_key: "mcpServers",
+        program_type: None,
+        url_entry: UrlEntry::Headers { key: "serverUrl", kind: None },
+        variable: Some(("${env:", "}")),
+        next_step: "refresh the MCP servers in Windsurf",
+    },
+    McpClient {
+        name: "zed",
+        title: "Zed",
+        home: "~/.config/zed",
+        files: &[settings(".zed/settings.json"), settings("~/.config/zed/settings.json")],
+        servers_key: "context_servers",
+        program_type: None,
+        url_entry: UrlEntry::Headers { key: "url", kind: None },
+        variable: None,
+        next_step: "open the settings of the Agent Panel in Zed to see the server",
+    },
+];
+
+impl McpClient {
+    /// Returns the client with this `name`.
+    pub(super) fn find(name: &str) -> Option<&'static Self> {
+        CLIENTS.iter().find(|client| client.name == name)
+    }
+
+    /// Returns the names of all clients.
+    pub(super) fn names() -> [&'static str; 11] {
+        CLIENTS.each_ref().map(|client| client.name)
+    }
+
+    /// Returns true if the client has a folder in the home folder.
+    #[allow(clippy::disallowed_methods, reason = "the user's own folders")]
+    pub(super) fn is_installed(&self) -> bool {
+        user_path(self.home).is_some_and(|folder| folder.is_dir())
+    }
+
+    /// Returns true if the client has settings for `scope`.
+    pub(super) fn has_scope(&self, scope: ClientScope) -> bool {
+        self.files.iter().any(|file| file.is_writable && file.scope() == scope)
+    }
+
+    /// Returns the file for new servers of `scope`: the first that exists, or the first. `root` is
+    /// the workspace. Returns `None` if the client has no such file, or if there is no home folder.
+    pub(super) fn settings_file(&self, scope: ClientScope, root: &Path) -> Option<PathBuf> {
+        let of_scope = |file: &&ClientFile| file.is_writable && file.scope() == scope;
+        let files = self.files.iter().filter(of_scope);
+        let paths: Vec<PathBuf> = files.filter_map(|file| file.resolve(root)).collect();
+        let existing = paths.iter().find(|path| path.symlink_metadata().is_ok());
+        existing.or(paths.first()).cloned()
+    }
+}
+
+impl ClientFile {
+    /// Returns the path of this file, or `None` if there is no home folder. `root` is the workspace.
+    pub(super) fn resolve(&self, root: &Path) -> Option<PathBuf> {
+        match self.scope() {
+            ClientScope::User => user_path(self.path),
+            ClientScope::Project => Some(root.join(self.path)),
+        }
+    }
+
+    fn scope(&self) -> ClientScope {
+        if self.path.starts_with("~/") { ClientScope::User } else { ClientScope::Project }
+    }
+}
+
+/// Returns the keys of a table of servers in any client's settings.
+pub(super) fn server_keys() -> Vec<&'static str> {
+    let mut keys = Vec::new();
+    for client in &CLIENTS {
+        if !keys.contains(&client.servers_key) {
+            keys.push(client.servers_key);
+        }
+    }
+    keys
+}
+
+/// Returns true if `command` starts toolgate.
+pub(super) fn is_toolgate(command: &str) -> bool {
+    Path::new(command).file_stem() == Some(OsStr::new("toolgate"))
+}
+
+/// Resolves a path of the table that begins with `~/`.
+fn user_path(path: &str) -> Option<PathBuf> {
+    for (prefix, variable, replacement) in MOVED_PATHS {
+        if let Some(rest) = path.strip_prefix(prefix)
+            && let Some(folder) = absolute_variable(variable)
+        {
+            return Some(folder.join(format!("{replacement}{rest}")));
+        }
+    }
+    Some(absolute_variable("HOME")?.join(path.strip_prefix("~/")?))
+}
+
+/// Returns the absolute path in the environment variable `name`.
+fn absolute_variable(name: &str) -> Option<PathBuf> {
+    let value = environment().into_iter().find(|(key, _)| key == name)?.1;
+    Some(PathBuf::from(value)).filter(|path| path.is_absolute())
+}

@@ -1,0 +1,382 @@
+//! Connects an MCP client to a folder or to a running server (`toolgate connect`).
+
+mod entry;
+mod json_text;
+mod listing;
+mod place;
+mod record;
+mod settings_file;
+mod toml_text;
+
+use std::io::{BufRead, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail, ensure};
+use clap::builder::PossibleValuesParser;
+use similar::TextDiff;
+use toolgate::config::environment;
+use toolgate_host::SecretSet;
+
+use super::clients::{ClientScope, McpClient};
+use super::terminal_questions::ask_yes_no;
+use super::{complain, print};
+use entry::{CallerKey, ServerTarget};
+use place::{ServerPlace, SettingsFormat};
+use record::{ConnectionRecord, UndoneChange};
+use settings_file::SettingsFile;
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  toolgate connect                    list the clients on this machine
+  toolgate connect cursor             let Cursor start toolgate for this folder
+  toolgate connect claude --folder ~/src/app --print
+  toolgate connect codex --url http://127.0.0.1:8000/mcp --key-env TOOLGATE_KEY
+  toolgate connect cursor --remove    undo the change
+
+The command shows the change of the client's settings as a diff, and asks. Comments, order and line
+ends stay as they are.")]
+pub(super) struct ConnectArgs {
+    /// Client to connect; without it, list the clients on this machine
+    #[arg(value_parser = PossibleValuesParser::new(McpClient::names()))]
+    client: Option<String>,
+    /// Folder to serve, and the project of `--scope project`
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    folder: PathBuf,
+    /// Connect to the running server at this URL instead of starting one for the folder
+    #[arg(long, value_name = "URL", requires = "client")]
+    url: Option<String>,
+    /// Environment variable with your key for `--url`, which the client reads
+    #[arg(long, value_name = "NAME", requires = "url", conflicts_with = "key")]
+    key_env: Option<String>,
+    /// Your key for `--url`, which is written into the client's settings; `-` reads it from standard
+    /// input
+    #[arg(long, value_name = "KEY", requires = "url")]
+    key: Option<String>,
+    /// Projects in which the client uses the server; by default this project if the client has
+    /// settings for it, and all projects with `--url`
+    #[arg(long, value_enum, requires = "client")]
+    scope: Option<ClientScope>,
+    /// Name of the server in the client
+    #[arg(long, default_value = "toolgate", value_parser = parse_name)]
+    name: String,
+    /// Undo the change, or remove the server if the settings have changed since
+    #[arg(long, requires = "client", conflicts_with = "url")]
+    remove: bool,
+    /// Print the change, and write nothing
+    #[arg(long, requires = "client", conflicts_with = "yes")]
+    print: bool,
+    /// Write without asking
+    #[arg(long, requires = "client")]
+    yes: bool,
+}
+
+pub(super) fn run(args: &ConnectArgs) -> anyhow::Result<ExitCode> {
+    let Some(client) = args.client.as_deref().and_then(McpClient::find) else {
+        return listing::list_clients(&args.folder);
+    };
+    let settings = ClientSettings::open(args, client)?;
+    let place = settings.place(&args.name);
+    let planned = match args.remove {
+        true => settings.plan_removal(place)?,
+        false => settings.plan_connection(place, args)?,
+    };
+    let Some(planned) = planned else { return Ok(ExitCode::SUCCESS) };
+    if !args.print {
+        planned.notes.iter().for_each(|note| complain(note));
+    }
+    print(&planned.diff(&settings.file))?;
+    if args.print {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let shown = settings.file.path.display();
+    if !args.yes && !confirm(&format!("Change {shown}? "))? {
+        complain("nothing was changed");
+        return Ok(ExitCode::FAILURE);
+    }
+    planned.write(&settings.file, &args.name)?;
+    complain(&match args.remove {
+        true => format!("the change of {shown} is undone"),
+        false => format!("{shown} has the server `{}`; {}", args.name, client.next_step),
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Settings of the client to connect.
+struct ClientSettings {
+    client: &'static McpClient,
+    scope: ClientScope,
+    /// The served folder and project, without links.
+    folder: PathBuf,
+    file: SettingsFile,
+}
+
+/// A change of a settings file that is not written yet.
+struct PlannedChange {
+    /// New text, or `None` to delete the file.
+    text: Option<String>,
+    /// Record that undoes the change.
+    record: Option<ConnectionRecord>,
+    /// Folders to delete with the file, outermost first.
+    folders: Vec<PathBuf>,
+    /// Key of the caller in the new text.
+    key: Option<String>,
+    /// Notes for the user, one sentence each.
+    notes: Vec<String>,
+}
+
+impl ClientSettings {
+    fn open(args: &ConnectArgs, client: &'static McpClient) -> anyhow::Result<Self> {
+        let folder = resolve_folder(&args.folder)?;
+        let default = match args.url.is_none() && client.has_scope(ClientScope::Project) {
+            true => ClientScope::Project,
+            false => ClientScope::User,
+        };
+        let scope = args.scope.unwrap_or(default);
+        ensure!(
+            client.has_scope(scope),
+            "{} has no settings for one project; use --scope user",
+            client.title
+        );
+        let path = client
+            .settings_file(scope, &folder)
+            .context("cannot find the user's settings, because HOME is not set")?;
+        let project = (scope == ClientScope::Project).then_some(&*folder);
+        let file = SettingsFile::read(&path, project)?;
+        Ok(Self { client, scope, folder, file })
+    }
+
+    fn place<'a>(&self, name: &'a str) -> ServerPlace<'a> {
+        let format = SettingsFormat::of_file(&self.file.path);
+        ServerPlace { format, table: self.client.servers_key, name }
+    }
+
+    /// Plans to add the server. Returns `None` if it is there already.
+    fn plan_connection(
+        &self,
+        place: ServerPlace,
+        args: &ConnectArgs,
+    ) -> anyhow::Result<Option<PlannedChange>> {
+        let target = self.target(args)?;
+        let entry = target.entry(self.client)?;
+        let current = self.file.text.as_deref();
+        let shown = self.file.path.display();
+        let invalid = || format!("{shown} is not changed, because it is invalid");
+        let present = place.entry(current.unwrap_or_default()).with_context(invalid)?;
+        if present.as_ref() == Some(&entry) {
+            complain(&format!("{} is already connected, in {shown}", self.client.title));
+            return Ok(None);
+        }
+        let record = ConnectionRecord::load(&self.file.path, place.name);
+        let (base, old_record) = self.base(place, record)?;
+        let text = place
+            .with_entry(base.as_deref().unwrap_or_default(), &entry)
+            .with_context(|| format!("cannot change {shown}; add the entry by hand"))?;
+        let mut record =
+            ConnectionRecord::between(&self.file.path, place.name, base.as_deref(), &text);
+        record.folders = match old_record {
+            Some(old) => old.folders,
+            None => self.file.missing_folders(),
+        };
+        let key = match target {
+            ServerTarget::Running { key: Some(CallerKey::Literal(key)), .. } => Some(key),
+            ServerTarget::Running { .. } | ServerTarget::Program { .. } => None,
+        };
+        let mut notes = Vec::new();
+        if key.is_some() && self.file.is_readable_by_others() {
+            notes.push(format!(
+                "other users can read {shown}, which gets your key; run `chmod go-r {shown}`"
+            ));
+        }
+        let text = Some(text);
+        let folders = Vec::new();
+        Ok(Some(PlannedChange { text, record: Some(record), folders, key, notes }))
+    }
+
+    /// Returns the text of the settings without the change of an earlier connection, and the record
+    /// of that change.
+    fn base(
+        &self,
+        place: ServerPlace,
+        record: Option<ConnectionRecord>,
+    ) -> anyhow::Result<(Option<String>, Option<ConnectionRecord>)> {
+        let (Some(current), Some(record)) = (&self.file.text, record) else {
+            return Ok((self.file.text.clone(), None));
+        };
+        let base = match undo(place, &record, current)? {
+            Some(UndoneChange::NoFile) => None,
+            Some(UndoneChange::Text(text)) => Some(text),
+            None => Some(place.without_entry(current)?),
+        };
+        Ok((base, Some(record)))
+    }
+
+    /// Plans to remove the server. Returns `None` if it is not there.
+    fn plan_removal(&self, place: ServerPlace) -> anyhow::Result<Option<PlannedChange>> {
+        let shown = self.file.path.display();
+        let invalid = || format!("{shown} is not changed, because it is invalid");
+        let current = self.file.text.as_deref();
+        let is_there = place.entry(current.unwrap_or_default()).with_context(invalid)?.is_some();
+        let (Some(current), true) = (current, is_there) else {
+            complain(&format!("{shown} has no server `{}`", place.name));
+            ConnectionRecord::delete(&self.file.path, place.name);
+            return Ok(None);
+        };
+        let record = ConnectionRecord::load(&self.file.path, place.name);
+        let undone = match &record {
+            Some(record) => undo(place, record, current)?,
+            None => None,
+        };
+        let is_new_file = record.as_ref().is_some_and(|record| record.is_new_file);
+        let folders = record.map(|record| record.folders).unwrap_or_default();
+        let text = match undone {
+            Some(UndoneChange::NoFile) => None,
+            Some(UndoneChange::Text(text)) => Some(text),
+            None if is_new_file && place.is_empty_otherwise(current)? => None,
+            None => Some(
+                place
+                    .without_entry(current)
+                    .with_context(|| format!("cannot change {shown}; remove the entry by hand"))?,
+            ),
+        };
+        let mut notes = Vec::new();
+        if let Some(text) = &text
+            && place.entry(text)?.is_some()
+        {
+            notes.push(format!(
+                "{shown} had another `{}` before, which comes back; to remove it too, run the \
+                 command again",
+                place.name
+            ));
+        }
+        Ok(Some(PlannedChange { text, record: None, folders, key: None, notes }))
+    }
+
+    /// Returns the server that `args` describe.
+    fn target(&self, args: &ConnectArgs) -> anyhow::Result<ServerTarget> {
+        let Some(url) = &args.url else {
+            let text = |path: &Path| path.to_str().map(str::to_owned);
+            let folder = text(&self.folder).context("the path of the folder is not UTF-8")?;
+            let program = text(&program_path()?).context("the path of toolgate is not UTF-8")?;
+            return Ok(ServerTarget::Program { program, folder });
+        };
+        ensure!(
+            args.key.is_none() || self.scope == ClientScope::User,
+            "--key would write your key into {}, which others get with the project; use --key-env or \
+             --scope user",
+            self.file.path.display()
+        );
+        let key = match (&args.key, &args.key_env) {
+            (Some(key), _) if key == "-" => Some(CallerKey::Literal(read_key()?)),
+            (Some(key), _) => Some(CallerKey::Literal(key.clone())),
+            (None, Some(name)) => Some(CallerKey::Variable(name.clone())),
+            (None, None) => None,
+        };
+        Ok(ServerTarget::Running { url: url.clone(), key })
+    }
+}
+
+impl PlannedChange {
+    /// Returns the change as a unified diff, without the secrets that can be recognized.
+    fn diff(&self, file: &SettingsFile) -> String {
+        let path = file.path.to_string_lossy();
+        let nothing = "/dev/null";
+        let old_name = if file.text.is_some() { &*path } else { nothing };
+        let new_name = if self.text.is_some() { &*path } else { nothing };
+        let old = file.text.as_deref().unwrap_or_default();
+        let new = self.text.as_deref().unwrap_or_default();
+        let diff = TextDiff::from_lines(old, new);
+        let diff = diff.unified_diff().header(old_name, new_name).to_string();
+        let diff = match &self.key {
+            Some(key) => diff.replace(&format!("Bearer {key}"), "Bearer [redacted]"),
+            None => diff,
+        };
+        SecretSet::default().redact(&diff).into_owned()
+    }
+
+    /// Writes the change. The record comes first, so that an interrupted change can be undone.
+    fn write(&self, file: &SettingsFile, name: &str) -> anyhow::Result<()> {
+        if let Some(Err(err)) = self.record.as_ref().map(ConnectionRecord::store) {
+            complain(&format!(
+                "cannot store how to undo the change: {err:#}; `--remove` will only remove the entry"
+            ));
+        }
+        match &self.text {
+            Some(text) => file.replace(text, self.key.is_some())?,
+            None => file.delete(&self.folders)?,
+        }
+        if self.record.is_none() {
+            ConnectionRecord::delete(&file.path, name);
+        }
+        Ok(())
+    }
+}
+
+/// Undoes the change of `record` in `current`. Returns `None` if that is impossible, or if it would
+/// change more than the server.
+fn undo(
+    place: ServerPlace,
+    record: &ConnectionRecord,
+    current: &str,
+) -> anyhow::Result<Option<UndoneChange>> {
+    let undone = record.undo(current);
+    Ok(match undone {
+        Some(UndoneChange::Text(text))
+            if !matches!(place.is_same_otherwise(&text, current), Ok(true)) =>
+        {
+            None
+        }
+        other => other,
+    })
+}
+
+/// Asks the person at the terminal.
+fn confirm(question: &str) -> anyhow::Result<bool> {
+    ask_yes_no(question).context(
+        "this change needs a confirmation, and there is no terminal to ask; read the diff, and run \
+         the command with --yes",
+    )
+}
+
+/// Reads the key from standard input.
+fn read_key() -> anyhow::Result<String> {
+    if std::io::stdin().is_terminal() {
+        complain("type or paste your key, and press Enter");
+    }
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line).context("cannot read the key")?;
+    Ok(line.trim().to_owned())
+}
+
+fn resolve_folder(folder: &Path) -> anyhow::Result<PathBuf> {
+    let shown = folder.display();
+    let resolved =
+        folder.canonicalize().with_context(|| format!("cannot find the folder {shown}"))?;
+    ensure!(resolved.is_dir(), "{shown} is not a folder");
+    Ok(resolved)
+}
+
+/// Returns the path of this program. A path in `PATH` is preferred, because it stays the same when
+/// toolgate is updated.
+fn program_path() -> anyhow::Result<PathBuf> {
+    let program = std::env::current_exe().context("cannot find the path of toolgate")?;
+    let search = environment().into_iter().find(|(name, _)| name == "PATH");
+    let folders = search.iter().flat_map(|(_, path)| std::env::split_paths(path));
+    let name = program.file_name().context("cannot find the name of toolgate")?;
+    let is_same = |path: &PathBuf| {
+        path.is_absolute()
+            && path.canonicalize().is_ok_and(|it| Some(it) == program.canonicalize().ok())
+    };
+    let found = folders.map(|folder| folder.join(name)).find(is_same);
+    Ok(found.unwrap_or(program))
+}
+
+/// Parses the name of a server, which every client accepts.
+fn parse_name(name: &str) -> anyhow::Result<String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if name.is_empty() || name.len() > 64 || !name.chars().all(is_plain) {
+        bail!("use at most 64 letters, digits, `-` and `_`");
+    }
+    Ok(name.to_owned())
+}

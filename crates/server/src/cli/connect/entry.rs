@@ -1,0 +1,148 @@
+//! Entries of servers in the settings of clients.
+
+use anyhow::{Context, bail, ensure};
+use http::Uri;
+use serde_json::{Map, Value, json};
+
+use crate::cli::clients::{McpClient, UrlEntry};
+
+/// A server to add to a client.
+pub(super) enum ServerTarget {
+    /// A program that the client starts.
+    Program {
+        /// Path of toolgate.
+        program: String,
+        /// Folder that it serves.
+        folder: String,
+    },
+    /// A running server.
+    Running {
+        /// URL of the MCP endpoint.
+        url: String,
+        /// Key of the caller, if the server needs one.
+        key: Option<CallerKey>,
+    },
+}
+
+/// The caller's key for a running server.
+pub(super) enum CallerKey {
+    /// The key itself, which is written into the settings.
+    Literal(String),
+    /// Name of the environment variable with the key.
+    Variable(String),
+}
+
+impl ServerTarget {
+    /// Returns the entry for `client`.
+    ///
+    /// # Errors
+    /// The URL or the key is invalid, or the client cannot read the key from a variable.
+    pub(super) fn entry(&self, client: &McpClient) -> anyhow::Result<Value> {
+        match self {
+            Self::Program { program, folder } => {
+                let mut entry = Map::new();
+                insert_type(&mut entry, client.program_type);
+                entry.insert("command".to_owned(), json!(program));
+                entry.insert("args".to_owned(), json!(["stdio", folder]));
+                Ok(entry.into())
+            }
+            Self::Running { url, key } => {
+                check_url(url)?;
+                key.as_ref().map_or(Ok(()), |key| key.check(client))?;
+                Ok(url_entry(client, url, key.as_ref()))
+            }
+        }
+    }
+}
+
+impl CallerKey {
+    fn check(&self, client: &McpClient) -> anyhow::Result<()> {
+        match self {
+            Self::Literal(key) => ensure!(
+                !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic()),
+                "the key of --key has characters that no header may have; `toolgate key new NAME` \
+                 creates a key"
+            ),
+            Self::Variable(name) => {
+                let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+                ensure!(
+                    !name.is_empty()
+                        && name.chars().all(is_plain)
+                        && !name.starts_with(|c: char| c.is_ascii_digit()),
+                    "`{name}` of --key-env is not the name of a variable; write the name, not the key"
+                );
+                ensure!(
+                    client.variable.is_some(),
+                    "{} does not read variables in headers, so --key-env would not work; use --key, \
+                     which writes the key into the user's settings",
+                    client.title
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the value of the header `Authorization`.
+    fn header(&self, client: &McpClient) -> String {
+        match self {
+            Self::Literal(key) => format!("Bearer {key}"),
+            Self::Variable(name) => {
+                let (before, after) = client.variable.unwrap_or_default();
+                format!("Bearer {before}{name}{after}")
+            }
+        }
+    }
+}
+
+fn url_entry(client: &McpClient, url: &str, key: Option<&CallerKey>) -> Value {
+    let header = key.map(|key| key.header(client));
+    let mut entry = Map::new();
+    match (&client.url_entry, key) {
+        (UrlEntry::Headers { key: url_key, kind }, _) => {
+            insert_type(&mut entry, *kind);
+            entry.insert((*url_key).to_owned(), json!(url));
+            if let Some(header) = header {
+                entry.insert("headers".to_owned(), json!({ "Authorization": header }));
+            }
+        }
+        (UrlEntry::Codex, key) => {
+            entry.insert("url".to_owned(), json!(url));
+            match (key, header) {
+                (Some(CallerKey::Variable(name)), _) => {
+                    entry.insert("bearer_token_env_var".to_owned(), json!(name));
+                }
+                (_, Some(header)) => {
+                    entry.insert("http_headers".to_owned(), json!({ "Authorization": header }));
+                }
+                (_, None) => {}
+            }
+        }
+        (UrlEntry::Bridge, _) => {
+            let mut args = vec!["-y", "mcp-remote", url];
+            if header.is_some() {
+                // Some clients split arguments at spaces, so the header comes from a variable.
+                args.extend(["--header", "Authorization:${AUTH}"]);
+            }
+            entry.insert("command".to_owned(), json!("npx"));
+            entry.insert("args".to_owned(), json!(args));
+            if let Some(header) = header {
+                entry.insert("env".to_owned(), json!({ "AUTH": header }));
+            }
+        }
+    }
+    entry.into()
+}
+
+fn insert_type(entry: &mut Map<String, Value>, kind: Option<&str>) {
+    if let Some(kind) = kind {
+        entry.insert("type".to_owned(), json!(kind));
+    }
+}
+
+fn check_url(url: &str) -> anyhow::Result<()> {
+    let parsed: Uri = url.parse().with_context(|| format!("{url} is not a URL"))?;
+    if !matches!(parsed.scheme_str(), Some("http" | "https")) || parsed.host().is_none() {
+        bail!("{url} is not a URL of an MCP endpoint, such as http://127.0.0.1:8000/mcp");
+    }
+    Ok(())
+}

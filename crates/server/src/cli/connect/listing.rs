@@ -1,0 +1,101 @@
+//! Lists the clients on this machine, and whether they are connected.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde_json::Value;
+
+use super::place::{ServerPlace, SettingsFormat};
+use super::resolve_folder;
+use super::settings_file::SettingsFile;
+use crate::cli::clients::{CLIENTS, ClientScope, McpClient, is_toolgate};
+use crate::cli::{complain, print};
+
+/// One settings file in the list.
+struct ListedFile {
+    client: &'static McpClient,
+    scope: ClientScope,
+    state: String,
+    path: PathBuf,
+}
+
+/// Prints the settings files of all clients on this machine. Files of the project `folder` are
+/// listed if they exist.
+pub(super) fn list_clients(folder: &Path) -> anyhow::Result<ExitCode> {
+    let folder = resolve_folder(folder)?;
+    let mut listed = Vec::new();
+    for client in &CLIENTS {
+        for scope in [ClientScope::Project, ClientScope::User] {
+            let Some(path) = client.settings_file(scope, &folder) else { continue };
+            let is_found = path.symlink_metadata().is_ok()
+                || (scope == ClientScope::User && client.is_installed());
+            if is_found {
+                let state = connection_state(client, scope, &path, &folder);
+                listed.push(ListedFile { client, scope, state, path });
+            }
+        }
+    }
+    if listed.is_empty() {
+        complain(&format!(
+            "found no settings of a client; name the client to connect: {}",
+            McpClient::names().join(", ")
+        ));
+        return Ok(ExitCode::SUCCESS);
+    }
+    print(&table(&listed))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn table(listed: &[ListedFile]) -> String {
+    let widest = |text: fn(&ListedFile) -> usize, heading: &str| {
+        listed.iter().map(text).max().unwrap_or_default().max(heading.len())
+    };
+    let name_width = widest(|file| file.client.name.len(), "CLIENT");
+    let state_width = widest(|file| file.state.chars().count(), "STATE");
+    let mut table =
+        format!("{:<name_width$}  {:<7}  {:<state_width$}  FILE\n", "CLIENT", "SCOPE", "STATE");
+    for ListedFile { client, scope, state, path } in listed {
+        let scope = match scope {
+            ClientScope::User => "user",
+            ClientScope::Project => "project",
+        };
+        let (name, path) = (client.name, path.display());
+        table += &format!("{name:<name_width$}  {scope:<7}  {state:<state_width$}  {path}\n");
+    }
+    table
+}
+
+/// Returns whether the settings at `path` have a toolgate server, and which.
+fn connection_state(client: &McpClient, scope: ClientScope, path: &Path, folder: &Path) -> String {
+    let project = (scope == ClientScope::Project).then_some(folder);
+    let format = SettingsFormat::of_file(path);
+    let place = ServerPlace { format, table: client.servers_key, name: "toolgate" };
+    let servers = SettingsFile::read(path, project)
+        .and_then(|file| place.servers(file.text.as_deref().unwrap_or_default()));
+    match servers {
+        Err(err) => format!("unreadable: {err:#}"),
+        Ok(servers) => servers
+            .iter()
+            .find_map(|(name, entry)| describe_server(name, entry))
+            .unwrap_or_else(|| "not connected".to_owned()),
+    }
+}
+
+/// Describes a server of a client, if it is toolgate.
+fn describe_server(name: &str, entry: &Value) -> Option<String> {
+    let text = |key: &str| entry.get(key).and_then(Value::as_str);
+    let command = text("command").or_else(|| entry.pointer("/command/path")?.as_str());
+    let url = ["url", "serverUrl", "httpUrl"].into_iter().find_map(text);
+    let is_ours = name == "toolgate" || command.is_some_and(is_toolgate);
+    let argument = |at: usize| entry.get("args")?.get(at)?.as_str();
+    let served = match (command, url) {
+        (Some(command), _) if is_toolgate(command) => argument(1),
+        // A program that forwards to a URL has it as an argument.
+        (Some(_), _) => argument(2),
+        (None, url) => url,
+    };
+    is_ours.then(|| match served {
+        Some(served) => format!("connected to {served}"),
+        None => "connected".to_owned(),
+    })
+}

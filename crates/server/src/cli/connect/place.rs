@@ -1,0 +1,153 @@
+//! One server in the text of a client's settings.
+
+use std::path::Path;
+
+use anyhow::ensure;
+use serde_json::{Map, Value};
+
+use super::{json_text, toml_text};
+
+/// Byte order mark, which some editors write.
+const BYTE_ORDER_MARK: &str = "\u{feff}";
+
+/// The place of one server in a settings file.
+#[derive(Clone, Copy)]
+pub(super) struct ServerPlace<'a> {
+    pub(super) format: SettingsFormat,
+    /// Key of the table of servers.
+    pub(super) table: &'a str,
+    /// Name of the server in that table.
+    pub(super) name: &'a str,
+}
+
+/// Format of a settings file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SettingsFormat {
+    /// JSON with comments and trailing commas.
+    Json,
+    Toml,
+}
+
+impl SettingsFormat {
+    /// Returns the format of the file at `path`, by its extension.
+    pub(super) fn of_file(path: &Path) -> Self {
+        match path.extension().is_some_and(|it| it.eq_ignore_ascii_case("toml")) {
+            true => Self::Toml,
+            false => Self::Json,
+        }
+    }
+
+    /// Parses `text`, which has no byte order mark.
+    fn parse(self, text: &str) -> anyhow::Result<Value> {
+        match self {
+            Self::Json => json_text::parse(text),
+            Self::Toml => toml_text::parse(text),
+        }
+    }
+}
+
+impl ServerPlace<'_> {
+    /// Returns the entry at this place of `text`.
+    ///
+    /// # Errors
+    /// The text is invalid. The error names the line and the column.
+    pub(super) fn entry(&self, text: &str) -> anyhow::Result<Option<Value>> {
+        Ok(self.servers(text)?.remove(self.name))
+    }
+
+    /// Returns all servers of `text`, by name.
+    ///
+    /// # Errors
+    /// The text is invalid. The error names the line and the column.
+    pub(super) fn servers(&self, text: &str) -> anyhow::Result<Map<String, Value>> {
+        let (_, text) = split_mark(text);
+        Ok(match self.format.parse(text)?.get_mut(self.table).map(Value::take) {
+            Some(Value::Object(servers)) => servers,
+            Some(_) | None => Map::new(),
+        })
+    }
+
+    /// Returns `text` with `entry` at this place.
+    ///
+    /// # Errors
+    /// The text is invalid, has something else at this place, or cannot be edited without another
+    /// change.
+    pub(super) fn with_entry(&self, text: &str, entry: &Value) -> anyhow::Result<String> {
+        let (mark, rest) = split_mark(text);
+        let edited = match self.format {
+            SettingsFormat::Json => json_text::set(rest, self.table, self.name, entry),
+            SettingsFormat::Toml => toml_text::set(rest, self.table, self.name, entry),
+        };
+        let edited = format!("{mark}{}", edited?);
+        let is_set = self.entry(&edited)?.as_ref() == Some(entry);
+        ensure!(is_set && self.is_same_otherwise(text, &edited)?, OTHER_CHANGE);
+        Ok(edited)
+    }
+
+    /// Returns `text` without an entry at this place.
+    ///
+    /// # Errors
+    /// The text is invalid, or cannot be edited without another change.
+    pub(super) fn without_entry(&self, text: &str) -> anyhow::Result<String> {
+        if self.entry(text)?.is_none() {
+            return Ok(text.to_owned());
+        }
+        let (mark, rest) = split_mark(text);
+        let edited = match self.format {
+            SettingsFormat::Json => json_text::remove(rest, self.table, self.name),
+            SettingsFormat::Toml => toml_text::remove(rest, self.table, self.name),
+        };
+        let edited = format!("{mark}{}", edited?);
+        let is_removed = self.entry(&edited)?.is_none();
+        ensure!(is_removed && self.is_same_otherwise(text, &edited)?, OTHER_CHANGE);
+        Ok(edited)
+    }
+
+    /// Returns true if `one` and `other` have the same settings apart from this place.
+    ///
+    /// # Errors
+    /// One of the texts is invalid.
+    pub(super) fn is_same_otherwise(&self, one: &str, other: &str) -> anyhow::Result<bool> {
+        Ok(self.settings_otherwise(one)? == self.settings_otherwise(other)?)
+    }
+
+    /// Returns true if `text` has no settings apart from this place.
+    ///
+    /// # Errors
+    /// The text is invalid.
+    pub(super) fn is_empty_otherwise(&self, text: &str) -> anyhow::Result<bool> {
+        Ok(self.settings_otherwise(text)? == Value::Object(Map::new()))
+    }
+
+    /// Returns the settings of `text` without this place. An empty table of servers counts as none.
+    fn settings_otherwise(&self, text: &str) -> anyhow::Result<Value> {
+        let (_, text) = split_mark(text);
+        let mut value = self.format.parse(text)?;
+        if value.is_null() {
+            value = Value::Object(Map::new());
+        }
+        if let Some(Value::Object(servers)) = value.get_mut(self.table) {
+            servers.remove(self.name);
+            if servers.is_empty()
+                && let Some(settings) = value.as_object_mut()
+            {
+                settings.remove(self.table);
+            }
+        }
+        Ok(value)
+    }
+}
+
+/// Reason to refuse an edit that would not only change the server.
+const OTHER_CHANGE: &str = "the text cannot be edited without other changes";
+
+/// Returns the byte order mark of `text`, and the rest.
+fn split_mark(text: &str) -> (&str, &str) {
+    match text.strip_prefix(BYTE_ORDER_MARK) {
+        Some(rest) => (BYTE_ORDER_MARK, rest),
+        None => ("", text),
+    }
+}
+
+#[cfg(test)]
+mod tests;
