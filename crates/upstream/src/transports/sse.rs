@@ -310,6 +310,7 @@ mod tests {
         assert!(!conversation.closed().is_cancelled());
         let listed = conversation.request(new_request(3, "tools/list"), no_receiver()).await;
         assert!(matches!(listed, Err(RequestFailure::SessionGone(_))), "{listed:?}");
+        assert!(conversation.closed().is_cancelled() && conversation.has_lost_session());
     }
 
     #[tokio::test]
