@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Asker, CallEnding, Caller, ClientAnswer, ClientQuestion, ClientQuestions, ClientRoot,
     ContentBlock, JobId, MetaFields, PersonChoice, SamplingAnswer, SamplingRequest, SandboxReport,
-    ToolError, ToolFault, WriteBudget,
+    ToolError, ToolFault, WriteBudget, exact_json,
 };
 
 /// One call of a tool, before the gate has checked it.
@@ -430,6 +430,7 @@ impl EventSink {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ToolOutput {
     /// The structured result. Null if there is none.
+    #[serde(deserialize_with = "exact_json::deserialize")]
     pub value: Value,
     /// True if there is a structured result.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
@@ -440,7 +441,11 @@ pub struct ToolOutput {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub content: Vec<ContentBlock>,
     /// Metadata for the client that shows the output. It is separate from the result.
-    #[serde(default, skip_serializing_if = "MetaFields::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "MetaFields::is_empty",
+        deserialize_with = "exact_json::deserialize_object"
+    )]
     pub meta: MetaFields,
     /// The way the work ended.
     pub ending: CallEnding,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::ser::{Formatter, Serializer};
 use serde_json::{Value, json};
 
-use crate::CallError;
+use crate::{CallError, exact_json};
 
 /// The origin of a call, for its envelope.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,6 +35,7 @@ pub struct CallEnvelope {
     /// True if the call succeeded and has a result.
     pub ok: bool,
     /// The result. Null if the call failed.
+    #[serde(default, deserialize_with = "exact_json::deserialize_option")]
     pub data: Option<Value>,
     /// The error. Null if the call succeeded.
     pub error: Option<EnvelopeError>,
@@ -50,7 +51,11 @@ pub struct EnvelopeError {
     /// A sentence for the caller.
     pub message: String,
     /// Further details: an object.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "exact_json::deserialize_option"
+    )]
     pub details: Option<Value>,
 }
 

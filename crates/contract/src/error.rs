@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{ClientQuestions, QuestionKind};
+use crate::{ClientQuestions, QuestionKind, exact_json};
 
 /// The reason why a call has no output. Each dialect matches every variant.
 #[derive(Debug, Clone, PartialEq, thiserror::Error, Serialize, Deserialize)]
@@ -62,6 +62,7 @@ pub enum CallError {
         /// A sentence that names the difference.
         message: String,
         /// The expected and the current state, e.g. `{"expected": …, "actual": …}`.
+        #[serde(deserialize_with = "exact_json::deserialize")]
         details: Value,
     },
     /// The requested item exceeds a size limit.
@@ -136,6 +137,7 @@ pub enum CallError {
         /// The error message.
         message: String,
         /// The error's `data`.
+        #[serde(default, deserialize_with = "exact_json::deserialize_option")]
         data: Option<Value>,
     },
     /// The tool's output violates the tool's own schema.

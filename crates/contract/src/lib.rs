@@ -5,6 +5,7 @@
 pub mod printable;
 mod byte_order_mark;
 mod future;
+pub mod exact_json;
 mod schema;
 mod json_cache;
 mod sandbox_report;

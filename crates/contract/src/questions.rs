@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::{ContentBlock, MessageRole, PromptMessage};
+use crate::{ContentBlock, MessageRole, PromptMessage, exact_json};
 
 /// A question that a call asks its caller.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -21,6 +21,7 @@ pub enum ClientQuestion {
         /// The text shown above the form.
         message: String,
         /// JSON Schema of a flat object of strings, numbers, booleans and choices.
+        #[serde(deserialize_with = "exact_json::deserialize")]
         schema: Value,
     },
     /// A page for a person to visit. The client does not see the person's input there.
@@ -49,7 +50,7 @@ pub struct SamplingRequest {
     pub max_tokens: u64,
     /// Further fields of the request, unchanged, such as `temperature`, `modelPreferences` and
     /// `tools`. If the field `messages` cannot hold the original messages, they are here, too.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "exact_json::deserialize_object")]
     pub more: Map<String, Value>,
 }
 
@@ -100,7 +101,7 @@ pub enum ClientAnswer {
 #[serde(rename_all = "snake_case")]
 pub enum PersonChoice {
     /// The person agreed. For a form, these are the values.
-    Accepted(Map<String, Value>),
+    Accepted(#[serde(deserialize_with = "exact_json::deserialize_object")] Map<String, Value>),
     /// The person refused.
     Declined,
     /// The person closed the question without a choice.
@@ -115,6 +116,7 @@ pub struct SamplingAnswer {
     /// The text of the answer. Empty if the answer is not text.
     pub text: String,
     /// The whole answer as the client sent it.
+    #[serde(deserialize_with = "exact_json::deserialize")]
     pub raw: Value,
 }
 
@@ -201,7 +203,9 @@ fn is_filled_in(schema: &Value, content: &Map<String, Value>) -> bool {
 fn fits_field(field: &Value, value: &Value) -> bool {
     let typed = match field.get("type").and_then(Value::as_str) {
         Some("string") => value.is_string(),
-        Some("integer") => value.as_f64().is_some_and(|number| number.fract() == 0.0),
+        Some("integer") => {
+            value.as_number().is_some_and(|number| exact_json::nearest_float(number).fract() == 0.0)
+        }
         Some("number") => value.is_number(),
         Some("boolean") => value.is_boolean(),
         Some("array") => value.is_array(),

@@ -6,12 +6,12 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 use crate::{
     BoxFuture, CallEnding, ContentBlock, Effects, Icon, JobSupport, JsonCache, LazySchema,
     MetaFields, ResultText, StartedWork, ToolContext, ToolError, ToolId, ToolOutput, ToolSpec,
-    schema_of,
+    exact_json, schema_of,
 };
 
 /// A tool with typed input and output: one action that an agent can call.
@@ -103,7 +103,7 @@ impl<T: Serialize + JsonSchema + Send + 'static> ToolOutcome for T {
     }
 
     fn value(&self) -> Result<Value, serde_json::Error> {
-        serde_json::to_value(self)
+        exact_json::to_value(self)
     }
 
     fn text(&self) -> ResultText {
@@ -320,17 +320,46 @@ impl<T: Tool> AnyTool for ErasedTool<T> {
 }
 
 fn parse_input<T: Tool>(input: Value) -> Result<T::Input, ToolError> {
-    let input = if !T::KEEPS_FLOATS && has_float(&input) { with_integers(input) } else { input };
+    let input = if T::KEEPS_FLOATS {
+        input
+    } else {
+        if let Some(pointer) = find_infinite(&input) {
+            return Err(ToolError::invalid(pointer, "the number is too large"));
+        }
+        if has_other_form(&input) { with_integers(input) } else { input }
+    };
     serde_json::from_value(input).map_err(|err| ToolError::invalid("", err.to_string()))
 }
 
-fn has_float(value: &Value) -> bool {
+/// Returns the pointer to a number such as `1E400`, which would be infinite for the tool.
+fn find_infinite(value: &Value) -> Option<String> {
     match value {
-        Value::Number(number) => number.is_f64(),
-        Value::Array(items) => items.iter().any(has_float),
-        Value::Object(fields) => fields.values().any(has_float),
+        Value::Number(number) => number.as_f64().is_none().then(String::new),
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .find_map(|(nth, item)| find_infinite(item).map(|below| format!("/{nth}{below}"))),
+        Value::Object(fields) => fields.iter().find_map(|(name, field)| {
+            let below = find_infinite(field)?;
+            Some(format!("/{}{below}", name.replace('~', "~0").replace('/', "~1")))
+        }),
+        Value::Null | Value::Bool(_) | Value::String(_) => None,
+    }
+}
+
+/// Returns true if a number is not written as a 64-bit integer.
+fn has_other_form(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => is_other_form(number),
+        Value::Array(items) => items.iter().any(has_other_form),
+        Value::Object(fields) => fields.values().any(has_other_form),
         Value::Null | Value::Bool(_) | Value::String(_) => false,
     }
+}
+
+/// Returns true for `2.0`, `2e0` and `-0`.
+fn is_other_form(number: &Number) -> bool {
+    number.as_u64().is_none() && (number.as_i64().is_none() || number.as_str() == "-0")
 }
 
 /// Replaces `2.0` with `2`. JSON Schema treats both as integers, but Rust's deserializers do not.
@@ -338,7 +367,7 @@ fn with_integers(value: Value) -> Value {
     match value {
         Value::Number(number) => match number.as_f64() {
             // Above 2^53, a float may differ from the integer that was sent.
-            Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() < 9e15 => {
+            Some(float) if is_other_form(&number) && float.fract() == 0.0 && float.abs() < 9e15 => {
                 #[allow(clippy::cast_possible_truncation, reason = "it is whole and within range")]
                 let integer = float as i64;
                 Value::from(integer)

@@ -1,7 +1,7 @@
 //! The default form of an answer in an envelope, for dialects that do not define their own form.
 
 use serde_json::{Value, json};
-use toolgate_contract::{AnyPrompt, AnyTool, HostAnswer, ToolOutput};
+use toolgate_contract::{AnyPrompt, AnyTool, HostAnswer, ToolOutput, exact_json};
 
 /// Converts `answer` to JSON.
 pub(crate) fn answer_data(answer: &HostAnswer) -> Value {
@@ -32,6 +32,6 @@ pub(crate) fn output_data(output: &ToolOutput) -> Value {
     match &output.value {
         value @ Value::Object(_) => value.clone(),
         Value::Null => json!({ "text": output.text.body }),
-        value => json!({ "value": value }),
+        value => exact_json::object([("value", value.clone())]),
     }
 }

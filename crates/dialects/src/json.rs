@@ -1,4 +1,5 @@
-//! Strict JSON for frames: one value, no duplicate keys, bounded depth and size.
+//! Strict JSON for frames: one value, no duplicate keys, bounded depth and size. Numbers keep their
+//! text.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -10,6 +11,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 use serde_json::de::StrRead;
 use serde_json::map::Entry;
 use serde_json::{Map, Value};
+use toolgate_contract::exact_json::{MapStart, NumberSource, check_key};
 
 /// The maximum number of values in one frame. Without this limit, a few megabytes of `0,` would
 /// take a gigabyte, because each value takes tens of bytes in memory.
@@ -53,8 +55,9 @@ fn read_json<T>(
         JsonError::Syntax(format!("invalid UTF-8 at byte {}", err.valid_up_to() + 1))
     })?;
     let mut reader = serde_json::Deserializer::from_str(text);
-    let left = Cell::new(VALUES_MAX);
-    let value = read(StrictJson(&left), &mut reader).and_then(|value| reader.end().map(|()| value));
+    let (left, numbers) = (Cell::new(VALUES_MAX), NumberSource::new(text));
+    let strict = StrictJson { left: &left, numbers: &numbers };
+    let value = read(strict, &mut reader).and_then(|value| reader.end().map(|()| value));
     value.map_err(|err| {
         if err.is_data() {
             JsonError::Invalid(err.to_string())
@@ -64,19 +67,22 @@ fn read_json<T>(
     })
 }
 
-/// Deserializes one value with all checks. The cell contains the number of values that are still
-/// allowed.
+/// Deserializes one value with all checks.
 #[derive(Clone, Copy)]
-struct StrictJson<'a>(&'a Cell<usize>);
+struct StrictJson<'a> {
+    /// The number of values that are still allowed.
+    left: &'a Cell<usize>,
+    numbers: &'a NumberSource<'a>,
+}
 
 impl StrictJson<'_> {
     /// Counts one more value.
     fn count_value<E: Error>(self) -> Result<(), E> {
-        let left = self.0.get().checked_sub(1);
+        let left = self.left.get().checked_sub(1);
         let left = left.ok_or_else(|| {
             E::custom(format_args!("a message may have at most {VALUES_MAX} values"))
         })?;
-        self.0.set(left);
+        self.left.set(left);
         Ok(())
     }
 }
@@ -135,11 +141,18 @@ impl<'de> Visitor<'de> for StrictJson<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut object = Map::new();
-        while let Some(key) = entries.next_key::<String>()? {
+        let mut next = match self.numbers.start_map(&mut entries)? {
+            MapStart::Number(number) => return Ok(Value::Number(number)),
+            MapStart::Key(key) => Some(key),
+            MapStart::Empty => None,
+        };
+        while let Some(key) = next {
+            check_key(&key)?;
             match object.entry(key) {
                 Entry::Vacant(place) => _ = place.insert(entries.next_value_seed(self)?),
                 Entry::Occupied(taken) => return Err(duplicate_key(taken.key())),
             }
+            next = entries.next_key()?;
         }
         Ok(Value::Object(object))
     }
@@ -291,9 +304,15 @@ impl<'de> Visitor<'de> for ParamsVisitor<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<RawParams, A::Error> {
+        let mut next = match self.0.numbers.start_map(&mut entries)? {
+            MapStart::Number(number) => return Ok(RawParams::Other(Value::Number(number))),
+            MapStart::Key(name) => Some(name),
+            MapStart::Empty => None,
+        };
         let mut params = RpcParams(Vec::with_capacity(4));
         let mut many = HashSet::new();
-        while let Some(name) = entries.next_key::<String>()? {
+        while let Some(name) = next {
+            check_key(&name)?;
             let is_first = match params.0.len() {
                 ..LINEAR_SEARCH_MAX => !params.contains_key(&name),
                 len => {
@@ -308,6 +327,7 @@ impl<'de> Visitor<'de> for ParamsVisitor<'_> {
             }
             let value = entries.next_value_seed(self.0)?;
             params.0.push((name, value));
+            next = entries.next_key()?;
         }
         Ok(RawParams::Params(params))
     }
@@ -383,6 +403,51 @@ mod tests {
                 let parsed = parse_members(message(&params).as_bytes());
                 let Err(JsonError::Invalid(why)) = parsed else { panic!("{count}: {parsed:?}") };
                 assert!(why.contains(&format!("`p{repeated}`")), "{why}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_number_keeps_its_text_in_parameters_and_in_other_members() {
+        for number in ["1e2", "1E400", "-0", "1.10", "12345678901234567890123", "-1E-7"] {
+            let (deep, text) = (format!("[{number}]"), format!("{{\"a\":{number}}}"));
+            let message = format!(
+                r#"{{"id":{number},"x":[1e1,"2e2"],"params":{{"a":{deep},"b":{text}}},"result":{number}}}"#
+            );
+            let Ok(Ok(MessageMembers {
+                id, params: Some(RawParams::Params(params)), result, ..
+            })) = parse_members(message.as_bytes())
+            else {
+                panic!("{message}");
+            };
+            let written = |value: Option<&Value>| value.expect("a value").to_string();
+            assert_eq!(written(id.as_ref()), number);
+            assert_eq!(written(params.get("a")), deep);
+            assert_eq!(written(params.get("b")), text);
+            assert_eq!(written(result.as_ref()), number);
+            let other = parse_members(format!(r#"{{"params":{number}}}"#).as_bytes());
+            let Ok(Ok(MessageMembers { params: Some(RawParams::Other(other)), .. })) = other else {
+                panic!("{other:?}");
+            };
+            assert_eq!(other.to_string(), number);
+        }
+    }
+
+    #[test]
+    fn a_key_that_serde_json_treats_specially_is_refused() {
+        for object in [
+            r#"{"$serde_json::private::Number":"1"}"#,
+            r#"{"a":{"b":1,"$serde_json::private::RawValue":"1"}}"#,
+        ] {
+            for text in [object.to_owned(), format!(r#"{{"params":{object}}}"#)] {
+                let read = parse_members(text.as_bytes());
+                if text.starts_with(r#"{"params"#) {
+                    assert!(
+                        matches!(read, Err(JsonError::Invalid(why)) if why.contains("reserved"))
+                    );
+                }
+                let read = parse(text.as_bytes());
+                assert!(matches!(read, Err(JsonError::Invalid(why)) if why.contains("reserved")));
             }
         }
     }

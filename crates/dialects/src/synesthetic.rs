@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Method;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
@@ -149,7 +149,7 @@ fn read_line(body: &[u8]) -> FrameReading {
     let id = match fields.get("id") {
         None => None,
         Some(value @ (Value::String(_) | Value::Number(_))) if !is_id_too_long(value) => {
-            LiteralId::parse_from(body)
+            RawValue::from_string(value.to_string()).ok().map(LiteralId)
         }
         Some(value) => {
             let why = invalid_id_reason("id", value, "a string or a number");
@@ -219,17 +219,6 @@ fn request_reading(id: LiteralId, method: &str, mut params: Map<String, Value>) 
 #[derive(Serialize)]
 #[serde(transparent)]
 struct LiteralId(Box<RawValue>);
-
-impl LiteralId {
-    /// Parses the id of the object in `body`.
-    fn parse_from(body: &[u8]) -> Option<Self> {
-        #[derive(Deserialize)]
-        struct IdField {
-            id: Box<RawValue>,
-        }
-        serde_json::from_slice(body).ok().map(|IdField { id }| Self(id))
-    }
-}
 
 /// The data needed to answer one request.
 struct SynestheticEncoder {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
     CallEnvelope, CallError, CallOrigin, CanonicalCode, EnvelopeError, EnvelopeMeta, TraceContext,
-    ValidationProblem, canonical_json_len,
+    ValidationProblem, canonical_json_len, exact_json,
 };
 
 use crate::pipeline::validate::OutputCheck;
@@ -146,7 +146,7 @@ impl EnvelopeBuilder {
         let (data, error) = match outcome {
             Ok(data @ Value::Object(_)) => (Some(data), None),
             // In an envelope `data` is an object or absent.
-            Ok(other) => (Some(json!({ "value": other })), None),
+            Ok(other) => (Some(exact_json::object([("value", other)])), None),
             Err(why) => (None, Some(why)),
         };
         CallEnvelope {

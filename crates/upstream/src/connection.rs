@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
-use toolgate_contract::{LogLevel, QuestionSupport};
+use toolgate_contract::{LogLevel, QuestionSupport, exact_json};
 use toolgate_dialects::mcp::upstream::{ProtocolEra, RequestMetadata, Revision, request_params};
 
 use crate::message;
@@ -187,7 +187,7 @@ impl UpstreamConnection {
             self.is_troubled.store(trouble, Ordering::Relaxed);
         }
         let result = answered?;
-        serde_json::from_str(result.get()).map_err(|err| RequestFailure::Lost(err.to_string()))
+        exact_json::parse(result.get()).map_err(|err| RequestFailure::Lost(err.to_string()))
     }
 
     /// Returns true if the last request was not delivered, got lost or was not authorized.

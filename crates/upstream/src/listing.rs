@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use toolgate_contract::exact_json;
 use toolgate_dialects::mcp::upstream::{ProtocolEra, Revision, SKILLS, TASKS_EXTENSION};
 
 use crate::connection::{LISTING_LIFETIME, UpstreamConnection, UpstreamRequest};
@@ -38,15 +39,19 @@ const LIFETIME_MAX: Duration = Duration::from_secs(3600);
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct UpstreamListing {
     /// Entries of `tools/list`.
+    #[serde(deserialize_with = "exact_json::deserialize_list")]
     pub tools: Vec<Value>,
     /// Entries of `resources/list`.
+    #[serde(deserialize_with = "exact_json::deserialize_list")]
     pub resources: Vec<Value>,
     /// Entries of `resources/templates/list`.
+    #[serde(deserialize_with = "exact_json::deserialize_list")]
     pub templates: Vec<Value>,
     /// Entries of `prompts/list`.
+    #[serde(deserialize_with = "exact_json::deserialize_list")]
     pub prompts: Vec<Value>,
     /// Entries of `skills/list`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "exact_json::deserialize_list")]
     pub skills: Vec<Value>,
     /// True if the upstream has skills, even if it does not list them.
     #[serde(default)]

@@ -10,7 +10,7 @@ use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use toolgate_contract::strip_byte_order_mark_bytes;
+use toolgate_contract::{exact_json, strip_byte_order_mark_bytes};
 
 use truncated::MessageKind;
 
@@ -31,7 +31,11 @@ pub(crate) struct UpstreamRpcError {
     pub(crate) code: i64,
     #[serde(default)]
     pub(crate) message: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "exact_json::deserialize_option"
+    )]
     pub(crate) data: Option<Value>,
 }
 
@@ -121,7 +125,7 @@ fn parse_message(text: &[u8]) -> Result<UpstreamMessage, String> {
 
 fn classify(members: RpcMembers) -> Result<UpstreamMessage, String> {
     let RpcMembers { id, method, params, result, error } = members;
-    let params = params.map_or(Ok(Value::Null), |raw| serde_json::from_str(raw.get()));
+    let params = params.map_or(Ok(Value::Null), |raw| exact_json::parse(raw.get()));
     let params = params.map_err(|err| err.to_string())?;
     match (id, method, result, error) {
         (Some(id), Some(method), ..) => Ok(UpstreamMessage::Request { id, method, params }),

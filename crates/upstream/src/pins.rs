@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use toolgate_contract::printable;
+use toolgate_contract::{exact_json, printable};
 
 use crate::instructions::is_bounded;
 
@@ -76,7 +76,10 @@ impl ToolDefinition {
     pub(crate) fn to_entry(&self) -> Value {
         let Self { name, title, description, annotations, input_schema, output_schema, meta } =
             self;
-        let mut entry = json!({ "name": name, "inputSchema": input_schema });
+        let mut entry = exact_json::object([
+            ("name", name.as_str().into()),
+            ("inputSchema", input_schema.clone()),
+        ]);
         for (key, value) in [
             ("title", title.as_deref().map(Value::from)),
             ("description", description.as_deref().map(Value::from)),
@@ -260,7 +263,7 @@ fn parse_tool(entry: toml::Table) -> Result<(String, ToolDefinition), String> {
     let entry: LockTool =
         entry.try_into().map_err(|err: toml::de::Error| err.message().trim().to_owned())?;
     let value = |key: &str, text: &str| {
-        serde_json::from_str::<Value>(text).map_err(|err| format!("`{key}` is not JSON: {err}"))
+        exact_json::parse(text).map_err(|err| format!("`{key}` is not JSON: {err}"))
     };
     let definition = ToolDefinition {
         name: entry.name,

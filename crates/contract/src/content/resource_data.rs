@@ -26,7 +26,11 @@ pub struct ResourceSpec {
     #[serde(default)]
     pub icons: Vec<Icon>,
     /// Further metadata for clients.
-    #[serde(default, skip_serializing_if = "MetaFields::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "MetaFields::is_empty",
+        deserialize_with = "crate::exact_json::deserialize_object"
+    )]
     pub meta: MetaFields,
 }
 
@@ -93,7 +97,11 @@ pub struct ResourceContents {
     /// The data.
     pub held: ResourceData,
     /// Metadata for clients, apart from the contents.
-    #[serde(default, skip_serializing_if = "MetaFields::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "MetaFields::is_empty",
+        deserialize_with = "crate::exact_json::deserialize_object"
+    )]
     pub meta: MetaFields,
 }
 

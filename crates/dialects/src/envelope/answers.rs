@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use toolgate_contract::{
     AnyPrompt, AnyTool, CallEnding, CallEnvelope, CallError, CallEvent, ContentBlock, ContentBody,
     Effects, HostAnswer, MessageRole, PromptText, Reply, ResourceData, ToolId, ToolOutput,
+    exact_json,
 };
 
 use super::names::{PROMPT_MAJOR, canonical_tool_id, catalog_name, prompt_id, prompt_name};
@@ -106,7 +107,7 @@ impl EnvelopeEncoder {
             value @ Value::Object(_) => value.clone(),
             Value::Null => content_value(output),
             value @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
-                json!({ "value": value })
+                exact_json::object([("value", value.clone())])
             }
         };
         let ending = match output.ending {
@@ -127,7 +128,8 @@ impl EnvelopeEncoder {
         if let Some(note) = &output.text.note {
             metadata["note"] = note.as_str().into();
         }
-        json!({ "toolId": self.tool, "result": result, "metadata": metadata })
+        let tool = json!(self.tool);
+        exact_json::object([("toolId", tool), ("result", result), ("metadata", metadata)])
     }
 
     fn prompt(&self, made: &PromptText) -> Value {

@@ -44,7 +44,7 @@ pub(super) fn read(line: &[u8], count: u64) -> FrameReading {
     let id = match fields.remove("id") {
         // A notification gets no answer. It is not run, because nobody would see the result.
         None => return FrameReading::Reply(Reply::empty(204)),
-        Some(value) => match RequestId::parse_in(line, &value) {
+        Some(value) => match RequestId::parse(&value) {
             Some(id) => id,
             None => {
                 let why = match is_id_too_long(&value) {

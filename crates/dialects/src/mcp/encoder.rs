@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use toolgate_contract::{
     CallEnding, CallError, CallEvent, ClientAnswer, ClientQuestion, HostAnswer, JobId, JobSnapshot,
-    LogLevel, MetaFields, Reply, ToolOutput, ToolPage,
+    LogLevel, MetaFields, Reply, ToolOutput, ToolPage, exact_json,
 };
 
 use super::content::McpBlock;
@@ -486,7 +486,7 @@ impl CallResult<'_> {
 impl CallResult<'_> {
     /// Returns the result with a reference to its task.
     pub(crate) fn with_task(mut self, task: JobId) -> Self {
-        let meta = self.stamp.meta.take().and_then(|meta| serde_json::to_value(meta).ok());
+        let meta = self.stamp.meta.take().and_then(|meta| exact_json::to_value(&meta).ok());
         let task_meta = Some(ResultMeta::All(related_task_meta(task)));
         self.stamp.meta = Some(ResultMeta::merge(task_meta, meta.unwrap_or_default()));
         self
@@ -521,7 +521,7 @@ enum ResultMeta<'a> {
 impl ResultMeta<'_> {
     /// Merges two sets of metadata. On a conflict, `first` wins.
     fn merge(first: Option<Self>, more: Value) -> Self {
-        let first = first.and_then(|first| serde_json::to_value(first).ok());
+        let first = first.and_then(|first| exact_json::to_value(&first).ok());
         match (first, more) {
             (Some(Value::Object(first)), Value::Object(mut all)) => {
                 all.extend(first);

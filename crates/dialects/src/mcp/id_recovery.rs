@@ -1,5 +1,7 @@
 //! Recovers the id of a message with invalid JSON, so that the error can name the request.
 
+use toolgate_contract::exact_json;
+
 use super::message::read_id;
 use crate::rpc::RequestId;
 
@@ -66,7 +68,7 @@ fn parse_scalar_id(bytes: &[u8]) -> Option<RequestId> {
         b'"' => string_end(bytes, 0)?,
         _ => bytes.iter().position(|byte| b",} \t\r\n".contains(byte))?,
     };
-    read_id(&serde_json::from_slice(&bytes[..end]).ok()?)
+    read_id(&exact_json::parse_bytes(&bytes[..end]).ok()?)
 }
 
 #[cfg(test)]

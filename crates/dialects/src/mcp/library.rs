@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use toolgate_contract::{
     CallError, Completion, CompletionRequest, CompletionTarget, HostAnswer, HostRequest,
     MessageRole, PromptArgument, PromptArguments, PromptMessage, PromptSpec, Reply, ResourceCursor,
-    Skill, SkillFiles,
+    Skill, SkillFiles, exact_json,
 };
 
 use super::content::{EmbeddedResource, ItemInfo, McpBlock, ResourceEntry, TemplateEntry};
@@ -456,5 +456,6 @@ fn skill_entry(skill: &Skill) -> Value {
             .collect(),
         SkillFiles::Dynamic => json!("dynamic"),
     };
-    json!({ "uri": uri, "frontmatter": front_matter, "resources": files })
+    let front_matter = Value::Object(front_matter.clone());
+    exact_json::object([("uri", json!(uri)), ("frontmatter", front_matter), ("resources", files)])
 }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use toolgate_contract::{Reply, ReplyBody};
+use toolgate_contract::{Reply, ReplyBody, exact_json};
 
 use crate::json::{JsonError, MessageMembers, RawParams, RpcParams};
 use crate::rpc::{self, to_json};
@@ -14,7 +14,8 @@ use crate::{ClientResponse, RequestKey};
 
 /// Parses an id or a token: a string or an integer.
 pub(crate) fn read_id(value: &Value) -> Option<RequestId> {
-    RequestId::parse(value).filter(|_| !value.is_f64())
+    let is_integer = value.as_number().is_none_or(exact_json::is_plain_integer);
+    RequestId::parse(value).filter(|_| is_integer)
 }
 
 /// Returns the key of the request that `notifications/cancelled` names.

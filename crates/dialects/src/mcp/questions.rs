@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use toolgate_contract::{
     ClientAnswer, ClientAnswers, ClientQuestion, ClientQuestions, ClientRoot, ContentBody, JobId,
     PersonChoice, QuestionKind, QuestionSupport, Reply, SamplingAnswer, SamplingMessage,
-    SamplingRequest,
+    SamplingRequest, exact_json,
 };
 
 use super::META_CAPABILITIES;
@@ -142,7 +142,7 @@ pub(crate) fn questions_reply(
 pub(crate) fn input_requests(questions: &ClientQuestions, revision: &Revision) -> Value {
     let spelled = questions.iter().filter_map(|(key, question)| {
         let (method, params) = question_params(question, revision)?;
-        Some((key.clone(), json!({ "method": method, "params": params })))
+        Some((key.clone(), exact_json::object([("method", method.into()), ("params", params)])))
     });
     Value::Object(spelled.collect())
 }
@@ -159,7 +159,8 @@ pub(crate) fn encode_question(
     let (method, mut params) = question_params(question, revision)?;
     params["_meta"] = task.map_or_else(|| json!({}), related_task_meta);
     params["_meta"][QUESTION_KEY] = json!(key);
-    let request = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+    let mut request = json!({ "jsonrpc": "2.0", "id": id, "method": method });
+    request["params"] = params;
     Some(to_json(&request))
 }
 
@@ -278,14 +279,17 @@ fn question_params(
         (ClientQuestion::Form { .. } | ClientQuestion::Visit { .. }, QuestionForms::Samples)
         | (ClientQuestion::Visit { .. }, QuestionForms::Forms) => return None,
         (ClientQuestion::Form { message, schema }, QuestionForms::Forms) => {
-            json!({ "message": message, "requestedSchema": legacy_form_schema(schema)? })
+            let schema = legacy_form_schema(schema)?.into_owned();
+            exact_json::object([("message", json!(message)), ("requestedSchema", schema)])
         }
         (
             ClientQuestion::Form { message, schema },
             QuestionForms::NamedVisits | QuestionForms::Visits,
-        ) => {
-            json!({ "mode": "form", "message": message, "requestedSchema": schema })
-        }
+        ) => exact_json::object([
+            ("mode", json!("form")),
+            ("message", json!(message)),
+            ("requestedSchema", schema.clone()),
+        ]),
         (ClientQuestion::Visit { message, url, id }, QuestionForms::NamedVisits) => {
             json!({ "mode": "url", "message": message, "url": url, "elicitationId": id })
         }

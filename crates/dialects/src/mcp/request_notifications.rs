@@ -107,7 +107,9 @@ impl RequestNotifications {
     ) -> Option<Bytes> {
         let wanted = self.log_level.is_some_and(|least| level >= least);
         wanted.then(|| {
-            let params = json!({ "level": level, "logger": logger.unwrap_or(&self.facts.name), "data": data });
+            let logger = logger.unwrap_or(&self.facts.name);
+            let mut params = json!({ "level": level, "logger": logger });
+            params["data"] = data.clone();
             self.encode_notification("notifications/message", params)
         })
     }

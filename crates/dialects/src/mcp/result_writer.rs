@@ -83,9 +83,7 @@ impl<'t> ResultWriter<'t> {
             Value::Null => self.write_raw("null"),
             Value::Bool(true) => self.write_raw("true"),
             Value::Bool(false) => self.write_raw("false"),
-            Value::Number(number) => {
-                let _ = write!(self.json, "{number}");
-            }
+            Value::Number(number) => self.write_raw(number.as_str()),
             Value::String(text) => match &self.first_text {
                 Some((said, at)) if *said == text.as_str() => {
                     let at = at.clone();

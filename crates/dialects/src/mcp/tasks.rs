@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use toolgate_contract::{
     CallError, HostRequest, JobEvent, JobEventKind, JobId, JobOptions, JobPage, JobSnapshot,
-    JobState, JobStreamItem, Reply,
+    JobState, JobStreamItem, Reply, exact_json,
 };
 
 use super::encoder::{CallResult, EncodedOutcome, McpEncoder, ResultStamp, error_message};
@@ -258,7 +258,7 @@ impl McpEncoder {
 
     /// Converts `job` to the task in a notification, in the form of the answer to `tasks/get`.
     pub(crate) fn detailed_task(&self, job: &JobSnapshot) -> Value {
-        let mut task = json!(self.task_details(job));
+        let mut task = exact_json::to_value(&self.task_details(job)).unwrap_or_default();
         if let Some(fields) = task.as_object_mut() {
             fields.retain(|name, _| name != "resultType" && name != "_meta");
         }

@@ -109,19 +109,23 @@ impl ToolListing {
                 ("http", endpoint.as_deref(), self.facts.requires_auth)
             }
         };
-        json!({
+        let mut item = json!({
             "name": method_name(&spec.id),
             "title": title,
             "description": description,
             "version": version,
-            "input_schema": input_schema,
-            "output_schema": output_schema,
+            "input_schema": null,
+            "output_schema": null,
             "tags": [tag],
             "auth_required": auth_required,
             "rate_limit": null,
             "server": { "id": tag, "transport": transport, "endpoint": endpoint },
             "enabled": true,
-        })
+        });
+        // `json!` would change the text of their numbers.
+        item["input_schema"] = Value::clone(input_schema);
+        item["output_schema"] = output_schema.cloned().unwrap_or_default();
+        item
     }
 
     fn describe<'s>(&'s self, spec: &'s ToolSpec) -> ToolDescription<'s> {

@@ -15,7 +15,7 @@ use super::methods::{ContractMethod, MiraMethod};
 use super::refusals::{MiraCode, MiraRefusal};
 use super::schemas;
 use crate::json::{JsonError, parse};
-use crate::rpc::{ID_BYTES_MAX, invalid_id_reason, is_id_too_long, literal_id, to_json};
+use crate::rpc::{invalid_id_reason, is_id_too_long, to_json};
 use crate::{
     AnswerForm, FrameReading, OnDisconnect, PendingRequest, QuestionMode, RequestKey, ServerInfo,
 };
@@ -38,19 +38,15 @@ pub(super) enum MiraConnection {
 pub(super) struct RawId(Arc<RawValue>);
 
 impl RawId {
-    /// Parses the id `value` of the message `body`. `None` if it is invalid or too long.
-    fn parse(value: &Value, body: &[u8]) -> Option<Self> {
+    /// Parses an id. `None` if it is invalid or too long.
+    fn parse(value: &Value) -> Option<Self> {
         if is_id_too_long(value) {
             return None;
         }
         let text = match value {
-            Value::String(_) => value.to_string(),
-            Value::Number(number) if !number.is_f64() => number.to_string(),
-            // The parsed number may have lost digits.
-            Value::Number(_) => literal_id(body)?.to_owned(),
+            Value::String(_) | Value::Number(_) => value.to_string(),
             Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => return None,
         };
-        let text = Some(text).filter(|text| text.len() <= ID_BYTES_MAX)?;
         RawValue::from_string(text).ok().map(|raw| Self(raw.into()))
     }
 
@@ -63,7 +59,7 @@ impl RawId {
 /// Parses only the id of a message.
 pub(super) fn parse_id(body: &[u8]) -> Option<RawId> {
     let message = parse(body).ok()?;
-    RawId::parse(message.get("id")?, body)
+    RawId::parse(message.get("id")?)
 }
 
 /// Reads one message.
@@ -93,7 +89,7 @@ pub(super) fn read_message(
     };
     let id = match fields.get("id") {
         None => None,
-        Some(value) => match RawId::parse(value, body) {
+        Some(value) => match RawId::parse(value) {
             Some(id) => Some(id),
             None => {
                 let why = invalid_id_reason("id", value, "a string or a number");

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
     CallEnding, CallError, CallEvent, CallMetadata, HostAnswer, HostRequest, Reply, ToolOutput,
-    ValidationProblem,
+    ValidationProblem, exact_json,
 };
 
 use super::contract_tools::{ContractTool, find_tool, job_arguments};
@@ -62,7 +62,7 @@ pub(crate) fn read_message(
     };
     let id = match fields.get("id") {
         None => None,
-        Some(value) => match RequestId::parse_in(body, value) {
+        Some(value) => match RequestId::parse(value) {
             Some(id) => Some(id),
             None => {
                 let why = invalid_id_reason("id", value, "a string or a number");
@@ -70,7 +70,7 @@ pub(crate) fn read_message(
             }
         },
     };
-    read_fields(facts, content_form, id.as_ref(), fields, body)
+    read_fields(facts, content_form, id.as_ref(), fields)
         .unwrap_or_else(|failure| failure_reading(id.as_ref(), &failure))
 }
 
@@ -83,7 +83,6 @@ fn read_fields(
     content_form: ContentForm,
     id: Option<&RequestId>,
     mut fields: Map<String, Value>,
-    body: &[u8],
 ) -> Result<FrameReading, RpcError> {
     // This comes before all checks, because answering an answer would never end.
     let is_answer = fields.contains_key("result") || fields.contains_key("error");
@@ -108,14 +107,14 @@ fn read_fields(
     };
     match id {
         Some(id) => read_request(facts, content_form, id, &method, params),
-        None => Ok(read_notification(&method, &params, body)),
+        None => Ok(read_notification(&method, &params)),
     }
 }
 
 /// Reads a notification. A request without an id is not run, because nobody would see the result.
-fn read_notification(method: &str, params: &Map<String, Value>, body: &[u8]) -> FrameReading {
+fn read_notification(method: &str, params: &Map<String, Value>) -> FrameReading {
     let reply = Reply::empty(202);
-    let id = params.get("requestId").and_then(|id| RequestId::parse_in_params(body, id));
+    let id = params.get("requestId").and_then(RequestId::parse);
     let key = id.map(|id| id.key());
     match (method, key) {
         ("notifications/cancelled", Some(key)) => FrameReading::Cancel { key, reply },
@@ -308,7 +307,7 @@ impl AnswerEncoder for WorkstationEncoder {
     fn encode_reply(&self, outcome: Result<HostAnswer, CallError>) -> Option<Reply> {
         Some(match outcome {
             Ok(HostAnswer::Everything { tools, .. }) => {
-                self.success(&json!({ "tools": tool_list(&tools) }))
+                self.success(&exact_json::object([("tools", tool_list(&tools).into())]))
             }
             Ok(HostAnswer::Output(output)) => self.output(&output),
             Err(error) => self.refusal(error),

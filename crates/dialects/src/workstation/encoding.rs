@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use toolgate_contract::{
-    AnyTool, CallError, ContentBody, ToolId, ToolOutput, ToolSpec, ValidationProblem, fold_name,
+    AnyTool, CallError, ContentBody, ToolId, ToolOutput, ToolSpec, ValidationProblem, exact_json,
+    fold_name,
 };
 
 use super::contract_tools::{CONTRACT_TOOLS, find_tool, implemented_by};
@@ -79,10 +80,13 @@ pub(crate) fn probable_tool(name: &str) -> Option<String> {
 
 /// Encodes the tools for `tools/list`. The contract's own tools come first.
 pub(crate) fn tool_list(tools: &[Arc<dyn AnyTool>]) -> Vec<Value> {
-    encode_tools(
-        tools,
-        |name, about, schema| json!({ "name": name, "description": about, "inputSchema": schema }),
-    )
+    encode_tools(tools, |name, about, schema| {
+        exact_json::object([
+            ("name", name.into()),
+            ("description", about.into()),
+            ("inputSchema", schema),
+        ])
+    })
 }
 
 /// Encodes the short tool list: names and descriptions.

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
     AnyTool, CallEnding, CallError, CallEvent, CallMetadata, HostAnswer, HostRequest, JobOptions,
-    JobSnapshot, Reply, ToolOutput, ToolPage,
+    JobSnapshot, Reply, ToolOutput, ToolPage, exact_json,
 };
 
 use super::encoding::{
@@ -66,7 +66,7 @@ pub(crate) fn read_message(
     };
     let id = match fields.get("id") {
         None | Some(Value::Null) => None,
-        Some(value) => match RequestId::parse_in(body, value) {
+        Some(value) => match RequestId::parse(value) {
             Some(id) => Some(id),
             None => {
                 let why = invalid_id_reason("id", value, "a string or a number");
@@ -74,13 +74,13 @@ pub(crate) fn read_message(
             }
         },
     };
-    read_fields(facts, transport, id.as_ref(), fields, body)
+    read_fields(facts, transport, id.as_ref(), fields)
         .unwrap_or_else(|failure| failure_reading(id.as_ref(), &failure))
 }
 
 /// Parses only the id of the message in `body`.
 fn parse_id(body: &[u8]) -> Option<RequestId> {
-    RequestId::parse_in(body, parse(body).ok()?.get("id")?)
+    RequestId::parse(parse(body).ok()?.get("id")?)
 }
 
 fn failure_reading(id: Option<&RequestId>, failure: &RpcError) -> FrameReading {
@@ -92,7 +92,6 @@ fn read_fields(
     transport: ZyraTransport,
     id: Option<&RequestId>,
     mut fields: Map<String, Value>,
-    body: &[u8],
 ) -> Result<FrameReading, RpcError> {
     // This comes before all checks, because answering an answer would never end.
     let is_answer = fields.contains_key("result") || fields.contains_key("error");
@@ -117,7 +116,7 @@ fn read_fields(
     };
     match id {
         Some(id) => read_request(facts, transport, id, &method, params),
-        None => Ok(read_notification(transport, &method, &params, body)),
+        None => Ok(read_notification(transport, &method, &params)),
     }
 }
 
@@ -126,10 +125,9 @@ fn read_notification(
     transport: ZyraTransport,
     method: &str,
     params: &Map<String, Value>,
-    body: &[u8],
 ) -> FrameReading {
     let reply = Reply::empty(204);
-    let id = params.get("requestId").and_then(|id| RequestId::parse_in_params(body, id));
+    let id = params.get("requestId").and_then(RequestId::parse);
     let key = id.map(|id| id.key());
     match (transport, method, key) {
         (ZyraTransport::WebSocket, "notifications/cancelled", Some(key)) => {
@@ -356,13 +354,13 @@ impl ZyraEncoder {
     fn tools(&self, page: &ToolPage) -> Reply {
         let listed = |tool: &Arc<dyn AnyTool>| {
             let spec = tool.spec();
-            json!({
-                "name": tool_name(spec.id.as_str()),
-                "description": spec.description,
-                "inputSchema": input_schema(spec),
-            })
+            exact_json::object([
+                ("name", tool_name(spec.id.as_str()).into()),
+                ("description", spec.description.as_str().into()),
+                ("inputSchema", input_schema(spec).into_owned()),
+            ])
         };
-        self.success(&json!({ "tools": page.tools.iter().map(listed).collect::<Vec<_>>() }))
+        self.success(&exact_json::object([("tools", page.tools.iter().map(listed).collect())]))
     }
 
     fn output(&self, output: &ToolOutput) -> Reply {

@@ -8,7 +8,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use toolgate_contract::{
     ArtefactSelection, CallError, CallEvent, CallMetadata, HostAnswer, HostRequest, JobArtefact,
-    JobId, JobSnapshot, OpenArtefact, Reply, ReplyBody, ToolPage,
+    JobId, JobSnapshot, OpenArtefact, Reply, ReplyBody, ToolPage, exact_json,
 };
 
 use super::NAME;
@@ -186,18 +186,18 @@ fn discovery(page: &ToolPage) -> Value {
     let mut commands = Vec::with_capacity(page.tools.len());
     for tool in &page.tools {
         let spec = tool.spec();
-        commands.push(json!({
-            "name": tool_name(spec.id.as_str()),
-            "description": spec.description,
-            "parameters": input_schema(spec),
-        }));
+        commands.push(exact_json::object([
+            ("name", tool_name(spec.id.as_str()).into()),
+            ("description", spec.description.as_str().into()),
+            ("parameters", input_schema(spec).into_owned()),
+        ]));
     }
-    json!({
-        "mcp_version": "0.1",
-        "name": NAME,
-        "description": ABOUT,
-        "capabilities": { "commands": commands },
-    })
+    exact_json::object([
+        ("mcp_version", "0.1".into()),
+        ("name", NAME.into()),
+        ("description", ABOUT.into()),
+        ("capabilities", exact_json::object([("commands", commands.into())])),
+    ])
 }
 
 fn job_record(job: &JobSnapshot) -> Value {

@@ -1,7 +1,7 @@
 //! Creates the ids of an envelope: random, or derived from the request.
 
 use serde_json::json;
-use toolgate_contract::{CallOrigin, canonical_json};
+use toolgate_contract::{CallOrigin, canonical_json, exact_json};
 use uuid::{Builder, Uuid};
 
 /// UUID namespace of derived ids.
@@ -14,7 +14,11 @@ pub(super) fn request_ids(via: &CallOrigin, deterministic: bool) -> [String; 3] 
         return [random_id(), random_id(), random_id()];
     }
     let CallOrigin { method, payload, route, .. } = via;
-    let request = json!({ "method": method, "payload": payload, "route": route });
+    let request = exact_json::object([
+        ("method", json!(method)),
+        ("payload", payload.clone()),
+        ("route", json!(route)),
+    ]);
     let request = canonical_json(&request);
     ["req", "trace", "span"].map(|kind| derived_id(kind, &request))
 }

@@ -230,7 +230,7 @@ fn hash_value(hash: &mut Hasher, value: &Value) {
     match value {
         Value::Null => hash_text(hash, b'0', ""),
         Value::Bool(is) => hash_text(hash, b'b', if *is { "true" } else { "false" }),
-        Value::Number(number) => hash_text(hash, b'n', &number.to_string()),
+        Value::Number(number) => hash_text(hash, b'n', number.as_str()),
         Value::String(text) => hash_text(hash, b's', text),
         Value::Array(items) => {
             hash_text(hash, b'a', &items.len().to_string());

@@ -7,7 +7,7 @@ use cel::common::types::{
 };
 use cel::common::value::Val;
 use serde_json::{Map, Value};
-use toolgate_contract::{Caller, Effects, ToolSpec};
+use toolgate_contract::{Caller, Effects, ToolSpec, exact_json};
 
 use super::plain_path::normalize_path;
 
@@ -130,7 +130,8 @@ fn bind_value<'v>(value: &'v Value, meter: &mut BindingMeter) -> Result<BoundVal
         Value::Number(number) => match (number.as_i64(), number.as_u64()) {
             (Some(integer), _) => Box::new(CelInt::from(integer)),
             (None, Some(integer)) => Box::new(CelUInt::from(integer)),
-            (None, None) => Box::new(CelDouble::from(number.as_f64().unwrap_or(f64::NAN))),
+            // `1E400` is infinite, so a rule with a bound still matches it.
+            (None, None) => Box::new(CelDouble::from(exact_json::nearest_float(number))),
         },
         Value::String(text) => {
             meter.bytes += text.len();

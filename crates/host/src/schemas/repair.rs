@@ -1,7 +1,8 @@
 //! Repairs arguments that a model wrote in another form than their schema demands.
 
 use jsonschema::Validator;
-use serde_json::{Number, Value};
+use serde_json::Value;
+use toolgate_contract::exact_json;
 
 /// Maximum number of parts of one value that are repaired.
 const REPAIRS_MAX: usize = 64;
@@ -40,7 +41,7 @@ fn unquote(value: &mut Value, pointer: &str, text: &str) -> bool {
     let spelled = match text {
         "true" | "True" => Some(Value::Bool(true)),
         "false" | "False" => Some(Value::Bool(false)),
-        text => serde_json::from_str::<Number>(text).ok().map(Value::Number),
+        text => exact_json::parse_number(text.trim()).map(Value::Number),
     };
     let (Some(spelled), Some(place)) = (spelled, value.pointer_mut(pointer)) else { return false };
     *place = spelled;
@@ -103,9 +104,10 @@ mod tests {
         let quoted = json!({
             "count": "12", "ratio": "-1.5e2", "all": "true", "text": "12", "lines": [1, "2"],
         });
-        let plain = json!({
-            "count": 12, "ratio": -150.0, "all": true, "text": "12", "lines": [1, 2],
-        });
+        let plain = exact_json::parse(
+            r#"{"count": 12, "ratio": -1.5e2, "all": true, "text": "12", "lines": [1, 2]}"#,
+        )
+        .expect("JSON");
         assert_eq!(repaired(&schema, &quoted), Some(plain));
         for refused in [
             json!({ "count": "0" }),

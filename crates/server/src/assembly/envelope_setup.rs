@@ -11,7 +11,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
-use toolgate_contract::{ToolFault, strip_byte_order_mark_bytes};
+use toolgate_contract::{ToolFault, exact_json, strip_byte_order_mark_bytes};
 use toolgate_dialects::envelope::catalog_name;
 use toolgate_host::{
     EnvelopeBuilder, EnvelopeLog, EnvelopeSettings, SchemaFile, SchemaFiles, SchemaRegistry,
@@ -189,7 +189,7 @@ fn read_schema(root: &Root, path: &str, room: &mut u64) -> anyhow::Result<Schema
         Ok(())
     };
     fill().with_context(|| format!("cannot read the schema {path}"))?;
-    let schema = serde_json::from_slice(strip_byte_order_mark_bytes(&bytes));
+    let schema = exact_json::parse_bytes(strip_byte_order_mark_bytes(&bytes));
     let schema = schema.with_context(|| format!("the schema {path} is not JSON"))?;
     Ok(SchemaFile { path: path.to_owned(), schema })
 }

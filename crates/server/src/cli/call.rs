@@ -11,7 +11,8 @@ use tokio_util::sync::CancellationToken;
 use toolgate::assembly::wiring::ServedWorkspace;
 use toolgate_contract::{
     Asker, CallEnding, CallError, Caller, ContentBody, EventSink, HostAnswer, HostRequest,
-    ResourceContents, ResourceData, ResultText, ToolOutput, fold_name, strip_byte_order_mark,
+    ResourceContents, ResourceData, ResultText, ToolOutput, exact_json, fold_name,
+    strip_byte_order_mark,
 };
 use toolgate_host::IncomingRequest;
 
@@ -227,7 +228,7 @@ fn arguments(json: &str) -> anyhow::Result<Value> {
         None => json.to_owned(),
     };
     let text = strip_byte_order_mark(&text);
-    let value: Value = serde_json::from_str(text).with_context(|| {
+    let value = exact_json::parse(text).with_context(|| {
         format!("the arguments are not JSON; quote them for the shell: '{{\"path\":\"README.md\"}}'. They are: {text}")
     })?;
     if !value.is_object() {

@@ -8,7 +8,7 @@ use anyhow::Context;
 use jiff::Timestamp;
 use toolgate::assembly::wiring::ServedWorkspace;
 use toolgate::config::{ApiKey, Config, key_file};
-use toolgate_contract::{Caller, CallerKind};
+use toolgate_contract::{Caller, CallerKind, exact_json};
 use toolgate_host::PolicyDecision;
 
 use super::check_config::without_secret_sources;
@@ -80,7 +80,7 @@ impl From<CallerKindArg> for CallerKind {
 
 pub(super) fn run(args: &PolicyArgs) -> anyhow::Result<ExitCode> {
     let PolicyCommand::Explain(args) = &args.command;
-    let input = serde_json::from_str(&args.input).context("the arguments are not JSON")?;
+    let input = exact_json::parse(&args.input).context("the arguments are not JSON")?;
     let config = without_secret_sources(&args.folder.load_to_check(&args.root)?.config);
     let host = ServedWorkspace::open_for_inspection(&args.root, &config)?.host;
     let words = |words: &[String]| words.iter().map(|word| Arc::from(word.as_str())).collect();

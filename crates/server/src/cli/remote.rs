@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use toolgate::config;
-use toolgate_contract::{CallEnding, ResultText, ToolId, ToolOutput, fold_name};
+use toolgate_contract::{CallEnding, ResultText, ToolId, ToolOutput, exact_json, fold_name};
 use toolgate_dialects::mcp::{ProtocolEra, Revision};
 use toolgate_world::dial::{CertificateTrust, DialAddress, TlsClient, dial};
 
@@ -172,8 +172,10 @@ impl ServerEndpoint {
             meta["progressToken"] = json!(PROGRESS_TOKEN);
             meta["io.modelcontextprotocol/logLevel"] = json!("info");
         }
-        let params = json!({ "_meta": meta, "name": tool, "arguments": input });
-        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+        let params =
+            exact_json::object([("_meta", meta), ("name", json!(tool)), ("arguments", input)]);
+        let mut body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call" });
+        body["params"] = params;
         let request = Request::post(&self.path)
             .header("host", &self.authority)
             .header("content-type", "application/json")
@@ -224,7 +226,7 @@ impl ServerEndpoint {
         } else {
             let body = body.collect().await.map_err(broke_off)?.to_bytes();
             let text = String::from_utf8_lossy(&body).into_owned();
-            (serde_json::from_str(&text).ok(), text)
+            (exact_json::parse(&text).ok(), text)
         };
         answer.filter(is_answer).with_context(|| {
             let start: String = text.trim().chars().take(500).collect();
@@ -248,7 +250,7 @@ async fn last_event(
     while let Some(frame) = body.frame().await {
         let Ok(bytes) = frame.map_err(broke_off)?.into_data() else { continue };
         for text in events.parse(&bytes) {
-            let message: Option<Value> = serde_json::from_str(&text).ok();
+            let message = exact_json::parse(&text).ok();
             let update = message.as_ref().and_then(update_from_notification);
             if let (Some(follow), Some(update)) = (follow, update) {
                 follow.show(update).await;

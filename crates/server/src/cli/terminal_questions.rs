@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::{Map, Value};
 use toolgate_contract::{
     Asker, BoxFuture, ClientAnswer, ClientAnswers, ClientQuestion, ClientQuestions, PersonChoice,
-    QuestionSender, QuestionSupport, ToolError,
+    QuestionSender, QuestionSupport, ToolError, exact_json,
 };
 
 use super::follow::{ProgressView, WorkDisplay};
@@ -162,7 +162,7 @@ fn parse_field(field: &Value, line: &str) -> Option<Value> {
     Some(match field.get("type").and_then(Value::as_str) {
         Some("boolean") => Value::Bool(is_yes(line)),
         Some("integer" | "number" | "array") => {
-            serde_json::from_str(line).unwrap_or_else(|_| line.into())
+            exact_json::parse(line).unwrap_or_else(|_| line.into())
         }
         Some(_) | None => line.into(),
     })

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use serde_json::json;
+use serde_json::{Value, json};
 use toolgate::assembly::wiring::ServedWorkspace;
 use toolgate_contract::{Caller, Effects, ToolSpec, fold_name};
 use toolgate_host::Host;
@@ -86,15 +86,19 @@ fn show(args: &ToolsArgs, host: &Host) -> anyhow::Result<ExitCode> {
 }
 
 fn tool_json(spec: &ToolSpec) -> serde_json::Value {
-    json!({
+    let mut tool = json!({
         "id": spec.id.as_str(),
         "title": spec.title,
         "description": spec.description,
         "effects": effects_name(spec.effects),
         "idempotent": spec.idempotent,
-        "inputSchema": spec.input_schema,
-        "outputSchema": spec.output_schema,
-    })
+        "inputSchema": null,
+        "outputSchema": null,
+    });
+    // `json!` would change the text of their numbers.
+    tool["inputSchema"] = Value::clone(&spec.input_schema);
+    tool["outputSchema"] = spec.output_schema.as_deref().cloned().unwrap_or_default();
+    tool
 }
 
 fn arguments(spec: &ToolSpec) -> String {

@@ -3,7 +3,9 @@
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use toolgate_contract::{CallError, CallOrigin, HostAnswer, HostRequest, Reply, TraceContext};
+use toolgate_contract::{
+    CallError, CallOrigin, HostAnswer, HostRequest, Reply, TraceContext, exact_json,
+};
 use toolgate_dialects::envelope::catalog_name;
 use toolgate_dialects::{AnswerEncoder, PendingRequest};
 use toolgate_host::Host;
@@ -105,7 +107,7 @@ fn logged_origin(
         CallOrigin { transport, route, method, payload, tool: None, prompt: None, io: None }
     };
     let tool_origin = |verb: &str, tool: &str, input: &Value| {
-        let payload = json!({ "toolId": tool, "arguments": input });
+        let payload = exact_json::object([("toolId", json!(tool)), ("arguments", input.clone())]);
         let tool = Some(clip_name(tool));
         CallOrigin { tool, ..origin("tool", verb, payload) }
     };

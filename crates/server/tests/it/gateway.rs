@@ -31,7 +31,7 @@ use crate::support::{
     peak_memory_kib, wait_for, wait_until,
 };
 
-fn checkout() -> PathBuf {
+pub(crate) fn checkout() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 

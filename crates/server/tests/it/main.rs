@@ -21,6 +21,7 @@ mod concurrency;
 mod shutdown;
 mod http;
 mod bad_input;
+mod exact_numbers;
 mod cli;
 mod jobs;
 mod zyra;

@@ -1,7 +1,7 @@
 //! Client of the backend that stores assets.
 
 use serde_json::Value;
-use toolgate_contract::{ToolContext, ToolError, strip_byte_order_mark_bytes};
+use toolgate_contract::{ToolContext, ToolError, exact_json, strip_byte_order_mark_bytes};
 
 use super::AssetSettings;
 use toolgate_world::HttpFetcher;
@@ -78,7 +78,7 @@ impl AssetBackend {
 /// Returns the `id` in an answer as text, or an empty text if there is none.
 fn response_id(body: &[u8]) -> String {
     let answer: Value =
-        serde_json::from_slice(strip_byte_order_mark_bytes(body)).unwrap_or_default();
+        exact_json::parse_bytes(strip_byte_order_mark_bytes(body)).unwrap_or_default();
     match answer.get("id") {
         Some(Value::String(id)) => id.clone(),
         Some(Value::Number(id)) => id.to_string(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use toolgate_contract::{Effects, Tool, ToolContext, ToolError};
+use toolgate_contract::{Effects, Tool, ToolContext, ToolError, exact_json};
 
 use super::patch::{PatchOperation, patch_between};
 use super::snapshot::AssetSnapshot;
@@ -22,8 +22,10 @@ pub struct DiffAssets {
 #[serde(deny_unknown_fields)]
 pub struct DiffAssetsInput {
     /// The asset before.
+    #[serde(deserialize_with = "exact_json::deserialize")]
     base: Value,
     /// The asset after.
+    #[serde(deserialize_with = "exact_json::deserialize")]
     new: Value,
 }
 

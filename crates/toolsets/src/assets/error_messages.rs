@@ -9,6 +9,7 @@ use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
 use jsonschema::paths::Location;
 use jsonschema::{ValidationError, Validator};
 use serde_json::{Value, json};
+use toolgate_contract::exact_json;
 
 use super::outcome::AssetError;
 use super::python::{PythonRepr, PythonString};
@@ -212,7 +213,7 @@ impl<'a> AssetErrorCollector<'a> {
             Kind::UnevaluatedItems { unexpected } => {
                 let items: Vec<Value> = unexpected
                     .iter()
-                    .map(|item| serde_json::from_str(item).unwrap_or_else(|_| json!(item)))
+                    .map(|item| exact_json::parse(item).unwrap_or_else(|_| json!(item)))
                     .collect();
                 let list = join_display(items.iter().map(PythonRepr));
                 format!(
@@ -377,9 +378,9 @@ impl<'a> AssetErrorCollector<'a> {
             });
         let Some(one) = one else { return self.message(error) };
         let matches = items.iter().filter(|item| one.is_valid(item)).count();
-        if let Some(most) =
-            most.filter(|most| most.as_f64().is_some_and(|most| matches as f64 > most))
-        {
+        if let Some(most) = most.filter(|most| {
+            most.as_number().is_some_and(|most| matches as f64 > exact_json::nearest_float(most))
+        }) {
             let most = PythonRepr(most);
             return format!("Too many items match the given schema (expected at most {most})");
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use toolgate_contract::{Effects, Tool, ToolContext, ToolError};
+use toolgate_contract::{Effects, Tool, ToolContext, ToolError, exact_json};
 
 use super::backend::{AssetBackend, SendOutcome};
 use super::outcome::{AssetError, RejectionReason};
@@ -28,6 +28,7 @@ pub struct PopulateBackend {
 #[serde(deny_unknown_fields)]
 pub struct PopulateBackendInput {
     /// The asset, sent unchanged.
+    #[serde(deserialize_with = "exact_json::deserialize")]
     asset: Value,
     /// Validates first and does not send an invalid asset; `true` by default. The asset's `schema`
     /// or `$schemaRef` names the schema.

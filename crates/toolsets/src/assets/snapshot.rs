@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
-use toolgate_contract::ToolError;
+use toolgate_contract::{ToolError, exact_json};
 
 use super::AssetSettings;
 use super::outcome::AssetError;
@@ -211,7 +211,7 @@ impl AssetExample {
 
     /// Parses the example.
     pub(super) fn document(&self) -> Result<Value, ToolError> {
-        serde_json::from_str(&self.text).map_err(|err| {
+        exact_json::parse(&self.text).map_err(|err| {
             ToolError::with_cause(format!("`{}` is not JSON", self.listed_path), err)
         })
     }
@@ -261,7 +261,7 @@ fn parse_schemas(
     let mut schemas = BTreeMap::new();
     let mut sources = Vec::new();
     for (inner, text) in files {
-        let Some(document @ Value::Object(_)) = serde_json::from_str(text).ok() else { continue };
+        let Some(document @ Value::Object(_)) = exact_json::parse(text).ok() else { continue };
         let document = Arc::new(document);
         let name = schema_name(inner);
         sources.push(SchemaSource {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use toolgate_contract::{Effects, Tool, ToolContext, ToolError};
+use toolgate_contract::{Effects, Tool, ToolContext, ToolError, exact_json};
 
 use super::outcome::{AssetError, RejectionReason};
 use super::snapshot::AssetSnapshot;
@@ -22,6 +22,7 @@ pub struct ValidateAsset {
 #[serde(deny_unknown_fields)]
 pub struct ValidateAssetInput {
     /// The asset. Its top-level `$schemaRef` is ignored.
+    #[serde(deserialize_with = "exact_json::deserialize")]
     asset: Value,
     /// Name of the schema, as `assets_list_schemas` lists it. `nested-synesthetic-asset` is
     /// `synesthetic-asset`.

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use toolgate_contract::{
     AnyTool, BoxFuture, Effects, LazySchema, ProducedFile, ToolContext, ToolError, ToolFault,
-    ToolOutput, ToolSpec,
+    ToolOutput, ToolSpec, exact_json,
 };
 
 use super::argument::{ArgumentValues, pointer};
@@ -105,7 +105,7 @@ impl CommandTool {
             text.note = Some(text.note.map_or(note.clone(), |before| format!("{before}; {note}")));
         }
         let ending = result.outcome.ending(&self.declared.success);
-        let value = serde_json::to_value(&result).map_err(|err| {
+        let value = exact_json::to_value(&result).map_err(|err| {
             ToolError::with_cause("the command's result cannot be written as JSON", err)
         })?;
         Ok(ToolOutput::new(value, text, ending))

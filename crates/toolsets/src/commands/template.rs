@@ -1,7 +1,7 @@
 //! `argv` templates: turn arguments into words, so that no value can act as another argument.
 
-use serde_json::Value;
-use toolgate_contract::ToolError;
+use serde_json::{Number, Value};
+use toolgate_contract::{ToolError, exact_json};
 
 use super::argument::{ArgumentValues, CommandArgument};
 use super::table::{DashPolicy, ListStyle};
@@ -325,16 +325,24 @@ fn option_like_error(pointer: &str, text: &str) -> ToolError {
     )
 }
 
+/// Returns a number as one word, with all its digits. Exponents are written out, because not every
+/// program reads them, and `2.0` becomes `2`.
+fn number_text(number: &Number, pointer: &str) -> Result<String, ToolError> {
+    let text = number.as_str();
+    if exact_json::is_plain_integer(number) {
+        return Ok(if text == "-0" { "0" } else { text }.to_owned());
+    }
+    let float =
+        number.as_f64().ok_or_else(|| ToolError::invalid(pointer, "the number is too large"))?;
+    let is_decimal = !text.contains(['e', 'E']) && float.fract() != 0.0;
+    Ok(if is_decimal { text.to_owned() } else { float.to_string() })
+}
+
 /// Returns a value as one word.
 pub(super) fn value_text(value: &Value, pointer: &str) -> Result<String, ToolError> {
     let text = match value {
         Value::String(text) => text.clone(),
-        // Avoid exponents: not every program reads them.
-        Value::Number(number) => match (number.as_i64(), number.as_u64(), number.as_f64()) {
-            (Some(whole), _, _) => whole.to_string(),
-            (None, Some(whole), _) => whole.to_string(),
-            (None, None, float) => float.unwrap_or_default().to_string(),
-        },
+        Value::Number(number) => number_text(number, pointer)?,
         other => other.to_string(),
     };
     if text.contains('\0') {

@@ -1,6 +1,7 @@
 //! Parses type notes such as `"string!"`, and converts them to JSON Schema.
 
 use serde_json::{Value, json};
+use toolgate_contract::exact_json;
 
 /// The type of an argument's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,7 +120,7 @@ impl TypeNote {
         let value = if is_plain {
             Value::from(text)
         } else {
-            serde_json::from_str(text)
+            exact_json::parse(text)
                 .map_err(|err| format!("the default in `{note}` cannot be read: {err}"))?
         };
         if self.accepts(&value) {

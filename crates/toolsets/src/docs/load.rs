@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use toolgate_contract::{
-    Effects, ResultText, Tool, ToolContext, ToolError, ToolFault, strip_byte_order_mark,
+    Effects, ResultText, Tool, ToolContext, ToolError, ToolFault, exact_json, strip_byte_order_mark,
 };
 
 use super::sha256;
@@ -169,7 +169,7 @@ fn read_metadata(
     let text = strip_byte_order_mark(&text);
     let is_json = path.to_lowercase().ends_with(".json");
     let value = if is_json {
-        serde_json::from_str(text).map_err(|err| invalid(format!("is not JSON: {err}")))?
+        exact_json::parse(text).map_err(|err| invalid(format!("is not JSON: {err}")))?
     } else {
         front_matter::parse(text, &[]).map_err(|problem| {
             // The parser counts an opening line `---`, which this file does not have.

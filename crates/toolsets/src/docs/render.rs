@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError, exact_json};
 
 use super::template::{TemplateValues, fill_template};
 use super::{sha256, yaml};
@@ -31,8 +31,12 @@ pub struct RenderMarkdownInput {
     /// The value of `{{ body }}`.
     body: String,
     /// YAML to write above the text, sorted by key.
+    #[serde(default, deserialize_with = "exact_json::deserialize_optional_object")]
+    #[schemars(!default)]
     front_matter: Option<Map<String, Value>>,
     /// The values of other names.
+    #[serde(default, deserialize_with = "exact_json::deserialize_optional_object")]
+    #[schemars(!default)]
     metadata: Option<Map<String, Value>>,
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError, exact_json};
 
 use super::service::{NewDocument, UpsertSummary};
 use super::{SearchService, distinct_tags};
@@ -52,12 +52,14 @@ struct DocumentInput {
     /// The content, as text.
     text: Option<String>,
     /// The content, as any JSON.
+    #[serde(default, deserialize_with = "exact_json::deserialize_option")]
+    #[schemars(!default)]
     json: Option<Value>,
     /// Tags to filter by.
     #[serde(default)]
     tags: Vec<String>,
     /// Data to return with each match.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "exact_json::deserialize_object")]
     metadata: Map<String, Value>,
 }
 

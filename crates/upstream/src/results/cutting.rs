@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use toolgate_contract::{
     Caller, ContentBlock, ContentBody, ResourceContents, ResourceData, ResourceSpec, ResultText,
-    ToolContext, ToolError, ToolId, ToolOutput,
+    ToolContext, ToolError, ToolId, ToolOutput, exact_json,
 };
 
 use super::{ResultStore, StoredData, id_in_uri, piece};
@@ -337,7 +337,7 @@ fn text_repeats_value(output: &ToolOutput) -> Option<&'static str> {
     if only_field.and_then(Value::as_str) == Some(body) {
         return Some(PLAIN);
     }
-    let parsed: Value = serde_json::from_str(body).ok()?;
+    let parsed = exact_json::parse(body).ok()?;
     (parsed == *value || Some(&parsed) == only_field).then_some(JSON)
 }
 

@@ -147,7 +147,7 @@ fn digest(bytes: &[u8]) -> String {
 fn is_same_value(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => {
-            one == other || one.as_f64() == other.as_f64()
+            one == other || one.as_f64().is_some_and(|one| other.as_f64() == Some(one))
         }
         (Value::Array(one), Value::Array(other)) => {
             one.len() == other.len()

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
     ClientAnswer, ClientQuestion, MessageRole, PersonChoice, SamplingMessage, SamplingRequest,
+    exact_json,
 };
 
 use super::results;
@@ -97,7 +98,8 @@ fn parse_sampling(params: &Value) -> Result<SamplingRequest, String> {
 pub fn encode_answer(answer: &ClientAnswer) -> Value {
     match answer {
         ClientAnswer::Choice(PersonChoice::Accepted(content)) => {
-            json!({ "action": "accept", "content": content })
+            let content = Value::Object(content.clone());
+            exact_json::object([("action", json!("accept")), ("content", content)])
         }
         ClientAnswer::Choice(PersonChoice::Declined) => json!({ "action": "decline" }),
         ClientAnswer::Choice(PersonChoice::Canceled) => json!({ "action": "cancel" }),

@@ -2,8 +2,7 @@
 
 use jiff::Timestamp;
 use rusqlite::{OptionalExtension, Row, params};
-use serde_json::Value;
-use toolgate_contract::{ClientAnswers, JobEventKind, JobId, JobState};
+use toolgate_contract::{ClientAnswers, JobEventKind, JobId, JobState, exact_json};
 
 use super::reads::{
     column_error, id_from_bytes, optional_text, parse_json, parse_state, parse_tool,
@@ -89,7 +88,7 @@ pub(super) fn begin(
     let (input, asking): (String, Option<String>) = stored?;
     Ok(Some(StartedJob {
         tool: parse_tool(&tool)?,
-        input: parse_json::<Value>(&input)?,
+        input: exact_json::parse(&input)?,
         caller: restore_caller(&caller, standing.as_deref())?,
         dialect: dialect.into(),
         answers: asking

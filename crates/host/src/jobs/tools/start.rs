@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use toolgate_contract::{
     CallMetadata, Effects, EventSink, HostAnswer, JobOptions, ResultText, StartedWork, Tool,
-    ToolCall, ToolContext, ToolError, fold_name,
+    ToolCall, ToolContext, ToolError, exact_json, fold_name,
 };
 
 use super::{JobView, JobsHandle, tool_error};
@@ -20,7 +20,7 @@ pub(super) struct StartJobInput {
     /// The tool to call.
     tool: String,
     /// The arguments.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "exact_json::deserialize_object")]
     arguments: Map<String, Value>,
 }
 

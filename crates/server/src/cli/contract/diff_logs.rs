@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use serde_json::Value;
-use toolgate_contract::strip_byte_order_mark;
+use toolgate_contract::{exact_json, strip_byte_order_mark};
 
 use crate::cli::{complain, print};
 
@@ -220,7 +220,7 @@ fn records(log: &Path) -> anyhow::Result<Vec<Value>> {
     let text = read_text(log)?;
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let records = lines.map(|(at, line)| {
-        let record: Value = serde_json::from_str(line)
+        let record = exact_json::parse(line)
             .with_context(|| format!("line {} of {} is not JSON", at + 1, log.display()))?;
         anyhow::ensure!(
             record.is_object(),

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use serde_json::{Value, json};
-use toolgate_contract::strip_byte_order_mark;
+use toolgate_contract::{exact_json, strip_byte_order_mark};
 use toolgate_toolsets::assets::{AssetSnapshot, schema_of_example};
 use toolgate_world::Root;
 
@@ -89,7 +89,7 @@ fn read_asset(path: &Path) -> Result<Value, ValidationReport> {
         return Err(nothing_to_validate("io_error", &message));
     }
     let text = String::from_utf8(bytes).map_err(|err| failure(io::Error::other(err)))?;
-    serde_json::from_str(strip_byte_order_mark(&text)).map_err(|err| {
+    exact_json::parse(strip_byte_order_mark(&text)).map_err(|err| {
         // A missing end is reported after the last character.
         let column = err.column() + usize::from(err.is_eof());
         let line = err.line();

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use toolgate_chunks::chunks;
+use toolgate_contract::exact_json;
 
 use super::StoredDocument;
 
@@ -17,6 +18,7 @@ pub(super) struct KeptDocument {
     lang: Option<String>,
     tags: Vec<String>,
     text: String,
+    #[serde(deserialize_with = "exact_json::deserialize_object")]
     metadata: Map<String, Value>,
 }
 

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tempfile::NamedTempFile;
 use toolgate_chunks::chunks;
+use toolgate_contract::exact_json;
 
 use crate::search::engines::{EngineError, StoredDocument};
 
@@ -41,6 +42,7 @@ struct DocumentFile {
     text: String,
     /// The file name. Its ending selects how the text is cut.
     sort: String,
+    #[serde(deserialize_with = "exact_json::deserialize_object")]
     metadata: Map<String, Value>,
 }
 
