@@ -1,6 +1,7 @@
 //! The `git` toolset: runs the git program so that a repository cannot make it run other programs.
 //!
-//! No tool uses the network. A repository is accepted only if all of it is in the workspace.
+//! No tool uses the network. A repository is accepted only if all of it is in the workspace, or if
+//! the settings allow the repository to which the workspace itself belongs.
 
 mod status;
 mod log;
@@ -18,6 +19,7 @@ mod stash;
 mod settings;
 mod repository;
 mod discovery;
+mod outside;
 mod configuration;
 mod command;
 mod error_redaction;
@@ -37,11 +39,11 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use toolgate_contract::{AnyTool, Tool, erase_tool};
+use toolgate_contract::{AnyTool, Effects, Tool, erase_tool};
 
 use crate::exec::WorkspacePrograms;
 
-pub use settings::{GitProgram, GitSettings};
+pub use settings::{GitProgram, GitSettings, OutsideAccess};
 
 /// Deadline of a call. It is longer than git's time limit, so that git is stopped first.
 const DEADLINE: Option<Duration> = Some(Duration::from_secs(610));
@@ -50,7 +52,12 @@ const DEADLINE: Option<Duration> = Some(Duration::from_secs(610));
 ///
 /// The allowlist of `exec` does not apply: the tools run git only, with fixed arguments.
 pub fn tools(programs: &WorkspacePrograms, settings: &GitSettings) -> Vec<Arc<dyn AnyTool>> {
-    let git = GitContext { programs: programs.clone(), settings: Arc::new(settings.clone()) };
+    let git = GitContext {
+        programs: programs.clone(),
+        settings: Arc::new(settings.clone()),
+        outside: outside::OutsideRepository::find(&programs.root).map(Arc::new),
+        changes: false,
+    };
     vec![
         git.tool(status::GitStatus),
         git.tool(log::GitLog),
@@ -73,6 +80,10 @@ pub fn tools(programs: &WorkspacePrograms, settings: &GitSettings) -> Vec<Arc<dy
 pub(super) struct GitContext {
     programs: WorkspacePrograms,
     settings: Arc<GitSettings>,
+    /// The repository of the workspace, if it is outside the workspace.
+    outside: Option<Arc<outside::OutsideRepository>>,
+    /// True if the tool may change the repository.
+    changes: bool,
 }
 
 impl GitContext {
@@ -81,6 +92,8 @@ impl GitContext {
         erase_tool(make(Self {
             programs: self.programs.for_tool(T::NAME),
             settings: self.settings.clone(),
+            outside: self.outside.clone(),
+            changes: T::EFFECTS != Effects::Reads,
         }))
     }
 }

@@ -91,9 +91,20 @@ pub struct Confinement {
     pub git_folder: Option<PathBuf>,
     /// Additional paths in the program's view.
     pub visible_paths: Vec<PathBuf>,
+    /// Parts of a repository outside the workspace, in the program's view.
+    pub repository_places: Vec<RepositoryPlace>,
     /// The only files and folders that may be executed. `None` allows every file in the program's
     /// view.
     pub executables: Option<Vec<PathBuf>>,
+}
+
+/// A part of a repository outside the workspace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RepositoryPlace {
+    /// The file or folder. A part that does not exist is left out.
+    pub path: PathBuf,
+    /// `true` if a program that may write the workspace may write this part, too.
+    pub is_writable: bool,
 }
 
 impl Confinement {
@@ -195,6 +206,7 @@ impl Sandbox {
             read_only: only_reads,
             git_folder: None,
             visible_paths: Vec::new(),
+            repository_places: Vec::new(),
             executables: None,
         };
         (profile != SandboxProfile::Off).then_some(inside)

@@ -4,7 +4,9 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::support::{Workspace, over_both, over_both_with, path, refusal, structured, text};
+use crate::support::{
+    Client, Launch, Workspace, over_both, over_both_with, path, refusal, structured, text,
+};
 
 /// Runs git itself in `workspace`, and returns its output.
 #[track_caller]
@@ -118,4 +120,80 @@ fn hooks_run_only_if_the_settings_allow_them() {
         assert!(workspace.path("hooked").exists());
         std::fs::remove_file(workspace.path("hooked")).unwrap();
     });
+}
+
+/// Creates a folder with a repository on `main`, and a linked worktree of it as the workspace.
+fn linked_worktree() -> (Workspace, tempfile::TempDir) {
+    let (workspace, outside) = (Workspace::new(), tempfile::TempDir::new().unwrap());
+    let at = |args: &[&str]| {
+        let repository = outside.path().display().to_string();
+        git(&workspace, &[&["-C", repository.as_str()][..], args].concat());
+    };
+    at(&["init", "-q", "-b", "main", "."]);
+    at(&["config", "user.name", "Ada"]);
+    at(&["config", "user.email", "ada@example.org"]);
+    at(&["commit", "-q", "--allow-empty", "-m", "first"]);
+    let tree = workspace.path("tree").display().to_string();
+    at(&["worktree", "add", "-q", "-b", "topic", &tree]);
+    (workspace, outside)
+}
+
+#[test]
+fn a_served_worktree_is_committed_to_without_touching_the_other_worktrees() {
+    let (workspace, outside) = linked_worktree();
+    let tree = workspace.path("tree");
+    std::fs::write(tree.join("a.txt"), "one\n").unwrap();
+    let mut client = Client::stdio(Launch::at(&tree).set("git_outside", "write"), "2025-06-18");
+    let status = client.call("git_status", json!({}));
+    assert_eq!(structured(&status)["entries"][0]["path"], "a.txt", "{status}");
+    let repository = outside.path().canonicalize().unwrap().display().to_string();
+    assert_eq!(structured(&status)["repository"], json!(repository));
+    client.call("git_add", json!({ "paths": ["a.txt"] }));
+    let commit = client.call("git_commit", json!({ "message": "second" }));
+    assert_eq!(structured(&commit)["repository"], json!(repository), "{commit}");
+    let git_dir = ["-C", repository.as_str()];
+    let log = git(&workspace, &[&git_dir[..], &["log", "--format=%s", "topic"]].concat());
+    assert_eq!(log, "second\nfirst\n");
+    let main = git(&workspace, &[&git_dir[..], &["log", "--format=%s", "main"]].concat());
+    assert_eq!(main, "first\n");
+    assert_eq!(git(&workspace, &[&git_dir[..], &["status", "--porcelain"]].concat()), "");
+}
+
+#[test]
+fn a_served_worktree_is_refused_with_the_setting_that_allows_it() {
+    let (workspace, _outside) = linked_worktree();
+    let tree = workspace.path("tree");
+    let mut client = Client::stdio(Launch::at(&tree), "2025-06-18");
+    let refused = refusal(&client.call("git_status", json!({})));
+    assert!(refused.contains("a linked worktree of the repository"), "{refused}");
+    assert!(refused.contains("`git.outside`") && !refused.contains("git init"), "{refused}");
+    let mut client = Client::stdio(Launch::at(&tree).set("git_outside", "read"), "2025-06-18");
+    let log = client.call("git_log", json!({}));
+    assert_eq!(structured(&log)["commits"][0]["subject"], "first", "{log}");
+    let commit = client.call("git_commit", json!({ "message": "x", "allow_empty": true }));
+    assert!(refusal(&commit).contains("`git.outside = \"write\"`"), "{commit}");
+}
+
+#[test]
+fn a_served_subfolder_shows_only_its_own_files() {
+    let workspace = repository();
+    workspace.put("packages/app/a.txt", "one\n");
+    workspace.put("secret.txt", "private\n");
+    workspace.put(".gitignore", "*.log\n");
+    git(&workspace, &["add", "."]);
+    git(&workspace, &["commit", "-qm", "second"]);
+    workspace.put("packages/app/a.txt", "two\n");
+    workspace.put("packages/app/b.log", "ignored\n");
+    workspace.put("secret.txt", "draft\n");
+    let app = workspace.path("packages/app");
+    let launch = Launch::at(&app).set("git_outside", "read");
+    let mut client = Client::stdio(launch, "2025-06-18");
+    let status = client.call("git_status", json!({}));
+    assert_eq!(structured(&status)["porcelain"], " M a.txt\n", "{status}");
+    let diff = client.call("git_diff", json!({}));
+    assert_eq!(structured(&diff)["files"][0]["path"], "a.txt", "{diff}");
+    let show = client.call("git_show", json!({}));
+    assert!(text(&show).contains("second") && !text(&show).contains("private"), "{show}");
+    let outside = client.call("git_show", json!({ "file": "../../secret.txt" }));
+    assert!(refusal(&outside).contains("outside the repository"), "{outside}");
 }

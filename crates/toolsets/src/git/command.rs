@@ -11,6 +11,7 @@ use toolgate_contract::{ToolContext, ToolError, ToolFault};
 
 use super::GitContext;
 use super::error_redaction::redact_contents;
+use super::outside::OutsideRepository;
 use crate::exec::{bounds, set_trace_variables};
 use toolgate_contract::printable;
 use toolgate_world::processes::{CapturedOutput, ProgramOutcome, ProgramStart, StopReason};
@@ -76,6 +77,8 @@ pub(super) struct GitCommand<'g> {
     config_scope: ConfigScope,
     /// The repository's folder, if the command may change it.
     changed_folder: Option<&'g Path>,
+    /// The repository, if it is outside the workspace.
+    outside: Option<&'g OutsideRepository>,
     args: Vec<OsString>,
     stdin: Option<Vec<u8>>,
     env: BTreeMap<OsString, OsString>,
@@ -110,6 +113,7 @@ impl<'g> GitCommand<'g> {
             overrides,
             config_scope,
             changed_folder: None,
+            outside: None,
             args: vec!["--no-pager".into(), verb.into()],
             stdin: None,
             env: BTreeMap::new(),
@@ -120,6 +124,12 @@ impl<'g> GitCommand<'g> {
     /// Lets the command change the repository whose folder is `git_dir`.
     pub(super) fn with_changes_to(mut self, git_dir: &'g Path) -> Self {
         self.changed_folder = Some(git_dir);
+        self
+    }
+
+    /// Lets the command see `outside`, and change it if the command changes a repository.
+    pub(super) fn in_outside(mut self, outside: &'g OutsideRepository) -> Self {
+        self.outside = Some(outside);
         self
     }
 
@@ -172,6 +182,7 @@ impl<'g> GitCommand<'g> {
             overrides,
             config_scope,
             changed_folder,
+            outside,
             args,
             stdin,
             env: extra_env,
@@ -220,7 +231,11 @@ impl<'g> GitCommand<'g> {
         let only_reads = changed_folder.is_none();
         let mut confinement = programs.clone().with_only_reads(only_reads).confinement();
         if let Some(confinement) = &mut confinement {
+            // The parts of a repository outside the workspace are listed one by one.
+            let changed_folder = changed_folder.filter(|_| outside.is_none());
             confinement.git_folder = Some(changed_folder.unwrap_or(Path::new("")).to_owned());
+            confinement.repository_places =
+                outside.map(|outside| outside.places(!only_reads)).unwrap_or_default();
             confinement.visible_paths.extend(excludes_file(overrides, &env));
             // Configuration files that the server's administrator chose.
             let configured = ["GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"].map(OsStr::new);

@@ -114,6 +114,12 @@ impl GitConfig {
         Self { entries: entries.collect() }
     }
 
+    /// Returns the value that the repository itself sets for `key`.
+    pub(super) fn repository_value(&self, key: &str) -> Option<&str> {
+        let mut entries = self.entries.iter().rev();
+        entries.find(|entry| entry.is_from_repository && entry.key == key)?.value.as_deref()
+    }
+
     /// Returns the first key that is not UTF-8. Such a key cannot be overridden, because its exact
     /// name is lost.
     pub(super) fn first_invalid_key(&self) -> Option<&str> {

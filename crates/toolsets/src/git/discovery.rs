@@ -2,7 +2,8 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::Deserialize;
 use toolgate_contract::{ToolContext, ToolError, ToolFault};
@@ -11,6 +12,7 @@ use schemars::JsonSchema;
 
 use super::command::{ConfigScope, GitCommand, OUTPUT_BYTES_MAX};
 use super::configuration::{AllowedPrograms, GitConfig};
+use super::outside::{LINK_BYTES_MAX, OutsideRepository, linked_folder};
 use super::repository::GitRepository;
 use super::{GitContext, GitProgram};
 use toolgate_world::Root;
@@ -20,8 +22,6 @@ use toolgate_world::root::{
 
 /// Maximum number of bytes read of a list of alternate object stores.
 const ALTERNATES_BYTES_MAX: u64 = 64 << 10;
-/// Maximum number of bytes that are read of a `.git` file, which names the repository.
-const LINK_BYTES_MAX: u64 = 8 << 10;
 /// Maximum number of object stores of one repository.
 const STORES_MAX: usize = 64;
 /// Maximum number of entries of a repository's folder that are checked.
@@ -52,6 +52,7 @@ impl GitContext {
     ) -> Result<GitRepository<'_>, ToolError> {
         let folder = repo.0.as_deref().unwrap_or(".");
         match self.open_folder(ctx, folder).await {
+            Err(err) if self.uses_outside() => Err(err),
             Err(err) => Err(self.explain_refusal(ctx, folder, err).await),
             opened => opened,
         }
@@ -69,27 +70,12 @@ impl GitContext {
         let cwd = root.run_blocking(ctx, move |root, _| root.open_dir(&path)).await;
         let cwd = cwd.map_err(|err| err.with_pointer("/repo"))?;
 
+        if let Some(outside) = self.outside_of(ctx, &folder).await? {
+            return self.open_outside(ctx, outside, &folder).await;
+        }
         let list = GitCommand::new(self, &cwd, &[], ConfigScope::UserAndSystem, "config");
-        let list = list.args(["--list", "--show-scope", "-z", "--includes"]).run(ctx).await?;
-        // Settings in the part that is not read could not be disarmed.
-        if list.is_truncated() {
-            return Err(ToolError::not_allowed(format!(
-                "the configuration of the repository in {} has more than {OUTPUT_BYTES_MAX} bytes",
-                quoted_path(&folder)
-            )));
-        }
-        let configuration = GitConfig::parse(&list.fields());
-        if let Some(key) = configuration.first_invalid_key() {
-            return Err(ToolError::not_allowed(format!(
-                "the configuration of the repository in {} has a key that is not UTF-8: {}",
-                quoted_path(&folder),
-                quoted_path(key)
-            )));
-        }
-        let allowed = AllowedPrograms {
-            hooks: self.settings.allows(GitProgram::Hooks),
-            filters: self.settings.allows(GitProgram::Filters),
-        };
+        let configuration = read_configuration(ctx, list, &folder).await?;
+        let allowed = self.allowed_programs();
         let overrides = configuration.overrides(allowed);
 
         let find = GitCommand::new(self, &cwd, &overrides, ConfigScope::Repository, "rev-parse")
@@ -133,11 +119,54 @@ impl GitContext {
             top_path: top,
             git_dir,
             common_dir,
+            outside: None,
             overrides,
             disabled_filters,
         };
         repository.refuse_absent_submodule(ctx, &prefix).await?;
         Ok(repository)
+    }
+
+    /// Opens the repository `outside`, to which `folder` of the workspace belongs.
+    async fn open_outside(
+        &self,
+        ctx: &ToolContext,
+        outside: Arc<OutsideRepository>,
+        folder: &str,
+    ) -> Result<GitRepository<'_>, ToolError> {
+        let root = &self.programs.root;
+        let top = root.run_blocking(ctx, |root, _| root.open_dir(".")).await?;
+        let list = self.outside_command(&outside, &top, &[], ConfigScope::UserAndSystem, "config");
+        let configuration = read_configuration(ctx, list, folder).await?;
+        let allowed = self.allowed_programs();
+        let mut overrides = configuration.overrides(allowed);
+        let scope = ConfigScope::Repository;
+        let worktrees = || self.outside_command(&outside, &top, &overrides, scope, "worktree");
+        self.check_outside(ctx, &outside, &configuration, worktrees).await?;
+        if !outside.prefix.is_empty() {
+            overrides.push(("diff.relative".into(), "true".into()));
+        }
+        let disabled_filters =
+            if allowed.filters { Vec::new() } else { configuration.filter_names() };
+        let repository = GitRepository {
+            git: self,
+            top,
+            top_path: root.path().to_owned(),
+            git_dir: outside.git_dir.clone(),
+            common_dir: outside.common_dir.clone(),
+            outside: Some(outside),
+            overrides,
+            disabled_filters,
+        };
+        repository.refuse_absent_outside_submodule(ctx, folder).await?;
+        Ok(repository)
+    }
+
+    fn allowed_programs(&self) -> AllowedPrograms {
+        AllowedPrograms {
+            hooks: self.settings.allows(GitProgram::Hooks),
+            filters: self.settings.allows(GitProgram::Filters),
+        }
     }
 
     /// Returns a better error than `err` if the folder belongs to a repository outside the
@@ -151,6 +180,31 @@ impl GitContext {
             Ok(outside_repository_error(root, &named, watch))
         });
         explained.await.ok().flatten().unwrap_or(err)
+    }
+}
+
+/// Reads the whole configuration with `list`, a command `git config`.
+async fn read_configuration(
+    ctx: &ToolContext,
+    list: GitCommand<'_>,
+    folder: &str,
+) -> Result<GitConfig, ToolError> {
+    let list = list.args(["--list", "--show-scope", "-z", "--includes"]).run(ctx).await?;
+    // Settings in the part that is not read could not be disarmed.
+    if list.is_truncated() {
+        return Err(ToolError::not_allowed(format!(
+            "the configuration of the repository in {} has more than {OUTPUT_BYTES_MAX} bytes",
+            quoted_path(folder)
+        )));
+    }
+    let configuration = GitConfig::parse(&list.fields());
+    match configuration.first_invalid_key() {
+        Some(key) => Err(ToolError::not_allowed(format!(
+            "the configuration of the repository in {} has a key that is not UTF-8: {}",
+            quoted_path(folder),
+            quoted_path(key)
+        ))),
+        None => Ok(configuration),
     }
 }
 
@@ -168,18 +222,22 @@ fn outside_repository_error(root: &Root, folder: &str, watch: &WorkMonitor) -> O
             Ok(None) => {}
             Ok(Some(EntryKind::File)) => {
                 let link = root.open_file(&git).ok()?.read(0, LINK_BYTES_MAX, watch).ok()?;
-                let link = String::from_utf8_lossy(&link);
-                let target = link.strip_prefix("gitdir:")?.trim();
-                return linked_repository_error(root, folder, &root.path().join(at).join(target));
+                let target = linked_folder(&root.path().join(at), &link)?;
+                let is_workspace = at.as_os_str().is_empty() || at == Path::new(".");
+                return linked_repository_error(root, folder, &target, is_workspace);
             }
             Ok(Some(_)) | Err(_) => return None,
         }
     }
     let mut above = root.path().ancestors().skip(1);
     let above = above.find(|at| at.join(".git").symlink_metadata().is_ok())?;
+    let setting = match above.join(".git").is_dir() {
+        true => ", or set `git.outside = \"read\"`",
+        false => "",
+    };
     Some(ToolError::not_found(format!(
         "there is no git repository in {} of the workspace: the one around it, {}, begins above \
-         the workspace; have the server's operator serve that folder",
+         the workspace; have the server's operator serve that folder{setting}",
         quoted_path(folder),
         quoted_path(&above.to_string_lossy())
     )))
@@ -187,8 +245,12 @@ fn outside_repository_error(root: &Root, folder: &str, watch: &WorkMonitor) -> O
 
 /// Returns the error for a folder whose `.git` file names the folder `target`, if `target` is
 /// outside the workspace.
-fn linked_repository_error(root: &Root, folder: &str, target: &Path) -> Option<ToolError> {
-    let target = without_parent_names(target);
+fn linked_repository_error(
+    root: &Root,
+    folder: &str,
+    target: &Path,
+    is_workspace: bool,
+) -> Option<ToolError> {
     if target.starts_with(root.path()) {
         return None;
     }
@@ -200,25 +262,16 @@ fn linked_repository_error(root: &Root, folder: &str, target: &Path) -> Option<T
         (None, Some((repository, _))) => ("a submodule of the repository", repository.into()),
         (None, None) => ("the repository", target.to_string_lossy()),
     };
+    let setting = match is_workspace {
+        true => ", or set `git.outside` to `read` or `write`",
+        false => "",
+    };
     Some(ToolError::not_allowed(format!(
         "{} belongs to {kind} {}, which is outside the workspace; have the server's operator \
-         serve a folder that contains both",
+         serve a folder that contains both{setting}",
         quoted_path(folder),
         quoted_path(repository.trim_end_matches("/.git"))
     )))
-}
-
-/// Removes `..` from an absolute path without following symlinks.
-fn without_parent_names(path: &Path) -> PathBuf {
-    let mut plain = PathBuf::new();
-    for part in path.components() {
-        if part == Component::ParentDir {
-            plain.pop();
-        } else if part != Component::CurDir {
-            plain.push(part);
-        }
-    }
-    plain
 }
 
 /// Returns the error for a folder without a repository.

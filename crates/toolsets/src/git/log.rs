@@ -113,7 +113,8 @@ impl Tool for GitLog {
             command = command.arg(format!("--{name}={value}"));
         }
         let command = command.arg("--end-of-options").arg(range.to_argument()).arg("--");
-        let printed = command.args(&path).bytes_max(OUTPUT_BYTES_MAX).run(ctx).await?;
+        let shown = path.clone().or_else(|| repository.visible_paths());
+        let printed = command.args(shown).bytes_max(OUTPUT_BYTES_MAX).run(ctx).await?;
         let mut fields = printed.fields();
         let is_cut = printed.is_truncated();
         if is_cut {

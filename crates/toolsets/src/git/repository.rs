@@ -3,11 +3,13 @@
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use toolgate_contract::{ToolContext, ToolError};
 
 use super::GitContext;
 use super::command::{ConfigScope, GitCommand};
+use super::outside::{OutsideRepository, WorkspaceKind};
 
 /// A repository, opened for one call.
 pub(super) struct GitRepository<'g> {
@@ -20,6 +22,8 @@ pub(super) struct GitRepository<'g> {
     pub(super) git_dir: PathBuf,
     /// Absolute path of the folder that all work trees share.
     pub(super) common_dir: PathBuf,
+    /// The repository, if it is outside the workspace.
+    pub(super) outside: Option<Arc<OutsideRepository>>,
     /// Settings that override the configuration.
     pub(super) overrides: Vec<(OsString, OsString)>,
     /// Filters that are defined but not allowed to run.
@@ -37,8 +41,25 @@ const OPERATION_FILES: [(&str, &str); 6] = [
 ];
 
 impl GitRepository<'_> {
-    /// Returns the path of the top folder in the workspace; `.` for the workspace itself.
+    /// Returns the path of the workspace from the top folder, with a slash at its end. Empty if the
+    /// workspace contains the top folder.
+    pub(super) fn workspace_prefix(&self) -> &str {
+        self.outside.as_ref().map_or("", |outside| outside.prefix.as_str())
+    }
+
+    /// Returns the paths that a command about the whole repository must name: the workspace, if it
+    /// is a subfolder.
+    pub(super) fn visible_paths(&self) -> Option<String> {
+        let outside = self.outside.as_ref();
+        outside.filter(|outside| outside.kind == WorkspaceKind::Subfolder).map(|_| ".".to_owned())
+    }
+
+    /// Returns the path of the top folder in the workspace; `.` for the workspace itself. For a
+    /// repository outside the workspace, returns its absolute path.
     pub(super) fn top_in_workspace(&self) -> String {
+        if let Some(outside) = &self.outside {
+            return outside.shown_path();
+        }
         let root = self.git.programs.root.path();
         let inside = self.top_path.strip_prefix(root).unwrap_or(&self.top_path).to_string_lossy();
         if inside.is_empty() { ".".to_owned() } else { inside.into_owned() }
@@ -75,6 +96,10 @@ impl GitRepository<'_> {
     }
 
     fn command(&self, verb: &str) -> GitCommand<'_> {
+        if let Some(outside) = &self.outside {
+            let scope = ConfigScope::Repository;
+            return self.git.outside_command(outside, &self.top, &self.overrides, scope, verb);
+        }
         // A new search for the repository could find another one, which was not checked.
         GitCommand::new(self.git, &self.top, &self.overrides, ConfigScope::Repository, verb)
             .env("GIT_DIR", &self.git_dir)

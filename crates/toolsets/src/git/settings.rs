@@ -13,6 +13,27 @@ pub struct GitSettings {
     /// programs in the user's or the repository's configuration that convert files, such as Git
     /// LFS; without them, a file that needs a filter cannot be added.
     pub programs: Vec<GitProgram>,
+    /// Access to a repository outside the workspace, if the workspace is a linked worktree, a
+    /// submodule or a subfolder of it.
+    ///
+    /// `none` refuses it. With `read`, the tools that only read work; in a subfolder, they show
+    /// only that folder's files, but all branches and commit messages. With `write`, the other
+    /// tools work in a linked worktree or a submodule, too, unless `programs` is set. They never
+    /// write its `config`, `hooks` and `info`, or the state of other worktrees.
+    pub outside: OutsideAccess,
+}
+
+/// Access to a repository outside the workspace.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OutsideAccess {
+    /// No access.
+    #[default]
+    None,
+    /// Read access.
+    Read,
+    /// Read and write access.
+    Write,
 }
 
 /// Kind of programs that git runs.

@@ -95,7 +95,7 @@ impl Tool for GitShow {
         let (printed, file) = match file {
             Some(file) => {
                 let file = repository.resolve_path(&file, "/file")?;
-                let name = format!("{}:{file}", commit.as_str());
+                let name = format!("{}:{}{file}", commit.as_str(), repository.workspace_prefix());
                 let blob = repository.read_command("cat-file").args(["blob", &name]);
                 let printed = blob.bytes_max(bytes_max).run_unchecked(ctx).await?;
                 if printed.code != 0 {

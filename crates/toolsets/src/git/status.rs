@@ -97,11 +97,14 @@ impl Tool for GitStatus {
             .read_command("status")
             .args(["--porcelain=v2", "--branch", "-z", "--ignore-submodules=dirty"])
             .arg(format!("--untracked-files={untracked}"))
+            .arg("--")
+            .args(repository.visible_paths())
             .bytes_max(BYTES_MAX)
             .run(ctx)
             .await?;
         let submodules = repository.check_submodules(ctx, input.untracked).await?;
-        let mut output = parse_status(&printed.fields(), submodules);
+        let prefix = repository.workspace_prefix();
+        let mut output = parse_status(&printed.fields(), prefix, submodules);
         output.repository = repository.top_in_workspace();
         output.truncated = printed.is_truncated();
         output.under_way = repository.unfinished_operation();
@@ -150,8 +153,10 @@ impl Tool for GitStatus {
     }
 }
 
-/// Parses the fields of porcelain format version 2, and adds the changed submodules.
-fn parse_status(fields: &[String], submodules: SubmoduleStates) -> GitStatusOutput {
+/// Parses the fields of porcelain format version 2, and adds the changed submodules. Paths lose
+/// `prefix`.
+fn parse_status(fields: &[String], prefix: &str, submodules: SubmoduleStates) -> GitStatusOutput {
+    let without_prefix = |path: &str| path.strip_prefix(prefix).unwrap_or(path).to_owned();
     let mut output = GitStatusOutput::default();
     let mut tracked = Vec::new();
     let mut untracked = Vec::new();
@@ -166,7 +171,7 @@ fn parse_status(fields: &[String], submodules: SubmoduleStates) -> GitStatusOutp
             "u" => tracked.extend(parse_entry(rest, 9, None)),
             "?" => {
                 untracked.push(StatusEntry {
-                    path: rest.to_owned(),
+                    path: without_prefix(rest),
                     from: None,
                     index: '?',
                     worktree: '?',
@@ -174,6 +179,10 @@ fn parse_status(fields: &[String], submodules: SubmoduleStates) -> GitStatusOutp
             }
             _ => {}
         }
+    }
+    for entry in &mut tracked {
+        entry.path = without_prefix(&entry.path);
+        entry.from = entry.from.as_deref().map(without_prefix);
     }
     for path in submodules.changed {
         match tracked.iter_mut().find(|entry| entry.path == path) {

@@ -3,6 +3,7 @@
 //! If git itself looked into a submodule, it would obey the submodule's configuration. So toolgate
 //! opens and checks each submodule like a repository that a caller names.
 
+use std::path::{Component, Path, PathBuf};
 use std::pin::Pin;
 
 use toolgate_contract::{ToolContext, ToolError, ToolFault};
@@ -79,12 +80,29 @@ impl GitRepository<'_> {
             let listed = self.read_command("ls-files").args(["--stage", "-z", "--", path]);
             let entries = listed.bytes_max(64 << 10).run(ctx).await?.fields();
             if entries.first().and_then(|entry| submodule_path(entry)) == Some(path) {
-                let path = quoted_path(path);
-                return Err(ToolError::not_allowed(format!(
-                    "{path} is a submodule that is not checked out, so there is no repository in \
-                     it; check it out with `git submodule update --init`, which the git tools \
-                     cannot do"
-                )));
+                return Err(absent_submodule_error(path));
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a folder of the workspace in a submodule that is not checked out, if the repository
+    /// is outside the workspace.
+    pub(super) async fn refuse_absent_outside_submodule(
+        &self,
+        ctx: &ToolContext,
+        folder: &str,
+    ) -> Result<(), ToolError> {
+        let inside = Path::new(folder);
+        let inside = inside.strip_prefix(self.git.programs.root.path()).unwrap_or(inside);
+        let whole = Path::new(self.workspace_prefix()).join(inside);
+        let plain: PathBuf = whole.components().filter(|it| *it != Component::CurDir).collect();
+        for at in plain.ancestors().filter(|at| !at.as_os_str().is_empty()) {
+            // A folder is in the index only if it is a submodule.
+            let named = format!(":{}", at.display());
+            let find = self.read_command("rev-parse").args(["--verify", "--quiet", named.as_str()]);
+            if find.run_unchecked(ctx).await?.code == 0 {
+                return Err(absent_submodule_error(&at.to_string_lossy()));
             }
         }
         Ok(())
@@ -131,6 +149,14 @@ impl GitRepository<'_> {
             (true, true) => SubmoduleState::Clean,
         })
     }
+}
+
+fn absent_submodule_error(path: &str) -> ToolError {
+    ToolError::not_allowed(format!(
+        "{} is a submodule that is not checked out, so there is no repository in it; check it out \
+         with `git submodule update --init`, which the git tools cannot do",
+        quoted_path(path)
+    ))
 }
 
 /// Returns the path of a submodule in an entry of `ls-files --stage`: mode, hash, stage, path.

@@ -4,6 +4,7 @@ mod reading;
 mod changing;
 mod hostile;
 mod submodules;
+mod outside;
 
 use std::ffi::OsString;
 use std::fs;
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use toolgate_contract::{AnyTool, Caller, ToolContext, ToolError, ToolFault, ToolOutput};
 
-use super::{GitProgram, GitSettings, tools};
+use super::{GitProgram, GitSettings, OutsideAccess, tools};
 use crate::exec::{self, WorkspacePrograms};
 use toolgate_world::{ProcessRunner, Root};
 
@@ -45,16 +46,21 @@ impl GitTestBench {
         let folder = TempDir::new().expect("a temporary directory");
         fs::create_dir(folder.path().join("home")).expect("a folder");
         fs::create_dir(folder.path().join("workspace")).expect("a folder");
+        let bench = Self::serve(folder, settings, exec);
+        bench.git(&["init", "-q", "-b", "main", "."]);
+        bench.git(&["config", "user.name", "Ada"]);
+        bench.git(&["config", "user.email", "ada@example.org"]);
+        bench
+    }
+
+    /// Creates the tools for `workspace` in `folder`, which exists.
+    fn serve(folder: TempDir, settings: &GitSettings, exec: &exec::ExecSettings) -> Self {
         let home: (OsString, OsString) = ("HOME".into(), folder.path().join("home").into());
         let path = std::env::var_os("PATH").expect("there is a PATH");
         let processes = ProcessRunner::new([home, ("PATH".into(), path)]);
         let root = Root::open(&folder.path().join("workspace")).expect("the workspace opens");
         let programs = WorkspacePrograms::new(&root, &processes.expect("programs start"), exec);
-        let bench = Self { tools: tools(&programs, settings), folder };
-        bench.git(&["init", "-q", "-b", "main", "."]);
-        bench.git(&["config", "user.name", "Ada"]);
-        bench.git(&["config", "user.email", "ada@example.org"]);
-        bench
+        Self { tools: tools(&programs, settings), folder }
     }
 
     fn root(&self) -> std::path::PathBuf {

@@ -54,6 +54,8 @@ impl GuardedPaths {
         let is_brought = |name: &str| brings && is_foreign_settings(name);
         let names = self.names.iter().filter(|name| !is_brought(name) && !is_written(name));
         let mut guarded: Vec<PathBuf> = names.map(|name| workspace.join(name)).collect();
+        // The parts of a repository outside the workspace are listed one by one.
+        let repository = repository.filter(|repository| repository.starts_with(workspace));
         let written = repository.map(
             |repository| {
                 if repository.starts_with(&top) { &top } else { repository }

@@ -11,7 +11,7 @@ use self::machine_places::{HomeFolders, PlaceCollector};
 use super::guarded_paths::{self, GuardedPaths, with_fixed_parents};
 use super::plan::{PlaceAccess, ViewPlace};
 use super::settings::{GitFolderAccess, SandboxProfile, SandboxSettings};
-use super::{Confinement, SandboxPaths};
+use super::{Confinement, RepositoryPlace, SandboxPaths};
 
 /// The paths of this machine that views need, collected once.
 #[derive(Debug, Clone)]
@@ -34,6 +34,7 @@ pub(super) struct ViewRequest<'i> {
     /// `true` if git runs no other program and the repository is the workspace's own.
     runs_only_git: bool,
     visible_paths: &'i [PathBuf],
+    repository_places: &'i [RepositoryPlace],
 }
 
 impl<'i> ViewRequest<'i> {
@@ -44,6 +45,7 @@ impl<'i> ViewRequest<'i> {
         repository: None,
         runs_only_git: false,
         visible_paths: &[],
+        repository_places: &[],
     };
 
     pub(super) fn new(inside: &'i Confinement) -> Self {
@@ -53,12 +55,20 @@ impl<'i> ViewRequest<'i> {
             read_only: only_reads,
             git_folder: repository,
             visible_paths,
+            repository_places,
             executables: runs,
         } = inside;
         let repository = repository.as_deref();
         let is_own = repository == Some(&*guarded_paths::repository_path(workspace.path()));
         let runs_only_git = is_own && runs.is_some();
-        Self { profile: *profile, read_only: *only_reads, repository, runs_only_git, visible_paths }
+        Self {
+            profile: *profile,
+            read_only: *only_reads,
+            repository,
+            runs_only_git,
+            visible_paths,
+            repository_places,
+        }
     }
 
     fn workspace_access(&self) -> PlaceAccess {
@@ -134,6 +144,10 @@ impl MachineView {
             .visible_paths
             .iter()
             .map(|at| ViewPlace::Same { at: at.into(), how: PlaceAccess::Read });
+        let outside = wanted.repository_places.iter().map(|part| ViewPlace::Same {
+            at: (&part.path).into(),
+            how: if part.is_writable { how } else { PlaceAccess::Read },
+        });
         let made = |place: ViewPlace, is_common| {
             let spelled = SlashedPath::new(place.path(workspace));
             PlannedViewPlace { path: spelled, place, is_common }
@@ -144,7 +158,7 @@ impl MachineView {
         });
         let mut places: Vec<_> = common.collect();
         let own = |place| made(place, false);
-        places.extend(git.iter().cloned().chain(write).chain(seen).map(own));
+        places.extend(git.iter().cloned().chain(write).chain(seen).chain(outside).map(own));
         // Entries of the workspace are visible through the workspace.
         let around = SlashedPath::new(workspace);
         places.retain(|it| !it.path.lies_in(&around));
@@ -275,6 +289,10 @@ mod tests {
     const WORKSPACE: &str = "/root/src/app";
 
     fn view(profile: SandboxProfile) -> Vec<ViewPlace> {
+        view_of(&ViewRequest { profile, ..ViewRequest::LARGEST })
+    }
+
+    fn view_of(wanted: &ViewRequest<'_>) -> Vec<ViewPlace> {
         let settings =
             SandboxSettings { write: vec!["~/shared".to_owned()], ..SandboxSettings::default() };
         let variable = |name: &str| (name == "HOME").then(|| "/root".into());
@@ -286,8 +304,7 @@ mod tests {
             ["/usr/bin"],
             &variable,
         );
-        let (all, own) =
-            base.view(Path::new(WORKSPACE), &ViewRequest { profile, ..ViewRequest::LARGEST });
+        let (all, own) = base.view(Path::new(WORKSPACE), wanted);
         [all, own].concat()
     }
 
@@ -318,6 +335,31 @@ mod tests {
         };
         assert!(!view(SandboxProfile::ReadOnly).iter().any(lasts));
         assert!(view(SandboxProfile::Workspace).iter().any(lasts));
+    }
+
+    #[test]
+    fn only_the_writable_parts_of_a_repository_outside_can_be_changed() {
+        let part = |path: &str, is_writable| RepositoryPlace { path: path.into(), is_writable };
+        let parts = [part("/root/r/.git", true), part("/root/r/.git/config", false)];
+        for (read_only, expected) in [
+            (false, [PlaceAccess::Write, PlaceAccess::Read]),
+            (true, [PlaceAccess::Read, PlaceAccess::Read]),
+        ] {
+            let view = view_of(&ViewRequest {
+                read_only,
+                repository: Some(Path::new("")),
+                repository_places: &parts,
+                ..ViewRequest::LARGEST
+            });
+            for (part, expected) in parts.iter().zip(expected) {
+                // A part without a place of its own has the access of the folder around it.
+                let around = view.iter().rev().find_map(|place| match place {
+                    ViewPlace::Same { at, how } if part.path.starts_with(at.path()) => Some(*how),
+                    _ => None,
+                });
+                assert_eq!(around, Some(expected), "{part:?}, {read_only}");
+            }
+        }
     }
 
     #[test]

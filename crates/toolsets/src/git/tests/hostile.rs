@@ -381,7 +381,10 @@ async fn programs_that_a_repository_configures_do_not_run() {
 
 #[tokio::test]
 async fn hooks_and_filters_run_if_the_settings_allow_them() {
-    let settings = GitSettings { programs: vec![GitProgram::Hooks, GitProgram::Filters] };
+    let settings = GitSettings {
+        programs: vec![GitProgram::Hooks, GitProgram::Filters],
+        ..GitSettings::default()
+    };
     let bench = GitTestBench::with(&settings);
     bench.put("odd.txt", "odd\n");
     bench.put(".gitattributes", "odd.txt filter=odd\n");
@@ -395,7 +398,10 @@ async fn hooks_and_filters_run_if_the_settings_allow_them() {
 
 #[tokio::test]
 async fn the_error_of_a_failed_hook_has_its_output() {
-    let bench = GitTestBench::with(&GitSettings { programs: vec![GitProgram::Hooks] });
+    let bench = GitTestBench::with(&GitSettings {
+        programs: vec![GitProgram::Hooks],
+        ..GitSettings::default()
+    });
     let hook = bench.root().join(".git/hooks/pre-commit");
     fs::create_dir_all(hook.parent().unwrap()).unwrap();
     fs::write(&hook, "#!/bin/sh\necho 'no tabs, please' >&2\nexit 1\n").unwrap();

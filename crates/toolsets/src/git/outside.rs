@@ -1,0 +1,269 @@
+//! The repository of a workspace that is a linked worktree, a submodule or a subfolder of it.
+//!
+//! Such a repository has its folder outside the workspace. The setting `git.outside` allows its
+//! use. The folder must belong to the workspace's owner, and the repository must itself name the
+//! workspace as its worktree or submodule, so that a `.git` file cannot name any other repository.
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use toolgate_contract::{ToolContext, ToolError};
+use toolgate_world::Root;
+use toolgate_world::root::{WorkMonitor, quoted_path};
+use toolgate_world::sandbox::RepositoryPlace;
+
+use super::GitContext;
+use super::command::{ConfigScope, GitCommand};
+use super::configuration::GitConfig;
+use super::settings::OutsideAccess;
+
+/// Maximum number of bytes that are read of a `.git` file, which names the repository.
+pub(super) const LINK_BYTES_MAX: u64 = 8 << 10;
+/// Entries of a repository that a linked worktree does not write: settings that name programs, and
+/// the state of the other worktrees.
+const KEPT_ENTRIES: [&str; 8] =
+    ["config", "config.worktree", "hooks", "info", "modules", "HEAD", "index", "worktrees"];
+/// Files that git reads in the folders above a subfolder.
+const RULE_FILES: [&str; 2] = [".gitignore", ".gitattributes"];
+
+/// The relation of the workspace to its repository.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WorkspaceKind {
+    LinkedWorktree,
+    Submodule,
+    Subfolder,
+}
+
+/// A repository whose folder is outside the workspace.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct OutsideRepository {
+    pub(super) kind: WorkspaceKind,
+    /// Top folder of the work tree: the workspace, or a folder above it.
+    pub(super) work_tree: PathBuf,
+    /// The repository's folder. For a linked worktree, its private part.
+    pub(super) git_dir: PathBuf,
+    /// The folder that all worktrees share.
+    pub(super) common_dir: PathBuf,
+    /// Path of the workspace from the top folder, with a slash at its end. Empty for the top.
+    pub(super) prefix: String,
+}
+
+impl OutsideRepository {
+    /// Finds the repository around the workspace `root`. Returns `None` if the workspace has its
+    /// own repository, or none at all.
+    pub(super) fn find(root: &Root) -> Option<Self> {
+        let workspace = root.path();
+        let top = workspace.ancestors().find(|at| at.join(".git").symlink_metadata().is_ok())?;
+        let link = top.join(".git");
+        let is_folder = link.symlink_metadata().ok()?.is_dir();
+        let git_dir = match (is_folder, top == workspace) {
+            (true, true) => return None,
+            (true, false) => link,
+            (false, true) => {
+                let link = root.open_file(".git").ok()?;
+                let link = link.read(0, LINK_BYTES_MAX, &WorkMonitor::default()).ok()?;
+                linked_folder(workspace, &link)?
+            }
+            // The server may not read files above the workspace.
+            (false, false) => return None,
+        };
+        if git_dir.starts_with(workspace) {
+            return None;
+        }
+        let worktrees = git_dir.parent().filter(|parent| parent.ends_with("worktrees"));
+        let common_dir = worktrees.and_then(Path::parent).unwrap_or(git_dir.as_path()).to_owned();
+        let kind = match (top == workspace, worktrees) {
+            (false, _) => WorkspaceKind::Subfolder,
+            (true, Some(_)) => WorkspaceKind::LinkedWorktree,
+            (true, None) => WorkspaceKind::Submodule,
+        };
+        let inside = workspace.strip_prefix(top).ok()?.to_str()?;
+        let prefix = if inside.is_empty() { String::new() } else { format!("{inside}/") };
+        Some(Self { kind, work_tree: top.to_owned(), git_dir, common_dir, prefix })
+    }
+
+    /// Returns the path that names the repository in results and errors.
+    pub(super) fn shown_path(&self) -> String {
+        let shown = self.common_dir.to_string_lossy();
+        match shown.split_once("/.git/modules/") {
+            Some((repository, _)) => repository.to_owned(),
+            None => shown.strip_suffix("/.git").unwrap_or(&shown).to_owned(),
+        }
+    }
+
+    /// Returns the relation of the workspace to the repository, for messages.
+    pub(super) fn describe(&self) -> String {
+        let kind = match self.kind {
+            WorkspaceKind::LinkedWorktree => "a linked worktree",
+            WorkspaceKind::Submodule => "a submodule",
+            WorkspaceKind::Subfolder => "a subfolder",
+        };
+        format!("{kind} of the repository {}", quoted_path(&self.shown_path()))
+    }
+
+    /// Returns the parts of the repository that a git program sees, and the parts that it may
+    /// write if `writes` is true.
+    pub(super) fn places(&self, writes: bool) -> Vec<RepositoryPlace> {
+        let place = |path: PathBuf, is_writable| RepositoryPlace { path, is_writable };
+        let mut places = vec![place(self.common_dir.clone(), writes)];
+        if writes {
+            let kept: &[&str] = match self.kind {
+                WorkspaceKind::LinkedWorktree => &KEPT_ENTRIES,
+                WorkspaceKind::Submodule | WorkspaceKind::Subfolder => &KEPT_ENTRIES[..5],
+            };
+            places.extend(kept.iter().map(|name| place(self.common_dir.join(name), false)));
+            if self.git_dir != self.common_dir {
+                places.push(place(self.git_dir.clone(), true));
+                places.push(place(self.git_dir.join("config.worktree"), false));
+            }
+        }
+        // The workspace shows its own files.
+        let mut above = self.work_tree.clone();
+        for name in self.prefix.trim_end_matches('/').split('/').filter(|name| !name.is_empty()) {
+            places.extend(RULE_FILES.map(|file| place(above.join(file), false)));
+            above.push(name);
+        }
+        places
+    }
+}
+
+/// Returns the folder that the content of a `.git` file in `folder` names.
+pub(super) fn linked_folder(folder: &Path, link: &[u8]) -> Option<PathBuf> {
+    let link = String::from_utf8_lossy(link);
+    let target = link.strip_prefix("gitdir:")?.trim();
+    Some(without_parent_names(&folder.join(target)))
+}
+
+/// Removes `..` from an absolute path without following symlinks.
+pub(super) fn without_parent_names(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        if part == Component::ParentDir {
+            plain.pop();
+        } else if part != Component::CurDir {
+            plain.push(part);
+        }
+    }
+    plain
+}
+
+impl GitContext {
+    /// Returns the repository outside the workspace to which `folder` of the workspace belongs, if
+    /// the settings allow its use.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the tool would change the repository, and may not.
+    pub(super) async fn outside_of(
+        &self,
+        ctx: &ToolContext,
+        folder: &str,
+    ) -> Result<Option<Arc<OutsideRepository>>, ToolError> {
+        let Some(outside) = self.outside.as_ref().filter(|_| self.uses_outside()) else {
+            return Ok(None);
+        };
+        let folder = folder.to_owned();
+        let root = &self.programs.root;
+        if root.run_blocking(ctx, move |root, _| Ok(has_own_repository(root, &folder))).await? {
+            return Ok(None);
+        }
+        let reason = match (self.changes, outside.kind, self.settings.outside) {
+            (true, WorkspaceKind::Subfolder, _) => {
+                "it could change files outside the workspace; have the server's operator serve \
+                 the top folder"
+            }
+            (true, _, OutsideAccess::Read | OutsideAccess::None) => {
+                "the server's operator must set `git.outside = \"write\"`"
+            }
+            (true, _, OutsideAccess::Write) if !self.settings.programs.is_empty() => {
+                "hooks and filters could change it, too; the server's operator must remove \
+                 `git.programs`"
+            }
+            (true, _, OutsideAccess::Write) | (false, ..) => return Ok(Some(outside.clone())),
+        };
+        Err(ToolError::not_allowed(format!(
+            "the workspace is {}, which the git tools only read: {reason}",
+            outside.describe()
+        )))
+    }
+
+    /// Returns true if the workspace belongs to a repository outside it that the settings allow.
+    pub(super) fn uses_outside(&self) -> bool {
+        self.outside.is_some() && self.settings.outside != OutsideAccess::None
+    }
+
+    /// Checks that the repository names the workspace as its worktree or submodule, and that it
+    /// belongs to the workspace's owner.
+    ///
+    /// `list` creates the command `git worktree`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if one of these is not so.
+    pub(super) async fn check_outside<'c>(
+        &self,
+        ctx: &ToolContext,
+        outside: &OutsideRepository,
+        configuration: &GitConfig,
+        list: impl FnOnce() -> GitCommand<'c>,
+    ) -> Result<(), ToolError> {
+        let refused = |why: &str| {
+            let named = quoted_path(&outside.git_dir.to_string_lossy());
+            Err(ToolError::not_allowed(format!("the repository {named} is not used: it {why}")))
+        };
+        let workspace = self.programs.root.path();
+        let owner = |path: &Path| path.symlink_metadata().map(|meta| meta.uid()).ok();
+        if owner(&outside.common_dir) != owner(workspace) {
+            return refused("belongs to another user than the workspace");
+        }
+        match outside.kind {
+            WorkspaceKind::LinkedWorktree => {
+                let listed = list().args(["list", "--porcelain"]).run(ctx).await?.text();
+                let mut names = listed.lines().filter_map(|line| line.strip_prefix("worktree "));
+                if !names.any(|named| Path::new(named) == workspace) {
+                    return refused(
+                        "does not list the workspace as a worktree; run `git worktree repair`",
+                    );
+                }
+            }
+            WorkspaceKind::Submodule => {
+                let named = configuration.repository_value("core.worktree");
+                let named = named.map(|at| without_parent_names(&outside.git_dir.join(at)));
+                if named.as_deref() != Some(workspace) {
+                    return refused("does not name the workspace in its `core.worktree`");
+                }
+            }
+            WorkspaceKind::Subfolder => {}
+        }
+        Ok(())
+    }
+
+    /// Creates the command `git VERB` for `outside`, started in `cwd`.
+    pub(super) fn outside_command<'g>(
+        &'g self,
+        outside: &'g OutsideRepository,
+        cwd: &'g OwnedFd,
+        overrides: &'g [(OsString, OsString)],
+        scope: ConfigScope,
+        verb: &str,
+    ) -> GitCommand<'g> {
+        GitCommand::new(self, cwd, overrides, scope, verb)
+            .in_outside(outside)
+            .env("GIT_DIR", &outside.git_dir)
+            .env("GIT_WORK_TREE", &outside.work_tree)
+    }
+}
+
+/// Returns true if `folder` of the workspace belongs to a repository below the workspace's top.
+fn has_own_repository(root: &Root, folder: &str) -> bool {
+    let inside = Path::new(folder);
+    let inside = inside.strip_prefix(root.path()).unwrap_or(inside);
+    let below =
+        inside.ancestors().filter(|at| !at.as_os_str().is_empty() && *at != OsStr::new("."));
+    below
+        .map(|at| at.join(".git"))
+        .any(|git| git.to_str().is_some_and(|git| !matches!(root.kind_at(git), Ok(None))))
+}
