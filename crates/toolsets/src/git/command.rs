@@ -188,7 +188,7 @@ impl<'g> GitCommand<'g> {
             env: extra_env,
             bytes_max,
         } = self;
-        let GitContext { programs, settings } = git;
+        let GitContext { programs, settings, .. } = git;
         let path = programs.processes.search_path();
         let path = programs.processes.unwritable_path(&path, &programs.root);
         let program = ResolvedProgram::find("git", cwd.as_fd(), &path).map_err(|_| {
