@@ -14,6 +14,7 @@ mod check_config;
 mod trust;
 mod envelope_options;
 mod doctor;
+mod healthcheck;
 mod import;
 mod clients;
 mod contract;
@@ -96,6 +97,8 @@ enum CliCommand {
     Trust(trust::TrustArgs),
     /// Check which sandbox layers this system supports, and whether upstreams respond
     Doctor(doctor::DoctorArgs),
+    /// Check whether a running server responds
+    Healthcheck(healthcheck::HealthcheckArgs),
     /// Check envelopes, their logs and schemas, and asset files of the older contracts
     Contract(contract::ContractArgs),
     /// Print a completion script for a shell
@@ -237,6 +240,7 @@ pub(crate) fn main() -> ExitCode {
         CliCommand::CheckConfig(args) => check_config::run(&args),
         CliCommand::Trust(args) => trust::run(&args),
         CliCommand::Doctor(args) => doctor::run(&args),
+        CliCommand::Healthcheck(args) => healthcheck::run(&args),
         CliCommand::Contract(args) => contract::run(&args),
         CliCommand::Completions { shell } => {
             let mut script = Vec::new();

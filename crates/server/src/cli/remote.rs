@@ -10,6 +10,7 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use http::{Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
+use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -26,6 +27,8 @@ use events::EventParser;
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 /// Timeout of the answer. No built-in tool takes longer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(900);
+/// Timeout of a health check.
+const HEALTH_TIME_MAX: Duration = Duration::from_secs(5);
 /// Largest answer to accept.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 /// Default environment variable of the key.
@@ -98,6 +101,18 @@ pub(super) async fn call_remote_tool(
     parse_outcome(&answer["result"])
 }
 
+/// Fails unless the server answers a request for `url` with a status of 2xx.
+pub(super) async fn check_health(url: &str) -> anyhow::Result<()> {
+    let endpoint = ServerEndpoint::parse(url)?;
+    let status = timeout(HEALTH_TIME_MAX, endpoint.get_status()).await;
+    let seconds = HEALTH_TIME_MAX.as_secs();
+    let status = status.with_context(|| format!("{url} did not respond within {seconds} s"))??;
+    if !status.is_success() {
+        bail!("{url} answered {status}");
+    }
+    Ok(())
+}
+
 /// A two-way byte stream.
 trait RemoteStream: AsyncRead + AsyncWrite + Unpin + Send {}
 
@@ -116,10 +131,13 @@ struct ServerEndpoint {
 impl ServerEndpoint {
     fn parse(url: &str) -> anyhow::Result<Self> {
         let expected = "a URL such as http://127.0.0.1:8000/mcp";
-        let uri: Uri = url.parse().with_context(|| format!("--url is not {expected}"))?;
-        let authority = uri.authority().with_context(|| format!("--url is not {expected}"))?;
+        // An invalid URL is not repeated, because it may contain a password.
+        let uri: Uri =
+            url.parse().with_context(|| format!("the URL is invalid; write {expected}"))?;
+        let authority =
+            uri.authority().with_context(|| format!("the URL has no host; write {expected}"))?;
         if authority.as_str().contains('@') {
-            bail!("--url must not contain a user name or password; write {expected}");
+            bail!("the URL must not contain a user name or password; write {expected}");
         }
         let is_secure = match uri.scheme_str() {
             Some("https") => true,
@@ -149,6 +167,28 @@ impl ServerEndpoint {
         let secure = secure.map_err(|why| anyhow!(why))?;
         let stream = timeout(CONNECT_TIME_MAX, secure.connect(stream, &self.host)).await;
         Ok(Box::new(stream.context("the TLS handshake timed out")??))
+    }
+
+    /// Gets the path of the URL, and returns the status of the answer.
+    async fn get_status(&self) -> anyhow::Result<StatusCode> {
+        let request = Request::get(&self.path).header("host", &self.authority);
+        let request = request.body(Full::new(Bytes::new()))?;
+        let mut sender = self.open_connection().await?;
+        let response = sender.send_request(request).await;
+        Ok(response.context("the server closed the connection")?.status())
+    }
+
+    /// Opens an HTTP connection.
+    async fn open_connection(&self) -> anyhow::Result<SendRequest<Full<Bytes>>> {
+        let server = &self.authority;
+        let stream = self
+            .connect()
+            .await
+            .with_context(|| format!("cannot connect to {server}; is `toolgate serve` running?"))?;
+        let (sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        Ok(sender)
     }
 
     /// Sends one call and returns the JSON-RPC message that answers it.
@@ -197,13 +237,7 @@ impl ServerEndpoint {
             .with_context(|| format!("`{tool}` is not a valid tool name"))?;
 
         let server = &self.authority;
-        let stream = self
-            .connect()
-            .await
-            .with_context(|| format!("cannot connect to {server}; is `toolgate serve` running?"))?;
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-        tokio::spawn(connection);
+        let mut sender = self.open_connection().await?;
         let response =
             sender.send_request(request).await.context("the server closed the connection")?;
         let status = response.status();

@@ -205,6 +205,22 @@ fn a_missing_server_or_invalid_url_is_reported() {
 }
 
 #[test]
+fn a_health_check_succeeds_only_while_a_server_answers_with_success() {
+    let workspace = Workspace::new();
+    let served = Launch::over(&workspace).served();
+    let check = |url: &str| run(workspace.root(), &["healthcheck", url]);
+    let healthy = check(&format!("http://{}/healthz", served.addr));
+    assert_eq!((healthy.code, healthy.out.as_str()), (0, "healthy\n"), "{healthy:?}");
+    let missing = check(&format!("http://{}/other", served.addr));
+    assert_eq!(missing.code, 1);
+    assert!(missing.err.contains("/other answered 404"), "{missing:?}");
+    // Nothing listens at port 1.
+    let alone = check("http://127.0.0.1:1/healthz");
+    assert_eq!(alone.code, 1);
+    assert!(alone.err.contains("cannot connect to 127.0.0.1:1"), "{alone:?}");
+}
+
+#[test]
 fn a_call_that_needs_confirmation_is_refused_without_a_terminal() {
     let workspace = Workspace::new();
     let write = r#"{"path":"new.txt","content":"x"}"#;
