@@ -21,6 +21,7 @@ mod conformance;
 mod count;
 mod contracts;
 mod demo;
+mod dist;
 mod eval;
 mod fuzz;
 mod doc;
@@ -63,6 +64,17 @@ Parts of the test, which also run alone:
   tidy                 check the rules no compiler knows: dependencies between crates and between
                        the modules of each crate, licenses, length of files, and the files
                        and names in ARCHITECTURE.md
+
+Packages:
+  dist [--dev] [--target TRIPLE] [--out DIR] [--bin FILE] [--only KIND].. [--sysroot DIR]
+       [--repository OWNER/NAME] [--index]
+                       build toolgate as it is shipped (half an hour) and write its packages into
+                       target/dist: tarball, .deb, wheel, npm packages, OCI image, MCP bundle, bill
+                       of materials, server.json and checksums. --dev packs a quick build for this
+                       machine, --bin an existing binary, --only some kinds of packages. --sysroot
+                       has the C library of TRIPLE, for the image. --repository is the repository
+                       that the packages name. --index only writes server.json and the checksums
+                       for the packages in DIR
 
 Programs behind some of the tests, for long runs and for a selection:
   attack [--case ID].. [--dialect NAME] [--bin FILE] [--release] [--keep] [--verbose]
@@ -115,6 +127,7 @@ fn main() -> ExitCode {
         Some("train-search") => eval::train(&args[1..]),
         Some("doc") => doc::check(),
         Some("docs") => site::from_words(&args[1..]),
+        Some("dist") => dist::from_words(&args[1..]),
         Some("demo") => demo::serve_and_call(),
         Some("codegen") => codegen::pages(flag("--check")),
         Some("tidy") => tidy::check(),

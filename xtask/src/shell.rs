@@ -33,6 +33,12 @@ pub(crate) fn checkout() -> PathBuf {
     here.parent().map_or(here.clone(), PathBuf::from)
 }
 
+/// Returns the folder that Cargo builds into.
+pub(crate) fn target_folder() -> PathBuf {
+    let named = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    checkout().join(named.unwrap_or_else(|| "target".into()))
+}
+
 /// Returns the folder that setup installs into.
 pub(crate) fn tools() -> PathBuf {
     checkout().join(".tools")

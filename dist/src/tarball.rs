@@ -1,0 +1,22 @@
+//! Tarball with the binary, completions, the service unit and licenses.
+
+use crate::archive::{FileTree, PathStyle, gzip};
+use crate::deb::{SERVICE_SETTINGS, SERVICE_UNIT, SERVICE_USER};
+use crate::release::Release;
+
+/// Returns the tarball with its file name.
+pub(crate) fn pack(release: &Release) -> anyhow::Result<(String, Vec<u8>)> {
+    let stem = release.stem();
+    let mut tree = FileTree::default();
+    tree.program(format!("{stem}/toolgate"), release.binary.as_slice());
+    tree.file(format!("{stem}/CHANGELOG.md"), release.changelog.as_slice());
+    tree.file(format!("{stem}/systemd/toolgate.service"), SERVICE_UNIT);
+    tree.file(format!("{stem}/systemd/sysusers.conf"), SERVICE_USER);
+    tree.file(format!("{stem}/systemd/toolgate.toml"), SERVICE_SETTINGS);
+    tree.file(format!("{stem}/completions/toolgate.bash"), release.completions.bash.as_slice());
+    tree.file(format!("{stem}/completions/_toolgate"), release.completions.zsh.as_slice());
+    tree.file(format!("{stem}/completions/toolgate.fish"), release.completions.fish.as_slice());
+    release.add_licenses(&mut tree, &stem);
+    let tar = tree.tar(release.epoch, PathStyle::Plain)?;
+    Ok((format!("{stem}.tar.gz"), gzip(&tar, release.level)?))
+}

@@ -1,0 +1,45 @@
+//! Names of one platform in each packaging system.
+
+use anyhow::Context;
+
+/// A platform that toolgate is packed for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Target {
+    /// Name in Rust.
+    pub(crate) triple: &'static str,
+    /// Name of the processor in wheels.
+    pub(crate) machine: &'static str,
+    /// Name of the processor in Debian and OCI images.
+    pub(crate) debian: &'static str,
+    /// Name of the processor in Node.js.
+    pub(crate) node: &'static str,
+    /// Number of the processor in ELF files.
+    pub(crate) elf_machine: u16,
+}
+
+/// Every platform. The launcher of the npm packages names the same ones.
+pub(crate) const TARGETS: [Target; 2] = [
+    Target {
+        triple: "x86_64-unknown-linux-gnu",
+        machine: "x86_64",
+        debian: "amd64",
+        node: "x64",
+        elf_machine: goblin::elf::header::EM_X86_64,
+    },
+    Target {
+        triple: "aarch64-unknown-linux-gnu",
+        machine: "aarch64",
+        debian: "arm64",
+        node: "arm64",
+        elf_machine: goblin::elf::header::EM_AARCH64,
+    },
+];
+
+impl Target {
+    /// Returns the platform with the Rust name `triple`.
+    pub(crate) fn parse(triple: &str) -> anyhow::Result<Self> {
+        let known = TARGETS.map(|target| target.triple).join(" and ");
+        let found = TARGETS.into_iter().find(|target| target.triple == triple);
+        found.with_context(|| format!("toolgate is packed for {known} only"))
+    }
+}

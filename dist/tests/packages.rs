@@ -1,0 +1,327 @@
+//! Installs each package offline, as people do, and calls `files_read`. `cargo xtask setup` installs
+//! the bare Debian that the Debian package goes into.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "a test, which installs packages"
+)]
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Arguments of a call that reads the file of [`PackedBinary::workspace`].
+const READ: [&str; 3] = ["call", "files_read", r#"{"path":"hello.txt"}"#];
+
+/// Content of the file in the workspace.
+const CONTENT: &str = "hello from a package";
+
+/// A folder with packages, and a workspace to call them on.
+struct PackedBinary {
+    folder: TempDir,
+}
+
+impl PackedBinary {
+    /// Packs the toolgate that the tests use, without its symbols.
+    fn new(kind: &str) -> Self {
+        let packed = Self::empty();
+        let binary = packed.path("toolgate");
+        run(Command::new("strip").arg("-o").arg(&binary).arg(toolgate()));
+        pack(&packed.path("packages"), &binary, &["--fast", "--only", kind]);
+        packed
+    }
+
+    /// Returns a folder without packages. Overlay mounts cannot be below the system's `/tmp` if that
+    /// is such a mount itself.
+    fn empty() -> Self {
+        let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        fs::create_dir(folder.path().join("workspace")).unwrap();
+        fs::write(folder.path().join("workspace/hello.txt"), CONTENT).unwrap();
+        Self { folder }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn workspace(&self) -> PathBuf {
+        self.path("workspace")
+    }
+
+    /// Returns the packages whose names end in `end`, in order.
+    fn packages(&self, end: &str) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.path("packages")).unwrap();
+        let paths = entries.map(|entry| entry.unwrap().path());
+        let mut paths: Vec<_> =
+            paths.filter(|path| path.to_str().unwrap().ends_with(end)).collect();
+        paths.sort();
+        paths
+    }
+
+    fn package(&self, end: &str) -> PathBuf {
+        let paths = self.packages(end);
+        assert_eq!(paths.len(), 1, "{paths:?}");
+        paths.into_iter().next().unwrap()
+    }
+
+    /// Calls `files_read` on the workspace through an installed command.
+    fn read_file_with(&self, program: &Path) {
+        let mut command = Command::new(program);
+        let home = self.path("home");
+        fs::create_dir_all(&home).unwrap();
+        let out = run(command.args(READ).current_dir(self.workspace()).env("HOME", home));
+        assert_eq!(out.trim_end(), CONTENT);
+    }
+}
+
+/// Returns the toolgate of the tests. It is beside the program that packs.
+fn toolgate() -> PathBuf {
+    Path::new(env!("CARGO_BIN_EXE_toolgate-dist")).with_file_name("toolgate")
+}
+
+/// Packs `binary` into the folder `out`.
+fn pack(out: &Path, binary: &Path, options: &[&str]) {
+    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_toolgate-dist"));
+    command.args(["pack", "--epoch", "1700000000", "--target", &target]).args(options);
+    command.arg("--host-binary").arg(toolgate());
+    run(command.arg("--binary").arg(binary).arg("--out").arg(out));
+}
+
+/// Runs a command that must succeed. Returns its standard output.
+#[track_caller]
+fn run(command: &mut Command) -> String {
+    let done = command.stdin(Stdio::null()).output();
+    let done = done.unwrap_or_else(|err| panic!("{command:?}: {err}"));
+    let out = String::from_utf8_lossy(&done.stdout).into_owned();
+    let err = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{command:?}: {}\n{out}\n{err}", done.status);
+    out
+}
+
+/// A running `toolgate serve`. It is killed when dropped.
+struct RunningServer {
+    process: Child,
+    /// URL of its MCP endpoint.
+    url: String,
+}
+
+impl RunningServer {
+    /// Starts `toolgate serve FOLDER` with `command`, and waits for the address in its first line.
+    fn start(command: &mut Command, folder: &str) -> Self {
+        command.args(["serve", folder, "--listen", "127.0.0.1:0"]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut server = Self { process: command.spawn().unwrap(), url: String::new() };
+        let mut line = String::new();
+        let mut stderr = BufReader::new(server.process.stderr.take().unwrap());
+        stderr.read_line(&mut line).unwrap();
+        let address = line.split_whitespace().find(|word| word.starts_with("http://"));
+        server.url = address.unwrap_or_else(|| panic!("no address in {line:?}")).to_owned();
+        // The server must be able to write its log.
+        std::thread::spawn(move || stderr.read_to_end(&mut Vec::new()));
+        server
+    }
+
+    /// Asks the server to end, and returns how it ended.
+    fn stop(&mut self) -> ExitStatus {
+        run(Command::new("kill").args(["-TERM", &self.process.id().to_string()]));
+        self.process.wait().unwrap()
+    }
+}
+
+impl Drop for RunningServer {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn the_debian_package_works_in_a_bare_debian() {
+    let packed = PackedBinary::new("deb");
+    let debian = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name(".tools").join("debian");
+    assert!(debian.join("usr/bin/dpkg").exists(), "no bare Debian: run `cargo xtask setup`");
+    for name in ["upper", "work", "root"] {
+        fs::create_dir(packed.path(name)).unwrap();
+    }
+    // Nothing is written into the bare Debian itself.
+    let script = r#"
+        mount -t overlay overlay -o "userxattr,lowerdir=$1,upperdir=upper,workdir=work" root
+        mount -t proc proc root/proc
+        mount --rbind /dev root/dev
+        cp -r packages workspace root/srv
+        shift
+        chroot root sh -ec 'dpkg -i /srv/packages/*.deb; cd /srv/workspace; toolgate "$@"' sh "$@"
+    "#;
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "--mount", "--pid", "--fork", "sh", "-ec", script, "sh"]);
+    command.arg(debian).args(READ).current_dir(packed.folder.path());
+    let out =
+        run(command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("HOME", "/root"));
+    assert!(out.contains("Setting up toolgate"), "{out}");
+    assert_eq!(out.lines().last(), Some(CONTENT), "{out}");
+}
+
+#[test]
+fn the_wheel_works_in_a_new_environment() {
+    let packed = PackedBinary::new("wheel");
+    let environment = packed.path("venv");
+    run(Command::new("python3").args(["-m", "venv", "--without-pip"]).arg(&environment));
+    let mut install = Command::new("python3");
+    install.args(["-m", "pip", "--python"]).arg(environment.join("bin/python"));
+    install.args(["install", "--no-index", "--quiet"]).arg(packed.package(".whl"));
+    run(&mut install);
+    packed.read_file_with(&environment.join("bin/toolgate"));
+    packed.read_file_with(&environment.join("bin/toolgate-server"));
+}
+
+#[test]
+fn the_npm_packages_work_offline_and_pass_on_signals_and_exit_codes() {
+    let packed = PackedBinary::new("npm");
+    let mut install = Command::new("npm");
+    install.args(["install", "--offline", "--no-audit", "--no-fund", "--prefix"]);
+    install.arg(packed.path("npm")).args(packed.packages(".tgz"));
+    fs::create_dir(packed.path("npm")).unwrap();
+    run(install.env("npm_config_cache", packed.path("cache")));
+    let commands = packed.path("npm/node_modules/.bin");
+    packed.read_file_with(&commands.join("toolgate-server"));
+
+    let launcher = commands.join("toolgate");
+    let refused = |program: &OsStr| {
+        let mut command = Command::new(program);
+        command.args(["call", "files_read", r#"{"path":"none.txt"}"#]);
+        command.current_dir(packed.workspace()).output().unwrap().status
+    };
+    assert_eq!(refused(launcher.as_ref()).code(), Some(1));
+    let ended = |program: &OsStr| {
+        let mut command = Command::new(program);
+        RunningServer::start(command.current_dir(packed.workspace()), ".").stop()
+    };
+    assert_eq!(ended(launcher.as_ref()), ended(toolgate().as_ref()));
+}
+
+#[test]
+fn the_image_serves_and_checks_its_health_without_a_shell() {
+    let packed = PackedBinary::new("image");
+    let [layout, root] = ["layout", "root"].map(|name| packed.path(name));
+    let unpack = |archive: &Path, to: &Path| {
+        fs::create_dir(to).unwrap();
+        let mut tar = Command::new("tar");
+        run(tar.args(["--no-same-owner", "-xf"]).arg(archive).arg("-C").arg(to));
+    };
+    unpack(&packed.package(".oci.tar"), &layout);
+    let read_json =
+        |path: PathBuf| -> Value { serde_json::from_slice(&fs::read(path).unwrap()).unwrap() };
+    let blob = |descriptor: &Value| {
+        let digest = descriptor["digest"].as_str().unwrap().replace(':', "/");
+        layout.join("blobs").join(digest)
+    };
+    let index = read_json(layout.join("index.json"));
+    let manifest = read_json(blob(&index["manifests"][0]));
+    let config = read_json(blob(&manifest["config"]))["config"].clone();
+    unpack(&blob(&manifest["layers"][0]), &root);
+    assert_eq!(config["User"], "65532:65532");
+
+    fs::copy(packed.workspace().join("hello.txt"), root.join("workspace/hello.txt")).unwrap();
+    fs::create_dir(root.join("proc")).unwrap();
+    let program = config["Entrypoint"][0].as_str().unwrap();
+    let in_image = || {
+        let script = r#"mount --rbind /proc "$0/proc"; exec chroot "$0" "$@""#;
+        let mut command = Command::new("unshare");
+        command.args(["--map-root-user", "--mount", "sh", "-ec", script]).arg(&root).env_clear();
+        for variable in config["Env"].as_array().unwrap() {
+            let (name, value) = variable.as_str().unwrap().split_once('=').unwrap();
+            command.env(name, value);
+        }
+        // The other programs are outside of the image.
+        command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").arg(program);
+        command
+    };
+    let root_option = ["--root", "/workspace"];
+    assert_eq!(run(in_image().args(READ).args(root_option)).trim_end(), CONTENT);
+
+    let health = config["Healthcheck"]["Test"].as_array().unwrap();
+    let health: Vec<_> = health.iter().map(|word| word.as_str().unwrap()).collect();
+    assert_eq!(health, ["CMD", program, "healthcheck"]);
+    let mut server = RunningServer::start(&mut in_image(), "/workspace");
+    let url = server.url.replace("/mcp", "/healthz");
+    assert_eq!(run(in_image().args(["healthcheck", &url])), "healthy\n");
+    server.stop();
+    let late = in_image().args(["healthcheck", &url]).output().unwrap();
+    assert_eq!(late.status.code(), Some(1), "{late:?}");
+}
+
+#[test]
+fn the_tarball_and_the_bundle_carry_a_program_that_runs() {
+    let packed = PackedBinary::new("tarball");
+    run(Command::new("tar")
+        .arg("-xf")
+        .arg(packed.package(".tar.gz"))
+        .arg("-C")
+        .arg(packed.path("")));
+    let stem = packed.package(".tar.gz").file_name().unwrap().to_str().unwrap().to_owned();
+    packed.read_file_with(&packed.path(stem.trim_end_matches(".tar.gz")).join("toolgate"));
+
+    let packed = PackedBinary::new("bundle");
+    let file = fs::File::open(packed.package(".mcpb")).unwrap();
+    let mut bundle = zip::ZipArchive::new(file).unwrap();
+    bundle.extract(packed.path("bundle")).unwrap();
+    let manifest = fs::read(packed.path("bundle/manifest.json")).unwrap();
+    let manifest: Value = serde_json::from_slice(&manifest).unwrap();
+    let entry_point = manifest["server"]["entry_point"].as_str().unwrap();
+    packed.read_file_with(&packed.path("bundle").join(entry_point));
+}
+
+#[test]
+fn two_runs_write_the_same_bytes() {
+    // Any program of this machine will do, and a small one is packed quickly.
+    let packed = PackedBinary::empty();
+    let sums = ["one", "two"].map(|name| {
+        let out = packed.path(name);
+        pack(&out, Path::new("/bin/true"), &[]);
+        fs::read_to_string(out.join("SHA256SUMS")).unwrap()
+    });
+    assert_eq!(sums[0], sums[1]);
+    let names: Vec<_> = sums[0].lines().map(|line| line.split_once("  ").unwrap().1).collect();
+    let endings =
+        [".cdx.json", ".deb", ".mcpb", ".oci.tar", ".tar.gz", ".tgz", ".whl", "server.json"];
+    for ending in endings {
+        assert!(names.iter().any(|name| name.ends_with(ending)), "{ending} in {names:?}");
+    }
+}
+
+#[test]
+fn the_bill_of_materials_lists_the_crates_of_the_binary_only() {
+    let packed = PackedBinary::empty();
+    let out = packed.path("packages");
+    pack(&out, Path::new("/bin/true"), &["--only", "sbom"]);
+    let bill = fs::read(packed.package(".cdx.json")).unwrap();
+    let bill: Value = serde_json::from_slice(&bill).unwrap();
+    let names: Vec<_> =
+        bill["components"].as_array().unwrap().iter().map(|it| &it["name"]).collect();
+    assert!(names.contains(&&Value::from("tokio")), "{names:?}");
+    // Only the tests and this program use these.
+    for other in ["rmcp", "goblin", "serde_derive"] {
+        assert!(!names.contains(&&Value::from(other)), "{other}");
+    }
+    let references = bill["dependencies"].as_array().unwrap();
+    assert_eq!(references.len(), names.len() + 1);
+}
+
+#[test]
+fn systemd_accepts_the_unit_and_finds_it_hardened() {
+    let folder = PackedBinary::empty();
+    let unit = include_str!("../files/toolgate.service");
+    let file = folder.path("toolgate.service");
+    let program = toolgate().display().to_string();
+    fs::write(&file, unit.replace("/usr/bin/toolgate", &program)).unwrap();
+    run(Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&file));
+    // Exposure times ten. The unit names the reason for each point.
+    let mut security = Command::new("systemd-analyze");
+    run(security.args(["security", "--offline=yes", "--threshold=35"]).arg(&file));
+}

@@ -1,0 +1,153 @@
+//! Builds toolgate and packs it for the people who install it.
+
+use std::path::{Path, PathBuf, absolute};
+
+use anyhow::{Context, bail};
+
+use crate::setup;
+use crate::shell::{cargo, checkout, output, run, run_with, target_folder};
+
+/// The oldest glibc that the shipped binary runs with: that of Debian 11 and Ubuntu 20.04.
+const GLIBC: &str = "2.31";
+
+/// The platform that this program was built for, and the one that it packs by default.
+const HOST: &str = if cfg!(target_arch = "aarch64") {
+    "aarch64-unknown-linux-gnu"
+} else {
+    "x86_64-unknown-linux-gnu"
+};
+
+/// Options of the command.
+struct DistOptions {
+    /// Packs a quick build, for tests. It runs on systems like this one.
+    is_dev: bool,
+    target: String,
+    out: PathBuf,
+    /// Existing binary to pack.
+    binary: Option<PathBuf>,
+    /// Writes only the index of a folder with packages.
+    is_index: bool,
+    /// Options for the program that packs.
+    others: Vec<String>,
+}
+
+/// Builds the binary and writes its packages, as the words `words` say.
+pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
+    let options = DistOptions::parse(words)?;
+    let out = options.out.display().to_string();
+    let packer = ["run", "--locked", "--package", "toolgate-dist", "--"];
+    if options.is_index {
+        let index = [&packer[..], &["index", "--out", &out]].concat();
+        return run(&cargo(), &[index, options.others()].concat());
+    }
+    let binary = match &options.binary {
+        Some(binary) => binary.clone(),
+        None if options.is_dev => build_dev()?,
+        None => build_shipped(&options.target)?,
+    };
+    let binary = binary.display().to_string();
+    // A binary for another processor cannot print the completions here.
+    let host_binary = match options.target == HOST {
+        true => binary.clone(),
+        false => build_dev()?.display().to_string(),
+    };
+    let epoch = commit_time()?;
+    let mut args = [&packer[..], &["pack", "--binary", &binary]].concat();
+    args.extend(["--host-binary", &host_binary, "--target", &options.target, "--out", &out]);
+    match options.is_dev {
+        true => args.push("--fast"),
+        false => args.extend(["--glibc-max", GLIBC]),
+    }
+    args.extend(options.others());
+    run_with(&cargo(), &args, &[("SOURCE_DATE_EPOCH", &epoch)])?;
+    eprintln!("the packages are in {out}");
+    Ok(())
+}
+
+impl DistOptions {
+    fn parse(words: &[String]) -> anyhow::Result<Self> {
+        let mut options = Self {
+            is_dev: false,
+            target: HOST.to_owned(),
+            out: target_folder().join("dist"),
+            binary: None,
+            is_index: false,
+            others: Vec::new(),
+        };
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            let mut value = || words.next().with_context(|| format!("{word} needs a value"));
+            match word.as_str() {
+                "--dev" => options.is_dev = true,
+                "--index" => options.is_index = true,
+                "--target" => options.target = value()?.clone(),
+                "--out" => options.out = absolute(value()?)?,
+                "--bin" => options.binary = Some(absolute(value()?)?),
+                "--repository" | "--sysroot" | "--only" => {
+                    let value = value()?.clone();
+                    options.others.extend([word.clone(), value]);
+                }
+                _ => bail!(
+                    "unknown option `{word}`; use --dev, --target, --out, --bin, --only, --sysroot, \
+                     --repository or --index"
+                ),
+            }
+        }
+        Ok(options)
+    }
+
+    fn others(&self) -> Vec<&str> {
+        self.others.iter().map(String::as_str).collect()
+    }
+}
+
+/// Builds toolgate quickly for this machine. Returns the binary.
+fn build_dev() -> anyhow::Result<PathBuf> {
+    run(&cargo(), &["build", "--locked", "--package", "toolgate", "--bin", "toolgate"])?;
+    Ok(target_folder().join("debug/toolgate"))
+}
+
+/// Builds toolgate as it is shipped, linked by zig for an old glibc. Returns the binary.
+fn build_shipped(target: &str) -> anyhow::Result<PathBuf> {
+    eprintln!("building toolgate for {target} with glibc {GLIBC} takes about half an hour");
+    let zig = setup::zig()?;
+    let cargo_zigbuild = zig.join("bin/cargo-zigbuild").display().to_string();
+    let zig = zig.join("ziglang/zig").display().to_string();
+    // Paths of this machine do not get into the binary.
+    let maps = [(checkout(), "/toolgate"), (cargo_home()?, "/cargo"), (target_folder(), "/target")];
+    let map = |flag: &str, separator: &str| {
+        let flags = maps.iter().map(|(from, to)| format!("{flag}={}={to}", from.display()));
+        flags.collect::<Vec<_>>().join(separator)
+    };
+    let rust_flags = map("--remap-path-prefix", "\u{1f}");
+    let c_flags = map("-ffile-prefix-map", " ");
+    let epoch = commit_time()?;
+    let env = [
+        ("CARGO_ZIGBUILD_ZIG_PATH", zig.as_str()),
+        ("CARGO_ENCODED_RUSTFLAGS", rust_flags.as_str()),
+        ("CFLAGS", c_flags.as_str()),
+        ("SOURCE_DATE_EPOCH", epoch.as_str()),
+    ];
+    let platform = format!("{target}.{GLIBC}");
+    let build = ["zigbuild", "--locked", "--profile", "dist", "--package", "toolgate"];
+    let args = [&build[..], &["--bin", "toolgate", "--target", &platform]].concat();
+    run_with(&cargo_zigbuild, &args, &env)?;
+    Ok(target_folder().join(target).join("dist/toolgate"))
+}
+
+/// Returns the time of the packed commit, in seconds since 1970.
+fn commit_time() -> anyhow::Result<String> {
+    match std::env::var("SOURCE_DATE_EPOCH") {
+        Ok(epoch) => Ok(epoch),
+        Err(_) => Ok(output("git", &["log", "-1", "--format=%ct"])?.trim().to_owned()),
+    }
+}
+
+/// Returns the folder in which Cargo keeps the source of dependencies.
+fn cargo_home() -> anyhow::Result<PathBuf> {
+    if let Some(home) = std::env::var_os("CARGO_HOME") {
+        return Ok(home.into());
+    }
+    let home = std::env::var_os("HOME").context("neither CARGO_HOME nor HOME is set")?;
+    Ok(Path::new(&home).join(".cargo"))
+}
