@@ -198,7 +198,7 @@ fn edit_once(
         return Err(etag.stale_error(&path, expected));
     }
     let text = EncodedText::decode(&old, changes, &path)?;
-    let plan = plan::plan_edit(&text.bytes, changes, &path, watch)?;
+    let plan = plan::plan_edit(&text.bytes, changes, &path, text.bytes_max(most), watch)?;
     text.check_plan(changes, &plan)?;
     let edited = plan::apply(&text.bytes, &plan);
     let new = text.encode(&edited);

@@ -16,6 +16,9 @@ const MINIMAL_DIFF_TIME_MAX: Duration = Duration::from_millis(500);
 /// Unchanged lines shown around a change.
 const CONTEXT_LINES: usize = 3;
 
+/// Largest number of lines of the old and of the new text that are compared in one step. A line
+/// takes about 100 bytes of memory meanwhile.
+const PART_LINES_MAX: usize = 100_000;
 /// Smallest size of a part before a diff that is already far too long may be cut, in bytes.
 const PART_BYTES_MIN: usize = 1 << 20;
 
@@ -32,13 +35,13 @@ struct DiffPart {
 pub(super) fn unified_diff(
     old: &[u8],
     new: &[u8],
-    spans: &[ReplacedSpan],
+    spans: &[ReplacedSpan<'_>],
     path: &str,
     limit: u64,
     watch: &WorkMonitor,
 ) -> Result<(String, bool), ToolError> {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    let (parts, whole) = changed_parts(old, new, spans, limit);
+    let (parts, mut whole) = changed_parts(old, new, spans, limit);
     let mut text = String::new();
     let mut lines = (0, 0);
     let mut counted = (0, 0);
@@ -51,8 +54,9 @@ pub(super) fn unified_diff(
         let old = String::from_utf8_lossy(&old[from.0..in_old.end - tail]);
         let new = String::from_utf8_lossy(&new[from.1..in_new.end - tail]);
         // `diff_lines` would also split lines at a lone CR, which patch programs do not do.
-        let old: Vec<&str> = old.split_inclusive('\n').collect();
-        let new: Vec<&str> = new.split_inclusive('\n').collect();
+        let (old, all_old) = first_lines(&old);
+        let (new, all_new) = first_lines(&new);
+        whole &= all_old && all_new;
         let diff = TextDiff::configure().timeout(MINIMAL_DIFF_TIME_MAX).diff_slices(&old, &new);
         for hunk in diff.unified_diff().context_radius(CONTEXT_LINES).iter_hunks() {
             watch.check_cancelled()?;
@@ -73,7 +77,7 @@ pub(super) fn unified_diff(
             }
         }
         watch.check_cancelled()?;
-        if text.len() > limit {
+        if text.len() > limit || !(all_old && all_new) {
             break;
         }
     }
@@ -83,6 +87,14 @@ pub(super) fn unified_diff(
     Ok((text, cut))
 }
 
+/// Returns the lines of `text` that are compared, and true if these are all lines.
+fn first_lines(text: &str) -> (Vec<&str>, bool) {
+    let mut lines = text.split_inclusive('\n');
+    let first: Vec<_> = lines.by_ref().take(PART_LINES_MAX).collect();
+    let is_all = lines.next().is_none();
+    (first, is_all)
+}
+
 /// Returns the parts of `old` and `new` that contain changes with their context, and true if they
 /// cover all changes.
 ///
@@ -90,7 +102,7 @@ pub(super) fn unified_diff(
 fn changed_parts(
     old: &[u8],
     new: &[u8],
-    spans: &[ReplacedSpan],
+    spans: &[ReplacedSpan<'_>],
     limit: usize,
 ) -> (Vec<DiffPart>, bool) {
     let most = limit.saturating_mul(4).max(PART_BYTES_MIN);
@@ -176,7 +188,9 @@ mod tests {
             ("a\rb", "-a\rb\n\\ No newline at end of file\n+a\rx\n\\ No newline at end of file\n"),
         ] {
             let change = PlannedChange::Text { old: "b", new: "x", times: Occurrences::Once };
-            let plan = plan_edit(file.as_bytes(), &[change], "f", &WorkMonitor::default()).unwrap();
+            let changes = [change];
+            let plan =
+                plan_edit(file.as_bytes(), &changes, "f", 100, &WorkMonitor::default()).unwrap();
             let new = apply(file.as_bytes(), &plan);
             let result = unified_diff(
                 file.as_bytes(),

@@ -71,7 +71,7 @@ impl<'f> EncodedText<'f> {
     pub(super) fn check_plan(
         &self,
         changes: &[PlannedChange<'_>],
-        plan: &EditPlan,
+        plan: &EditPlan<'_>,
     ) -> Result<(), ToolError> {
         let TextEncoding::Legacy(_) = self.encoding else { return Ok(()) };
         for span in &plan.spans {
@@ -81,6 +81,18 @@ impl<'f> EncodedText<'f> {
             }
         }
         Ok(())
+    }
+
+    /// Returns the largest size of the edited text, if the file may have `file_bytes_max` bytes.
+    pub(super) fn bytes_max(&self, file_bytes_max: u64) -> u64 {
+        match self.encoding {
+            // Two bytes of UTF-16 are up to three bytes of UTF-8.
+            TextEncoding::Utf16(_) => file_bytes_max.saturating_mul(3) / 2,
+            TextEncoding::Utf8
+            | TextEncoding::Utf32(_)
+            | TextEncoding::Legacy(_)
+            | TextEncoding::Binary => file_bytes_max,
+        }
     }
 
     /// Converts the text `edited` to the bytes of the file.

@@ -135,16 +135,21 @@ impl<'f> FlatText<'f> {
     }
 
     /// Returns `new` with the line endings of the text it replaces, from `from` up to `to`.
-    pub(super) fn with_original_endings(&self, from: usize, to: usize, new: &[u8]) -> Vec<u8> {
+    pub(super) fn with_original_endings<'n>(
+        &self,
+        from: usize,
+        to: usize,
+        new: &'n [u8],
+    ) -> Cow<'n, [u8]> {
         // A second byte order mark would be an invisible character.
         let marked = from == BYTE_ORDER_MARK.len() && self.first_line_start() == from;
         let new = if marked { new.strip_prefix(BYTE_ORDER_MARK).unwrap_or(new) } else { new };
         if self.newline_count() == 0 || memchr(b'\n', new).is_none() {
-            return new.to_owned();
+            return Cow::Borrowed(new);
         }
         let new = normalize_newlines(new);
         if self.crlf_newlines.is_empty() {
-            return new.into_owned();
+            return new;
         }
         let old: Vec<&[u8]> = self.text[from..to].split_inclusive(|&byte| byte == b'\n').collect();
         let lines: Vec<&[u8]> = new.split_inclusive(|&byte| byte == b'\n').collect();
@@ -155,14 +160,15 @@ impl<'f> FlatText<'f> {
         let newlines: Vec<usize> =
             memchr_iter(b'\n', &self.text[from..to]).map(|at| from + at).collect();
         let around = self.is_crlf_near(from);
-        apply_line_endings(&new, |line| {
+        let ended = apply_line_endings(&new, |line| {
             let line = if line + same_tail >= lines.len() {
                 Some(line + old.len() - lines.len())
             } else {
                 Some(line).filter(|line| line + same_tail < old.len())
             };
             line.and_then(|line| newlines.get(line)).map_or(around, |at| self.is_crlf(*at))
-        })
+        });
+        Cow::Owned(ended)
     }
 
     fn is_crlf(&self, newline: usize) -> bool {

@@ -15,7 +15,8 @@ pub(crate) fn check_edit(bytes: &[u8]) {
     let file = parts.next().unwrap_or_default();
     let changes: Vec<super::EditChange> = parts.take(8).filter_map(parse_change).collect();
     let Ok(changes) = validate_changes(&changes) else { return };
-    let Ok(plan) = plan_edit(file.as_bytes(), &changes, "f", &WorkMonitor::default()) else {
+    let Ok(plan) = plan_edit(file.as_bytes(), &changes, "f", u64::MAX, &WorkMonitor::default())
+    else {
         return;
     };
     let edited =
@@ -75,7 +76,7 @@ fn replace_occurrences(file: &str, old: &str, new: &str) -> String {
 }
 
 /// Checks that the diff applied to `file` gives `edited`.
-fn check_patch(file: &str, edited: &str, plan: &EditPlan) {
+fn check_patch(file: &str, edited: &str, plan: &EditPlan<'_>) {
     let result = diff::unified_diff(
         file.as_bytes(),
         edited.as_bytes(),

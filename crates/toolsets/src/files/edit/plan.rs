@@ -1,13 +1,17 @@
 //! Plans an edit: resolves the requested changes to byte ranges and replacements.
 
+use std::borrow::Cow;
+
 use memchr::memmem;
-use toolgate_contract::ToolError;
+use toolgate_contract::{ToolError, ToolFault};
 
 use super::flat::{FlatText, normalize_newlines};
 use super::nearest;
 use crate::counted::counted;
 use toolgate_world::root::{WorkMonitor, quoted_path};
 
+/// Maximum number of places that one call changes. Each of them takes some memory.
+const PLACES_MAX: usize = 1_000_000;
 /// Maximum number of line numbers listed for an ambiguous text.
 const PLACES_LISTED_MAX: usize = 10;
 
@@ -29,18 +33,19 @@ pub(super) enum Occurrences {
 
 /// Bytes of the file to replace, from `from` up to `to`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ReplacedSpan {
+pub(super) struct ReplacedSpan<'c> {
     pub(super) from: usize,
     pub(super) to: usize,
-    pub(super) new: Vec<u8>,
+    /// Replacement. It is shared with the change if it needs no other line endings.
+    pub(super) new: Cow<'c, [u8]>,
     /// Index of the change that this span belongs to.
     pub(super) edit: usize,
 }
 
 /// Validated replacements for a file.
-pub(super) struct EditPlan {
+pub(super) struct EditPlan<'c> {
     /// Spans to replace, in order and without overlap.
-    pub(super) spans: Vec<ReplacedSpan>,
+    pub(super) spans: Vec<ReplacedSpan<'c>>,
     /// `true` if a last line without a newline is deleted. The line before it then loses its
     /// newline, too.
     drops_final_newline: bool,
@@ -101,18 +106,21 @@ fn validate_change(at: usize, change: &super::EditChange) -> Result<PlannedChang
     }
 }
 
-/// Resolves `changes` to spans of the file `bytes`.
+/// Resolves `changes` to spans of the file `bytes`. The edited file may have `bytes_max` bytes.
 ///
 /// # Errors
 ///
-/// Fails if a text is missing or ambiguous, a line does not exist, or two changes overlap.
-pub(super) fn plan_edit(
+/// Fails if a text is missing or ambiguous, a line does not exist, two changes overlap, or the
+/// edited file would be too large. Its size is known before its text takes memory.
+pub(super) fn plan_edit<'c>(
     bytes: &[u8],
-    changes: &[PlannedChange<'_>],
+    changes: &'c [PlannedChange<'_>],
     path: &str,
+    bytes_max: u64,
     watch: &WorkMonitor,
-) -> Result<EditPlan, ToolError> {
+) -> Result<EditPlan<'c>, ToolError> {
     let flat = FlatText::new(bytes);
+    let mut budget = SpanBudget::new(bytes_max, path);
     let mut spans = Vec::new();
     let mut drops_final_newline = false;
     for (edit, change) in changes.iter().enumerate() {
@@ -130,10 +138,12 @@ pub(super) fn plan_edit(
                         ToolError::invalid(format!("/edits/{edit}/old"), message)
                     }
                 })?;
+                budget.take_places(places.len(), edit)?;
                 for from in places {
                     watch.check_cancelled()?;
                     let to = from + old.len();
                     let new = flat.with_original_endings(from, to, new.as_bytes());
+                    budget.take_bytes(new.len())?;
                     spans.push(ReplacedSpan {
                         from: flat.file_offset(from),
                         to: flat.file_offset(to),
@@ -148,8 +158,10 @@ pub(super) fn plan_edit(
                     && from < to
                     && to == flat.text.len()
                     && flat.lacks_final_newline();
-                let new =
-                    flat.with_original_endings(from, to, &flat.as_lines(from, to, new.as_bytes()));
+                let lines = flat.as_lines(from, to, new.as_bytes());
+                let new: Cow<'_, [u8]> =
+                    Cow::Owned(flat.with_original_endings(from, to, &lines).into_owned());
+                budget.take_bytes(new.len())?;
                 spans.push(ReplacedSpan {
                     from: flat.file_offset(from),
                     to: flat.file_offset(to),
@@ -169,11 +181,65 @@ pub(super) fn plan_edit(
             return Err(ToolError::invalid(format!("/edits/{second}"), message));
         }
     }
+    budget.check_size(bytes.len(), &spans)?;
     Ok(EditPlan { spans, drops_final_newline })
 }
 
+/// Memory that the replacements of one call may take.
+struct SpanBudget<'p> {
+    path: &'p str,
+    bytes_max: u64,
+    /// Bytes of all replacements so far.
+    bytes: u64,
+    places: usize,
+}
+
+impl<'p> SpanBudget<'p> {
+    fn new(bytes_max: u64, path: &'p str) -> Self {
+        Self { path, bytes_max, bytes: 0, places: 0 }
+    }
+
+    /// Counts `count` places of the change `edit`, before anything is stored about them.
+    fn take_places(&mut self, count: usize, edit: usize) -> Result<(), ToolError> {
+        self.places += count;
+        if self.places <= PLACES_MAX {
+            return Ok(());
+        }
+        let message = format!(
+            "it brings the places to change to {}; one call can change at most {PLACES_MAX}",
+            self.places
+        );
+        Err(ToolError::invalid(format!("/edits/{edit}/old"), message))
+    }
+
+    /// Counts the bytes of one replacement. All of them are in the edited file.
+    fn take_bytes(&mut self, bytes: usize) -> Result<(), ToolError> {
+        self.bytes += bytes as u64;
+        if self.bytes <= self.bytes_max {
+            return Ok(());
+        }
+        Err(self.too_large(&format!("more than {}", self.bytes_max)))
+    }
+
+    /// Checks the size of the edited file, whose size before is `len`.
+    fn check_size(&self, len: usize, spans: &[ReplacedSpan<'_>]) -> Result<(), ToolError> {
+        let removed: usize = spans.iter().map(|span| span.to - span.from).sum();
+        let size = (len - removed) as u64 + self.bytes;
+        if size > self.bytes_max { Err(self.too_large(&size.to_string())) } else { Ok(()) }
+    }
+
+    fn too_large(&self, size: &str) -> ToolError {
+        let message = format!(
+            "after the edit, {} would have {size} bytes; at most {} can be edited",
+            quoted_path(self.path),
+            self.bytes_max
+        );
+        ToolError::new(ToolFault::TooLarge, message)
+    }
+}
+
 /// Returns the file `bytes` with `plan` applied.
-pub(super) fn apply(bytes: &[u8], plan: &EditPlan) -> Vec<u8> {
+pub(super) fn apply(bytes: &[u8], plan: &EditPlan<'_>) -> Vec<u8> {
     let EditPlan { spans, drops_final_newline } = plan;
     let added: usize = spans.iter().map(|span| span.new.len()).sum();
     let mut new = Vec::with_capacity(bytes.len() + added);
@@ -205,13 +271,16 @@ fn find_places(
     let find = memmem::Finder::new(old);
     let Some(first) = find.find(&flat.text) else { return Err(PlaceError::Absent) };
     match times {
-        Occurrences::Any => Ok(find.find_iter(&flat.text).collect()),
+        // One place beyond the limit is enough to refuse the change.
+        Occurrences::Any => Ok(find.find_iter(&flat.text).take(PLACES_MAX + 1).collect()),
         Occurrences::Exactly(count) => {
-            let places: Vec<usize> = find.find_iter(&flat.text).collect();
-            if places.len() as u64 == count {
-                Ok(places)
+            let total = find.find_iter(&flat.text).count();
+            let places = find.find_iter(&flat.text);
+            if total as u64 == count {
+                Ok(places.take(PLACES_MAX + 1).collect())
             } else {
-                Err(miscount_error(flat, &places, count))
+                let listed: Vec<usize> = places.take(PLACES_LISTED_MAX).collect();
+                Err(miscount_error(flat, &listed, total, count))
             }
         }
         // The search starts one byte later, to find overlapping occurrences, too.
@@ -222,12 +291,11 @@ fn find_places(
     }
 }
 
-fn miscount_error(flat: &FlatText<'_>, places: &[usize], count: u64) -> PlaceError {
-    let lines = places.iter().take(PLACES_LISTED_MAX).map(|&at| flat.line_of(at).to_string());
+fn miscount_error(flat: &FlatText<'_>, listed: &[usize], total: usize, count: u64) -> PlaceError {
+    let lines = listed.iter().map(|&at| flat.line_of(at).to_string());
     let lines = lines.collect::<Vec<_>>().join(", ");
-    let more = places.len() > PLACES_LISTED_MAX;
-    let more = if more { " …" } else { "" };
-    PlaceError::Mismatch(match places.len() {
+    let more = if total > listed.len() { " …" } else { "" };
+    PlaceError::Mismatch(match total {
         1 => format!("it occurs once (line {lines}), but count is {count}"),
         times => format!("it occurs {times} times (lines {lines}{more}), but count is {count}"),
     })
@@ -301,9 +369,11 @@ mod tests {
 
     /// Texts of few letters and every kind of line ending, so that all cases come up.
     const FILE: &str = "(a|b|\t| |é|\n|\r\n){0,30}";
+    /// Largest size of an edited file.
+    const BYTES_MAX: u64 = 1 << 20;
 
     fn edited(file: &str, changes: &[PlannedChange<'_>]) -> Result<Vec<u8>, String> {
-        let plan = plan_edit(file.as_bytes(), changes, "f", &WorkMonitor::default());
+        let plan = plan_edit(file.as_bytes(), changes, "f", BYTES_MAX, &WorkMonitor::default());
         Ok(apply(file.as_bytes(), &plan.map_err(|err| err.message)?))
     }
 
@@ -375,7 +445,7 @@ mod tests {
             let by_line = |&first: &u64| PlannedChange::Lines { first, end: first + 1, new: &new };
             let by_lines: Vec<_> = lines.iter().filter(|line| **line <= total).map(by_line).collect();
             for changes in [vec![by_text], by_lines] {
-                let Ok(plan) = plan_edit(file.as_bytes(), &changes, "f", &WorkMonitor::default()) else { continue };
+                let Ok(plan) = plan_edit(file.as_bytes(), &changes, "f", BYTES_MAX, &WorkMonitor::default()) else { continue };
                 let new = apply(file.as_bytes(), &plan);
                 let (diff, cut) = diff::unified_diff(file.as_bytes(), &new, &plan.spans, "f", 1 << 20, &WorkMonitor::default()).unwrap();
                 prop_assert!(!cut);
@@ -385,11 +455,30 @@ mod tests {
 
         #[test]
         fn applying_the_diff_to_the_old_file_gives_the_new_one(old in "((a|b|c){0,2}\n){0,30}[ab]{0,1}", new in "((a|b|c){0,2}\n){0,30}[ab]{0,1}") {
-            let all = ReplacedSpan { from: 0, to: old.len(), new: new.clone().into(), edit: 0 };
+            let all = ReplacedSpan { from: 0, to: old.len(), new: new.clone().into_bytes().into(), edit: 0 };
             let (diff, cut) = diff::unified_diff(old.as_bytes(), new.as_bytes(), &[all], "f", 1 << 20, &WorkMonitor::default()).unwrap();
             prop_assert!(!cut);
             prop_assert_eq!(patched(&old, &diff), new);
         }
+    }
+
+    #[test]
+    fn an_edit_whose_result_is_too_large_is_refused_before_it_takes_memory() {
+        let new = "y".repeat(1 << 20);
+        let lines = "x\n".repeat(1 << 19);
+        let newlines = "z\r\n".repeat(1 << 10);
+        for (file, old, new, problem) in [
+            (&"x".repeat(5000), "x", &new, "more than 1048576 bytes"),
+            (&"x\r\n".repeat(5000), "x", &newlines, "more than 1048576 bytes"),
+            (&"x".repeat(PLACES_MAX + 1), "x", &"yy".to_owned(), "at most 1000000"),
+            (&lines, "x", &"yy".to_owned(), "have 1572864 bytes"),
+        ] {
+            let all = PlannedChange::Text { old, new, times: Occurrences::Any };
+            let why = edited(file, &[all]).unwrap_err();
+            assert!(why.contains(problem), "{why}");
+        }
+        let longer = PlannedChange::Lines { first: 1, end: 1, new: &lines };
+        assert!(edited(&lines, &[longer]).unwrap_err().contains("have 2097152 bytes"));
     }
 
     /// Applies a unified diff to `old`, like the `patch` program.
