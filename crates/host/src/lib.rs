@@ -105,7 +105,7 @@ pub struct GateSettings {
     /// Longest total time that a call may wait for answers to its questions. It extends the
     /// deadline. Default: 10 min. A job may wait as long as jobs may run.
     pub answer_wait: Duration,
-    /// Time that a cancelled call has to stop by itself before it is dropped. Default: 2 s.
+    /// Time that a cancelled call has to stop by itself before it is dropped. Default: 1 s.
     pub cancel_grace: Duration,
     /// Handling of output that violates its schema. By default, schemas are enforced.
     pub output_checks: OutputCheckRules,
@@ -119,7 +119,7 @@ impl Default for GateSettings {
             deadline: Duration::from_secs(60),
             job_deadline: Duration::from_secs(24 * 3600),
             answer_wait: Duration::from_secs(600),
-            cancel_grace: Duration::from_secs(2),
+            cancel_grace: Duration::from_secs(1),
             output_checks: OutputCheck::Enforce.into(),
             page_size: 200,
         }

@@ -138,7 +138,17 @@ pub async fn serve_stdio(
     let maintenance = spawn_maintenance(&state);
     let streams = (stdio::stdin(), stdio::stdout());
     let bounds = transport_limits::line_bounds(config);
+    // Jobs end at the same time as the calls, not after them.
+    let stopping = tokio::spawn({
+        let (host, drain, shutdown) = (host.clone(), bounds.drain, shutdown.clone());
+        async move {
+            shutdown.cancelled().await;
+            tokio::time::sleep(drain).await;
+            host.stop_jobs().await;
+        }
+    });
     let result = serve_lines(state, dialect, streams, bounds, shutdown).await;
+    stopping.abort();
     host.stop_jobs().await;
     maintenance.abort();
     host.flush();

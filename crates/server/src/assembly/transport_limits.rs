@@ -57,10 +57,10 @@ pub(crate) fn line_bounds(config: &Config) -> LineBounds {
     }
 }
 
-/// Returns the time in which cancelled calls must end, plus 1 s in which the client can read their
-/// answers.
+/// Returns the time in which cancelled calls must end, plus 500 ms in which the client can read
+/// their answers. Together that is less than the time after which the server exits anyway.
 fn wrap_up_time() -> Duration {
-    GateSettings::default().cancel_grace + Duration::from_secs(1)
+    GateSettings::default().cancel_grace + Duration::from_millis(500)
 }
 
 /// Returns the limits of the HTTP server.

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use tokio::net::TcpListener;
@@ -71,7 +72,8 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
             }
             false => None,
         };
-        let stop = shutdown::on_signal()?;
+        let drain = Duration::from_millis(loaded.config.server.drain_ms);
+        let stop = shutdown::on_server_signal(drain, || {})?;
         let scheme = url_scheme(&loaded.config);
         let shared_addr = shared.as_ref().map(TcpListener::local_addr).transpose()?;
         let banner = Banner {

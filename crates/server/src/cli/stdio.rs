@@ -6,6 +6,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use toolgate::assembly::environment;
@@ -106,7 +107,8 @@ fn open(args: &StdioArgs, (config, prep): (Config, ServerPrep)) -> anyhow::Resul
     served.dialect(&args.dialect)?;
     let ready = Arc::new(OnceLock::<ReadyFile>::new());
     let ready_at_exit = ready.clone();
-    let stop = shutdown::on_signal_with(move || {
+    let drain = Duration::from_millis(config.server.drain_ms);
+    let stop = shutdown::on_server_signal(drain, move || {
         if let Some(file) = ready_at_exit.get() {
             file.remove();
         }

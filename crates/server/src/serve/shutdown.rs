@@ -1,7 +1,19 @@
 //! Shutdown signals: the first lets calls in flight finish, the second stops the server at once.
+//!
+//! A thread of its own waits for them, so that they work while every other thread is busy.
 
+use std::io;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
+
+/// Time after the drain time within which a server exits, whatever it is doing.
+const EXIT_AFTER_DRAIN: Duration = Duration::from_millis(1900);
 
 /// Returns a token that is cancelled at the first SIGINT, SIGTERM or SIGHUP.
 ///
@@ -10,35 +22,103 @@ use tokio_util::sync::CancellationToken;
 ///
 /// # Errors
 /// A signal handler cannot be installed.
-pub fn on_signal() -> std::io::Result<CancellationToken> {
-    on_signal_with(|| {})
+pub fn on_signal() -> io::Result<CancellationToken> {
+    watch_signals(None, || {})
 }
 
-/// Returns the same token as [`on_signal`]. Runs `last` before an immediate exit.
+/// Returns the same token as [`on_signal`] for a server whose calls have the time `drain` to
+/// finish. The process exits at most 2 s after that time, with code 1 if anything still runs. Runs
+/// `last` before an immediate exit.
 ///
 /// # Errors
 /// A signal handler cannot be installed.
-pub fn on_signal_with(last: impl FnOnce() + Send + 'static) -> std::io::Result<CancellationToken> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut hangup = if hangup_is_ignored() { None } else { Some(signal(SignalKind::hangup())?) };
+pub fn on_server_signal(
+    drain: Duration,
+    last: impl FnOnce() + Send + 'static,
+) -> io::Result<CancellationToken> {
+    watch_signals(Some(drain.saturating_add(EXIT_AFTER_DRAIN)), last)
+}
+
+/// Starts the thread that waits for signals. After the first, the process may run for `time_max`.
+fn watch_signals(
+    time_max: Option<Duration>,
+    last: impl FnOnce() + Send + 'static,
+) -> io::Result<CancellationToken> {
     let stop = CancellationToken::new();
     let token = stop.clone();
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            () = wait_for(hangup.as_mut()) => {}
+    let (installed, result) = mpsc::sync_channel(1);
+    thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        let runtime = match Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(err) => return drop(installed.send(Err(err))),
+        };
+        let code = runtime.block_on(async move {
+            let mut signals = match ShutdownSignals::install() {
+                Ok(signals) => signals,
+                Err(err) => {
+                    let _ = installed.send(Err(err));
+                    return None;
+                }
+            };
+            let _ = installed.send(Ok(()));
+            signals.wait_first().await;
+            token.cancel();
+            tokio::select! {
+                () = signals.wait_second() => Some(130),
+                () = wait_at_most(time_max) => Some(1),
+            }
+        });
+        if let Some(code) = code {
+            if code == 1 {
+                tracing::error!("some work did not end in time; the server exits without it");
+            }
+            last();
+            std::process::exit(code);
         }
-        token.cancel();
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-        last();
-        std::process::exit(130);
-    });
+    })?;
+    result.recv().map_err(io::Error::other)??;
     Ok(stop)
+}
+
+/// Handlers of the signals that stop the process.
+struct ShutdownSignals {
+    interrupt: Signal,
+    terminate: Signal,
+    /// Handler of SIGHUP, unless this process ignores it.
+    hangup: Option<Signal>,
+}
+
+impl ShutdownSignals {
+    fn install() -> io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: if hangup_is_ignored() { None } else { Some(signal(SignalKind::hangup())?) },
+        })
+    }
+
+    async fn wait_first(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+            () = wait_for(self.hangup.as_mut()) => {}
+        }
+    }
+
+    async fn wait_second(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// Waits for the time `limit`, or forever without one.
+async fn wait_at_most(limit: Option<Duration>) {
+    match limit {
+        Some(limit) => sleep(limit).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Logs that the server is stopping, once `stop` is cancelled.

@@ -58,12 +58,14 @@ impl ServerState {
         Arc::new(Self { host, closing, stop, running, ended_streams, idle_tracker })
     }
 
-    /// Waits for `shutdown`, lets calls in flight run for `drain`, then cancels them.
+    /// Waits for `shutdown`, lets calls in flight run for `drain`, then cancels them and all jobs.
     pub(crate) async fn stop_after(self: Arc<Self>, shutdown: CancellationToken, drain: Duration) {
         shutdown.cancelled().await;
         self.closing.cancel();
         tokio::time::sleep(drain).await;
         self.stop.cancel();
+        // Jobs end at the same time as the calls, not after them.
+        self.host.stop_jobs().await;
     }
 
     /// Waits until all work has ended.
