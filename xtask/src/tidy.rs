@@ -9,11 +9,12 @@ use serde_json::Value;
 use crate::shell::{cargo, checkout, output};
 
 /// The arrows of ARCHITECTURE.md: each of our crates, and the only others that it may depend on.
-const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 11] = [
+const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 12] = [
     ("toolgate-contract", &[]),
-    ("toolgate-transports", &["toolgate-contract"]),
+    ("toolgate-budget", &["toolgate-contract"]),
+    ("toolgate-transports", &["toolgate-contract", "toolgate-budget"]),
     ("toolgate-dialects", &["toolgate-contract"]),
-    ("toolgate-host", &["toolgate-contract"]),
+    ("toolgate-host", &["toolgate-contract", "toolgate-budget"]),
     ("toolgate-world", &["toolgate-contract"]),
     ("toolgate-chunks", &[]),
     ("toolgate-embed", &[]),
@@ -23,6 +24,7 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 11] = [
         "toolgate-toolsets",
         &[
             "toolgate-contract",
+            "toolgate-budget",
             "toolgate-world",
             "toolgate-search",
             "toolgate-chunks",
@@ -33,6 +35,7 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 11] = [
         "toolgate",
         &[
             "toolgate-contract",
+            "toolgate-budget",
             "toolgate-transports",
             "toolgate-dialects",
             "toolgate-host",

@@ -93,6 +93,12 @@ impl CatalogEntry {
         self.tool.as_ref()
     }
 
+    /// Returns true if the schemas of the tool are not this server's own, so that they may be
+    /// expensive.
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.owner.as_ref().is_some_and(|owner| !owner.starts_with('.'))
+    }
+
     /// Returns the arguments that clients repeat in headers.
     ///
     /// # Errors
@@ -280,7 +286,8 @@ impl Catalog {
         let io = self.schemas.register(tool.spec());
         let io = io.map_err(|(side, why)| unusable(side.word(), why.to_string()))?;
         let entry = CatalogEntry { tool, owner, io, header_params: OnceLock::new() };
-        // An invalid schema of an upstream must fail here, not in the first call.
+        // An invalid schema of an upstream must fail here. It is compiled at the first call, because
+        // that may take long.
         if entry.owner.is_some() {
             let checked = SchemaRegistry::check_tool(&entry.io);
             checked.map_err(|(side, why)| unusable(side.word(), why))?;

@@ -297,7 +297,7 @@ impl Host {
         let gate = self.gate();
         let entry = gate.catalog.snapshot().find(tool, |_| true)?;
         let input = entry.tool().normalize_input(input);
-        let input = pipeline::validate::check_input(&entry, input)?;
+        let input = pipeline::validate::check_input_here(&entry, input)?;
         Ok(gate.policy.explain(caller, entry.spec(), &input))
     }
 

@@ -83,7 +83,7 @@ async fn pass_gate<R: GatedRequest>(
     trace: &CallTrace,
 ) -> Result<R::Output, CallError> {
     let target = request.resolve(gate, call).await?;
-    let input = request.validate(&target, call)?;
+    let input = request.validate(&target, call).await?;
     let rules = request.rules(gate, &target);
     let decision = rules.authorise(&gate.policy, &call.caller, &input);
     let permit = trace.note_decision(decision)?;
@@ -94,7 +94,7 @@ async fn pass_gate<R: GatedRequest>(
     let context = trace.call_context(gate, rules.deadline, call, &admission);
     let work = request.run(&target, &context.ctx, input);
     let output = run_bounded(gate, &context, work, permit, admission).await?;
-    request.check_output(gate, &target, &context.ctx, output)
+    request.check_output(gate, &target, &context.ctx, output).await
 }
 // endregion
 

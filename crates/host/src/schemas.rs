@@ -1,29 +1,45 @@
 //! Compiles each schema once. Equal schemas share one validator.
 //!
-//! A tool's own schemas are compiled at its first call, because most tools are never called.
+//! A tool's schemas are compiled at its first call, because most tools are never called. Schemas of
+//! upstreams are measured before that.
 
-mod cost;
+mod compile;
 mod repair;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
 
-use jsonschema::{Draft, PatternOptions, Validator};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+use toolgate_budget::{BoundedValidator, MemoryAccount, SchemaSize, WorkPool, WorkRefusal};
 use toolgate_contract::{
-    LazySchema, ToolId, ToolSpec, ValidationProblem, canonical_json, fold_name,
+    CallError, LazySchema, ToolId, ToolSpec, ValidationProblem, canonical_json, fold_name,
 };
 
 use crate::schema_errors;
-use cost::SchemaSize;
+use compile::{check_form, compile};
 
 /// Prefix of a tool's canonical id.
 const CANONICAL_PREFIX: &str = "mcp.tool:";
 /// Maximum number of problems reported for one value.
 const PROBLEMS_MAX: usize = 8;
+/// Largest number of errors that are collected about one value, as estimated before.
+const ERRORS_ESTIMATED_MAX: u64 = 200_000;
+/// Memory of all compiled schemas, in bytes.
+const SCHEMA_BYTES_MAX: u64 = 128 << 20;
+/// Number of values that are validated at once outside of the threads that serve calls.
+const VALIDATIONS_MAX: usize = 8;
+/// Time for the validation of one value.
+const VALIDATION_TIME_MAX: Duration = Duration::from_secs(5);
+/// Largest number of parts of a value that a thread that serves calls validates itself, if the schema
+/// is this server's own.
+const SMALL_VALUES_MAX: usize = 5_000;
+/// Largest number of comparisons for which a thread that serves calls validates a value itself. They
+/// take about a millisecond.
+const DIRECT_COMPARISONS_MAX: u64 = 20_000;
 
 /// A schema that does not belong to a single tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -65,8 +81,8 @@ pub struct SchemaFile {
 
 /// All schemas in use, each compiled at most once.
 pub struct SchemaRegistry {
-    /// Validators by the SHA-256 of their schema's canonical JSON.
-    compiled: Arc<Mutex<CompiledValidators>>,
+    compiled: Arc<CompiledSchemas>,
+    pool: WorkPool,
     shared: Vec<SharedSchemaEntry>,
     files: BTreeMap<(String, SchemaSide), SchemaFile>,
     /// Validators of tools by folded tool id.
@@ -80,9 +96,9 @@ pub struct SchemaChecker {
     schema: LazySchema,
     /// File of the schema, if it comes from one.
     path: Option<String>,
-    compiled: OnceLock<Result<(SchemaFingerprint, Arc<CompiledValidator>), String>>,
+    compiled: OnceLock<Result<(SchemaFingerprint, Arc<BoundedValidator>), String>>,
     /// All validators in use, shared among equal schemas.
-    all_compiled: Arc<Mutex<CompiledValidators>>,
+    all_compiled: Arc<CompiledSchemas>,
 }
 
 /// Validators for the input and output of one tool.
@@ -93,6 +109,8 @@ pub struct ToolIoValidators {
     shared: Vec<SchemaChecker>,
     input: Vec<SchemaChecker>,
     output: Vec<SchemaChecker>,
+    /// Threads for validations that may take long.
+    pool: WorkPool,
 }
 
 /// Identity of a schema: the SHA-256 of its canonical JSON.
@@ -120,14 +138,12 @@ pub enum ToolIoError {
     Unknown(String),
 }
 
-/// A compiled schema.
-struct CompiledValidator {
-    validator: Validator,
-    size: SchemaSize,
+/// Compiled schemas that are still in use, and their memory.
+struct CompiledSchemas {
+    /// Validators by the SHA-256 of their schema's canonical JSON.
+    validators: Mutex<HashMap<SchemaFingerprint, Weak<BoundedValidator>>>,
+    memory: MemoryAccount,
 }
-
-/// Compiled schemas that are still in use.
-type CompiledValidators = HashMap<SchemaFingerprint, Weak<CompiledValidator>>;
 
 /// A shared schema and the file that narrows it, if there is one. Each is compiled at its first
 /// use.
@@ -194,7 +210,11 @@ impl SchemaRegistry {
         let files = files.tools.into_iter();
         let files = files.map(|(tool, side, file)| ((fold_name(&tool).into_owned(), side), file));
         let registry = Self {
-            compiled: Arc::default(),
+            compiled: Arc::new(CompiledSchemas {
+                validators: Mutex::default(),
+                memory: MemoryAccount::new(SCHEMA_BYTES_MAX),
+            }),
+            pool: WorkPool::new(VALIDATIONS_MAX, VALIDATION_TIME_MAX),
             shared: shared.into(),
             files: files.collect(),
             tools: Mutex::default(),
@@ -267,6 +287,7 @@ impl SchemaRegistry {
             shared: self.shared_checkers(SharedSchema::ToolIo).to_vec(),
             input: checkers(SchemaSide::Input, Some(&spec.input_schema))?,
             output: checkers(SchemaSide::Output, spec.output_schema.as_ref())?,
+            pool: self.pool.clone(),
         });
         let mut tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
         tools.insert(folded, io.clone());
@@ -281,21 +302,22 @@ impl SchemaRegistry {
 
     /// Returns the numbers of loaded schemas and of compiled validators.
     pub fn counts(&self) -> SchemaCounts {
-        let compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        let compiled = self.compiled.lock();
         SchemaCounts {
             schemas_loaded: self.loaded_count.load(Ordering::Relaxed),
             validators_compiled: compiled.values().filter(|it| it.strong_count() > 0).count(),
         }
     }
 
-    /// Compiles the schemas of one tool.
+    /// Measures the schemas of one tool and checks their form, without compiling them.
     ///
     /// # Errors
-    /// The first invalid schema.
+    /// The first schema that is invalid or too large.
     pub(crate) fn check_tool(io: &ToolIoValidators) -> Result<(), (SchemaSide, String)> {
         for side in [SchemaSide::Input, SchemaSide::Output] {
             for checker in io.checkers(side) {
-                checker.compile().map_err(|why| (side, why.to_owned()))?;
+                SchemaSize::measure(&checker.schema).map_err(|why| (side, why))?;
+                check_form(&checker.schema).map_err(|why| (side, why))?;
             }
         }
         Ok(())
@@ -356,35 +378,47 @@ impl fmt::Debug for SchemaRegistry {
 impl SchemaChecker {
     /// Returns the problems of `value`, at most 8. The list is empty if `value` matches the schema.
     pub fn problems(&self, value: &Value) -> Vec<ValidationProblem> {
-        let CompiledValidator { validator, size } = match self.compile() {
-            Ok((_, compiled)) => &**compiled,
+        let whole = |message: String| vec![ValidationProblem { pointer: String::new(), message }];
+        let compiled = match self.compile() {
+            Ok((_, compiled)) => compiled,
             Err(why) => {
-                let message = format!("it cannot be validated: its schema is invalid: {why}");
-                return vec![ValidationProblem { pointer: String::new(), message }];
+                return whole(format!("it cannot be validated: its schema is invalid: {why}"));
             }
         };
-        if validator.is_valid(value) {
-            return Vec::new();
+        match compiled.check(value) {
+            Ok(true) => return Vec::new(),
+            Ok(false) => {}
+            Err(why) => return whole(why),
         }
-        if !size.can_locate_errors(value) {
-            let message = "it does not match the schema; the schema is too recursive, and the \
-                           value nested too deep, to locate the problem";
-            return vec![ValidationProblem { pointer: String::new(), message: message.to_owned() }];
-        }
-        let errors = validator.iter_errors(value).take(PROBLEMS_MAX);
-        let problems = errors.map(|error| ValidationProblem {
+        let Some(errors) = compiled.errors(value, ERRORS_ESTIMATED_MAX) else {
+            let message = "it does not match the schema; the value is too large, or the schema too \
+                           recursive, to locate the problem";
+            return whole(message.to_owned());
+        };
+        let problems = errors.take(PROBLEMS_MAX).map(|error| ValidationProblem {
             pointer: schema_errors::shorten_middle(error.instance_path().as_str()),
             message: schema_errors::describe_error(&error, &self.schema),
         });
-        problems.collect()
+        let problems: Vec<_> = problems.collect();
+        match problems.is_empty() {
+            true => {
+                whole("a text in it takes too long to match a pattern of the schema".to_owned())
+            }
+            false => problems,
+        }
+    }
+
+    /// Returns true if the schema is compiled, and the validation of `value` takes little time.
+    fn is_cheap_for(&self, value: &Value) -> bool {
+        let compiled = self.compiled.get().and_then(|compiled| compiled.as_ref().ok());
+        compiled.is_some_and(|(_, compiled)| compiled.is_cheap_for(value, DIRECT_COMPARISONS_MAX))
     }
 
     /// Returns `value` with `null` and quoted numbers in the form that the schema demands, or
     /// `None` if that changes nothing.
     fn repair(&self, value: &Value) -> Option<Value> {
         let (_, compiled) = self.compile().ok()?;
-        let CompiledValidator { validator, size } = &**compiled;
-        size.can_locate_errors(value).then(|| repair::repair(validator, value))?
+        repair::repair(compiled.errors(value, ERRORS_ESTIMATED_MAX)?, value)
     }
 
     /// Returns the schema.
@@ -401,14 +435,15 @@ impl SchemaChecker {
     }
 
     /// Returns the compiled schema, shared with equal schemas.
-    fn compile(&self) -> Result<&(SchemaFingerprint, Arc<CompiledValidator>), &str> {
+    fn compile(&self) -> Result<&(SchemaFingerprint, Arc<BoundedValidator>), &str> {
         let compiled = self.compiled.get_or_init(|| {
             let fingerprint = SchemaFingerprint::from_schema(&self.schema);
-            let mut all = self.all_compiled.lock().unwrap_or_else(PoisonError::into_inner);
-            let compiled = match all.get(&fingerprint).and_then(Weak::upgrade) {
+            let known = self.all_compiled.lock().get(&fingerprint).and_then(Weak::upgrade);
+            let compiled = match known {
                 Some(compiled) => compiled,
                 None => {
-                    let compiled = Arc::new(compile(&self.schema)?);
+                    let compiled = Arc::new(compile(&self.schema, &self.all_compiled.memory)?);
+                    let mut all = self.all_compiled.lock();
                     // Tools of upstreams come and go, so unused validators are dropped here.
                     all.retain(|_, compiled| compiled.strong_count() > 0);
                     all.insert(fingerprint, Arc::downgrade(&compiled));
@@ -426,7 +461,35 @@ impl SchemaChecker {
     }
 }
 
+impl CompiledSchemas {
+    fn lock(&self) -> MutexGuard<'_, HashMap<SchemaFingerprint, Weak<BoundedValidator>>> {
+        self.validators.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl ToolIoValidators {
+    /// Runs `validate` with these validators and `value`: at once if it takes little time, and
+    /// otherwise on a thread of its own with a deadline. `is_foreign` is true for schemas that this
+    /// server did not define.
+    ///
+    /// # Errors
+    /// The validation takes too long, or all threads are busy.
+    pub(crate) async fn validate<T: Send + 'static>(
+        self: &Arc<Self>,
+        side: SchemaSide,
+        value: Value,
+        is_foreign: bool,
+        validate: impl FnOnce(&Self, Value) -> T + Send + 'static,
+    ) -> Result<T, CallError> {
+        let is_small = !is_foreign && is_small(&value);
+        if is_small || self.checkers(side).iter().all(|checker| checker.is_cheap_for(&value)) {
+            return Ok(validate(self, value));
+        }
+        let io = self.clone();
+        let done = self.pool.run(move || validate(&io, value)).await;
+        done.map_err(|refusal| validation_refusal(side, refusal))
+    }
+
     /// Returns the problems of `io`, which is a whole call of the tool. Checks the part that is
     /// common to all tools first, then the tool's input.
     pub fn input_problems(&self, io: &Value) -> Vec<ValidationProblem> {
@@ -498,27 +561,37 @@ fn canonical_name(id: &str) -> Option<&str> {
     ToolId::foreign(name).map(|_| name)
 }
 
-/// Backtracking limit of a regular expression with lookaround, per text.
-const BACKTRACK_MAX: usize = 100_000;
+/// Returns true if `value` has so few parts that validation by a schema of this server takes little
+/// time.
+fn is_small(value: &Value) -> bool {
+    fn fits(value: &Value, left: &mut usize) -> bool {
+        let Some(rest) = left.checked_sub(1) else { return false };
+        *left = rest;
+        match value {
+            Value::Array(items) => items.iter().all(|item| fits(item, left)),
+            Value::Object(fields) => fields.values().all(|field| fits(field, left)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+        }
+    }
+    fits(value, &mut { SMALL_VALUES_MAX })
+}
 
-/// Compiles `schema` according to the draft that it declares, or to 2020-12.
-///
-/// # Errors
-/// The schema is invalid, refers to the network, or would take too long to check a value.
-fn compile(schema: &Value) -> Result<CompiledValidator, String> {
-    let size = SchemaSize::measure(schema)?;
-    let compile_as = |draft| {
-        let patterns = PatternOptions::fancy_regex().backtrack_limit(BACKTRACK_MAX);
-        let options = jsonschema::options().with_draft(draft).with_pattern_options(patterns);
-        options.offline().build(schema).map_err(|err| err.to_string())
+/// Returns the error of a call whose input or output was not validated.
+fn validation_refusal(side: SchemaSide, refusal: WorkRefusal) -> CallError {
+    let seconds = VALIDATION_TIME_MAX.as_secs();
+    let message = match refusal {
+        WorkRefusal::TimedOut => {
+            format!("it takes more than {seconds} s to validate it against its schema")
+        }
+        WorkRefusal::Busy => {
+            format!("too many other values are being validated for {seconds} s; try again later")
+        }
     };
-    let validator = match Draft::Unknown.detect(schema) {
-        // Older servers often omit the draft and mean draft 7.
-        Draft::Unknown => compile_as(Draft::Draft202012)
-            .or_else(|why| compile_as(Draft::Draft7).map_err(|_| why))?,
-        draft => compile_as(draft)?,
-    };
-    Ok(CompiledValidator { validator, size })
+    let problems = vec![ValidationProblem { pointer: String::new(), message }];
+    match side {
+        SchemaSide::Input => CallError::InvalidInput { problems },
+        SchemaSide::Output => CallError::InvalidOutput { problems },
+    }
 }
 
 #[cfg(test)]

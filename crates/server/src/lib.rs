@@ -22,6 +22,7 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use toolgate_budget::InputMemory;
 use toolgate_transports::http::{self, AdmissionRules, HttpListener, OccupancyCounter, serve};
 use toolgate_transports::stdio;
 
@@ -67,6 +68,7 @@ pub async fn serve_http(
         ..ConnectionCounts::default()
     };
     let occupancy = OccupancyCounter::default();
+    let input_memory = InputMemory::new(config.limits.message_bytes);
     let metrics = served.telemetry.metrics.is_some().then(|| MetricsPage {
         telemetry: served.telemetry.clone(),
         host: host.clone(),
@@ -91,6 +93,7 @@ pub async fn serve_http(
         let tls = tls.clone();
         let workers = workers.clone();
         let occupancy = occupancy.clone();
+        let input_memory = input_memory.clone();
         let requires_credential = identity.requires_credential();
         async move {
             let server = &config.server;
@@ -102,7 +105,11 @@ pub async fn serve_http(
                 None => (HttpListener::from(listener), admission),
                 Some(tls) => (HttpListener::with_tls(listener, tls), admission.with_tls(addr)),
             };
-            let bounds = http::HttpBounds { occupancy, ..transport_limits::http_bounds(config) };
+            let bounds = http::HttpBounds {
+                occupancy,
+                input_memory,
+                ..transport_limits::http_bounds(config)
+            };
             let listener = listener.with_workers(workers);
             serve(listener, Arc::new(endpoints), admission, bounds, shutdown).await
         }

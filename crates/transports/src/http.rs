@@ -9,7 +9,6 @@ mod request_spin;
 mod occupancy;
 mod write_timeout;
 mod self_waking;
-mod body_budget;
 mod connection_slots;
 mod listener;
 mod response_body;
@@ -37,6 +36,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use toolgate_budget::{InputMemory, InputOwner};
 use toolgate_contract::{BoxFuture, Caller, FrameHead, MessageFrame, Reply};
 
 use crate::http::websocket::{SocketConversation, run_conversation};
@@ -210,6 +210,8 @@ impl ServerSentEvent {
 pub struct HttpBounds {
     /// Largest request body or WebSocket message, in bytes.
     pub body_bytes_max: usize,
+    /// Memory of all request bodies and WebSocket messages that arrive. Listeners share it.
+    pub input_memory: InputMemory,
     /// Time for a body to arrive.
     pub body_time_max: Duration,
     /// Maximum number of bytes of answers that wait to be sent, over all connections. Above it, the
@@ -340,7 +342,9 @@ async fn serve_connection(
     let owed = client.unsent.clone();
     let stream = WriteTimeoutStream::new(stream, write_timeout, owed, door.spin_permit.clone());
     let pending = serve_requests(&door, stream, client.clone(), &shutdown).await;
-    let Some(PendingSocket { talk, upgrade, stream_slot: lasting }) = pending else { return };
+    let Some(PendingSocket { talk, upgrade, stream_slot: lasting, owner }) = pending else {
+        return;
+    };
     let turn = client.slot.begin_turn();
     if lasting.is_authenticated() {
         turn.mark_authenticated();
@@ -356,7 +360,7 @@ async fn serve_connection(
     };
     let stream = parts.io.into_inner().into_inner();
     let early = parts.read_buf.to_vec();
-    Box::pin(run_conversation(stream, early, talk, &door.bounds, shutdown)).await;
+    Box::pin(run_conversation(stream, early, (talk, owner), &door.bounds, shutdown)).await;
 }
 
 async fn serve_requests(
@@ -398,4 +402,6 @@ struct PendingSocket {
     talk: Box<dyn SocketConversation>,
     upgrade: OnUpgrade,
     stream_slot: LongStreamSlot,
+    /// Owner of the client's messages.
+    owner: InputOwner,
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
+use toolgate_budget::InputMemory;
 use toolgate_contract::{BoxFuture, FrameHead, Reply};
 use toolgate_transports::http::websocket::{CloseReason, SocketConversation, SocketHandle};
 use toolgate_transports::http::{
@@ -85,6 +86,7 @@ async fn a_thousand_quiet_clients_use_little_memory() {
     let bounds = HttpBounds {
         occupancy: toolgate_transports::http::OccupancyCounter::default(),
         body_bytes_max: 4 << 20,
+        input_memory: InputMemory::new(4 << 20),
         body_time_max: minute,
         unsent_bytes_max: 32 << 20,
         head_time_max: minute,

@@ -48,8 +48,8 @@ impl GatedRequest for ResourceRead<'_> {
         &mut self,
         source: &Self::Target,
         _call: &mut ToolCall,
-    ) -> Result<Value, CallError> {
-        Ok(source.policy_input(self.uri))
+    ) -> impl Future<Output = Result<Value, CallError>> + Send {
+        ready(Ok(source.policy_input(self.uri)))
     }
 
     fn rules<'t>(&mut self, _gate: &'t Gate, source: &'t Self::Target) -> RequestRules<'t> {
@@ -116,9 +116,10 @@ impl GatedRequest for PromptRender<'_> {
         &mut self,
         prompt: &Self::Target,
         _call: &mut ToolCall,
-    ) -> Result<Value, CallError> {
-        validate::check_prompt_arguments(prompt.spec(), &self.arguments)?;
-        Ok(json!({ "prompt": prompt.spec().name, "arguments": self.arguments }))
+    ) -> impl Future<Output = Result<Value, CallError>> + Send {
+        let checked = validate::check_prompt_arguments(prompt.spec(), &self.arguments);
+        let input = json!({ "prompt": prompt.spec().name, "arguments": self.arguments });
+        ready(checked.map(|()| input))
     }
 
     fn rules<'t>(&mut self, gate: &'t Gate, prompt: &'t Self::Target) -> RequestRules<'t> {
@@ -180,8 +181,8 @@ impl GatedRequest for FolderList<'_> {
         &mut self,
         source: &Self::Target,
         _call: &mut ToolCall,
-    ) -> Result<Value, CallError> {
-        Ok(source.policy_input(self.uri))
+    ) -> impl Future<Output = Result<Value, CallError>> + Send {
+        ready(Ok(source.policy_input(self.uri)))
     }
 
     fn rules<'t>(&mut self, _gate: &'t Gate, source: &'t Self::Target) -> RequestRules<'t> {
@@ -221,8 +222,8 @@ impl GatedRequest for ResourceWatch<'_> {
         &mut self,
         source: &Self::Target,
         _call: &mut ToolCall,
-    ) -> Result<Value, CallError> {
-        Ok(source.policy_input(self.uri))
+    ) -> impl Future<Output = Result<Value, CallError>> + Send {
+        ready(Ok(source.policy_input(self.uri)))
     }
 
     fn rules<'t>(&mut self, _gate: &'t Gate, source: &'t Self::Target) -> RequestRules<'t> {

@@ -31,7 +31,11 @@ pub(crate) trait GatedRequest: Send {
     ) -> impl Future<Output = Result<Self::Target, CallError>> + Send;
 
     /// Validates the arguments, and returns the input for the policy.
-    fn validate(&mut self, target: &Self::Target, call: &mut ToolCall) -> Result<Value, CallError>;
+    fn validate(
+        &mut self,
+        target: &Self::Target,
+        call: &mut ToolCall,
+    ) -> impl Future<Output = Result<Value, CallError>> + Send;
 
     /// Returns the rules, limits and deadline that apply to the request.
     fn rules<'t>(&mut self, gate: &'t Gate, target: &'t Self::Target) -> RequestRules<'t>;
@@ -68,8 +72,8 @@ pub(crate) trait GatedRequest: Send {
         _target: &Self::Target,
         _ctx: &ToolContext,
         output: Self::Output,
-    ) -> Result<Self::Output, CallError> {
-        Ok(output)
+    ) -> impl Future<Output = Result<Self::Output, CallError>> + Send {
+        ready(Ok(output))
     }
 }
 

@@ -37,12 +37,16 @@ impl GatedRequest for ToolRun {
         ready(gate.find_called(call))
     }
 
-    fn validate(&mut self, entry: &Self::Target, call: &mut ToolCall) -> Result<Value, CallError> {
+    async fn validate(
+        &mut self,
+        entry: &Self::Target,
+        call: &mut ToolCall,
+    ) -> Result<Value, CallError> {
         if entry.spec().job == JobSupport::Required && call.job.is_none() {
             return Err(CallError::NeedsJob { tool: entry.spec().id.to_string() });
         }
         let input = call.input.take();
-        validated_input(entry, call, input)
+        validated_input(entry, call, input).await
     }
 
     fn rules<'t>(&mut self, _gate: &'t Gate, entry: &'t Self::Target) -> RequestRules<'t> {
@@ -80,14 +84,15 @@ impl GatedRequest for ToolRun {
         entry.tool().run(ctx, input)
     }
 
-    fn check_output(
+    async fn check_output(
         &self,
         gate: &Gate,
         entry: &Self::Target,
         ctx: &ToolContext,
-        mut output: ToolOutput,
+        output: ToolOutput,
     ) -> Result<ToolOutput, CallError> {
-        validate::check_output(&gate.settings.output_checks, entry, &output)?;
+        let checks = &gate.settings.output_checks;
+        let mut output = validate::check_output(checks, entry, output).await?;
         if entry.tool().is_too_long(&output) {
             // A secret cut in two would match in neither part, so redact before cutting.
             gate.secrets.redact_value(&mut output);
@@ -138,9 +143,13 @@ impl GatedRequest for JobStart {
         ready(gate.find_called(call))
     }
 
-    fn validate(&mut self, entry: &Self::Target, call: &mut ToolCall) -> Result<Value, CallError> {
+    async fn validate(
+        &mut self,
+        entry: &Self::Target,
+        call: &mut ToolCall,
+    ) -> Result<Value, CallError> {
         // The job keeps the input as it was sent.
-        validated_input(entry, call, call.input.clone())
+        validated_input(entry, call, call.input.clone()).await
     }
 
     fn rules<'t>(&mut self, _gate: &'t Gate, entry: &'t Self::Target) -> RequestRules<'t> {
@@ -171,14 +180,14 @@ impl GatedRequest for JobStart {
 }
 
 /// Returns the normalized `input` for the tool `entry`, after its checks.
-fn validated_input(
+async fn validated_input(
     entry: &CatalogEntry,
     call: &ToolCall,
     input: Value,
 ) -> Result<Value, CallError> {
     let input = entry.tool().normalize_input(input);
     validate::check_header_params(entry, &input, call.metadata.header_params.as_deref())?;
-    validate::check_input(entry, input)
+    validate::check_input(entry, input).await
 }
 
 /// Returns the rules of a request that calls the tool `entry`.

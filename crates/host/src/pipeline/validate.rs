@@ -11,6 +11,7 @@ use toolgate_contract::{
 use crate::catalog::CatalogEntry;
 use crate::header_params;
 use crate::policy::{KnownTools, RuleError, ToolPattern};
+use crate::schemas::{SchemaSide, ToolIoValidators};
 
 /// Name of the setting with the rules for output checks.
 const SETTING: &str = "validation.shadow";
@@ -74,12 +75,22 @@ impl From<OutputCheck> for OutputCheckRules {
 ///
 /// Models write `null` for absent arguments, and quote numbers. Input that is otherwise valid is
 /// repaired.
-pub(crate) fn check_input(entry: &CatalogEntry, input: Value) -> Result<Value, CallError> {
-    let problems = entry.io.argument_problems(&input);
+pub(crate) async fn check_input(entry: &CatalogEntry, input: Value) -> Result<Value, CallError> {
+    entry.io.validate(SchemaSide::Input, input, entry.is_foreign(), valid_input).await?
+}
+
+/// Checks `input` like [`check_input`], but on this thread and without a deadline.
+pub(crate) fn check_input_here(entry: &CatalogEntry, input: Value) -> Result<Value, CallError> {
+    valid_input(&entry.io, input)
+}
+
+/// Returns `input`, repaired if necessary.
+fn valid_input(io: &ToolIoValidators, input: Value) -> Result<Value, CallError> {
+    let problems = io.argument_problems(&input);
     if problems.is_empty() {
         return Ok(input);
     }
-    entry.io.repaired_arguments(&input).ok_or(CallError::InvalidInput { problems })
+    io.repaired_arguments(&input).ok_or(CallError::InvalidInput { problems })
 }
 
 /// Checks that parameters in headers equal the arguments in the body.
@@ -112,35 +123,46 @@ pub(crate) fn check_prompt_arguments(
     if problems.is_empty() { Ok(()) } else { Err(CallError::InvalidInput { problems }) }
 }
 
-/// Checks that `output` matches the tool's schema, as far as `checks` requires.
-pub(crate) fn check_output(
+/// Checks that `output` matches the tool's schema, as far as `checks` requires. Returns `output`.
+pub(crate) async fn check_output(
     checks: &OutputCheckRules,
     entry: &CatalogEntry,
-    output: &ToolOutput,
-) -> Result<(), CallError> {
+    mut output: ToolOutput,
+) -> Result<ToolOutput, CallError> {
     // The output of a failed call need not have the shape of a success.
     let has_no_schema = entry.spec().output_schema.is_none() && !output.structured;
     if has_no_schema || output.ending == CallEnding::ToolFailed {
-        return Ok(());
+        return Ok(output);
     }
     let check = checks.check_for(&entry.spec().id);
     if check == OutputCheck::Off {
-        return Ok(());
+        return Ok(output);
     }
     let problems = match output.structured {
-        true => entry.io.output_problems(&output.value),
+        true => {
+            // The value may be large, so it is moved and not cloned.
+            let value = output.value.take();
+            let find = |io: &ToolIoValidators, value: Value| (io.output_problems(&value), value);
+            let checked =
+                entry.io.validate(SchemaSide::Output, value, entry.is_foreign(), find).await;
+            let (problems, value) = checked.inspect_err(|error| {
+                tracing::warn!(tool = %entry.spec().id, "{error}");
+            })?;
+            output.value = value;
+            problems
+        }
         false => vec![ValidationProblem {
             pointer: String::new(),
             message: "it has no structured content, which its output schema requires".to_owned(),
         }],
     };
     if problems.is_empty() {
-        return Ok(());
+        return Ok(output);
     }
     let error = CallError::InvalidOutput { problems };
     tracing::warn!(tool = %entry.spec().id, "{error}");
     match check {
-        OutputCheck::Off | OutputCheck::Shadow => Ok(()),
+        OutputCheck::Off | OutputCheck::Shadow => Ok(output),
         OutputCheck::Enforce => Err(error),
     }
 }

@@ -1,22 +1,25 @@
 //! Repairs arguments that a model wrote in another form than their schema demands.
 
-use jsonschema::Validator;
+use jsonschema::ValidationError;
 use serde_json::Value;
 use toolgate_contract::exact_json;
 
 /// Maximum number of parts of one value that are repaired.
 const REPAIRS_MAX: usize = 64;
 
-/// Returns `value` in the form that `validator` probably demands, or `None` if nothing can be
-/// repaired.
+/// Returns `value` in the form that its schema probably demands, or `None` if nothing can be
+/// repaired. `errors` are the errors of `value`.
 ///
 /// `null` counts as absent, and a quoted number or boolean as unquoted. Only invalid parts change,
 /// so a `null` or text that the schema allows stays. The result may still be invalid, because a
 /// missing argument is never invented.
-pub(super) fn repair(validator: &Validator, value: &Value) -> Option<Value> {
+pub(super) fn repair<'v>(
+    errors: impl Iterator<Item = ValidationError<'v>>,
+    value: &Value,
+) -> Option<Value> {
     let mut repaired = value.clone();
     let mut has_changed = false;
-    for error in validator.iter_errors(value).take(REPAIRS_MAX) {
+    for error in errors.take(REPAIRS_MAX) {
         let pointer = error.instance_path().as_str();
         has_changed |= match error.instance().as_ref() {
             Value::Null => remove(&mut repaired, pointer),
@@ -56,7 +59,7 @@ mod tests {
 
     fn repaired(schema: &Value, value: &Value) -> Option<Value> {
         let validator = jsonschema::validator_for(schema).expect("a schema");
-        repair(&validator, value).filter(|repaired| validator.is_valid(repaired))
+        repair(validator.iter_errors(value), value).filter(|repaired| validator.is_valid(repaired))
     }
 
     #[test]

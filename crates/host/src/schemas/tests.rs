@@ -283,7 +283,8 @@ fn no_accepted_schema_makes_validation_slow() {
         defs.insert(format!("d{length}"), json!({ "type": "string" }));
         json!({ "$ref": "#/$defs/d0", "$defs": defs })
     };
-    assert!(compile(&doubled(40)).is_err(), "it expands to a trillion subschemas");
+    let account = MemoryAccount::new(SCHEMA_BYTES_MAX);
+    assert!(compile(&doubled(40), &account).is_err(), "it expands to a trillion subschemas");
     let nested = |depth: u32| {
         let deep = (0..depth).fold(json!({}), |deep, _| json!({ "a": deep }));
         json!({ "a": deep, "b": 1 })

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use toolgate_budget::InputMemory;
 use toolgate_host::GateSettings;
 use toolgate_transports::http::{HttpBounds, OccupancyCounter};
 
@@ -70,6 +71,7 @@ pub(crate) fn http_bounds(config: &Config) -> HttpBounds {
     let streams_max = connections_max.div_ceil(2);
     HttpBounds {
         body_bytes_max: config.limits.message_bytes,
+        input_memory: InputMemory::new(config.limits.message_bytes),
         body_time_max: BODY_TIME,
         unsent_bytes_max: config.limits.message_bytes.saturating_mul(8).max(64 << 20),
         head_time_max: HEAD_TIME,

@@ -13,9 +13,9 @@ use http_body::Body as _;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming as IncomingBody;
 use tokio::time::timeout;
+use toolgate_budget::{InputMemory, InputMemoryFull, InputOwner, InputShare, UNCOUNTED_BYTES};
 use toolgate_contract::{Caller, FrameHead, MessageFrame, Reply};
 
-use super::body_budget::{BodyBudget, BodyOwner, BodyShare, BudgetExceeded, UNCOUNTED_BODY_BYTES};
 use super::connection_slots::{ConnectionSlot, ConnectionSlots, RequestTurn, SlotBounds};
 use super::cors::PageOrigin;
 use super::head_checks::{HeadDoubt, is_last_request};
@@ -33,8 +33,8 @@ pub(super) struct RequestHandler {
     application: Arc<dyn HttpApplication>,
     admission: AdmissionRules,
     pub(super) slots: Arc<ConnectionSlots>,
-    /// Memory budget for request bodies. Each body keeps its share until the request is answered.
-    body_budget: BodyBudget,
+    /// Memory of request bodies. Each body keeps its share until the request is answered.
+    input_memory: InputMemory,
     pub(super) unsent: Arc<UnsentBytes>,
     pub(super) spin_permit: SpinPermit,
     pub(super) bounds: HttpBounds,
@@ -56,7 +56,7 @@ impl RequestHandler {
         admission: AdmissionRules,
         bounds: HttpBounds,
     ) -> Self {
-        let body_budget = BodyBudget::new(bounds.body_bytes_max);
+        let input_memory = bounds.input_memory.clone();
         let unsent = UnsentBytes::new(bounds.unsent_bytes_max);
         let slots = ConnectionSlots::new(SlotBounds {
             connections: bounds.connections_max,
@@ -65,7 +65,7 @@ impl RequestHandler {
             occupancy: bounds.occupancy.clone(),
         });
         let spin_permit = SpinPermit::default();
-        Self { application, admission, slots, body_budget, unsent, spin_permit, bounds }
+        Self { application, admission, slots, input_memory, unsent, spin_permit, bounds }
     }
 
     pub(super) async fn answer(
@@ -149,7 +149,7 @@ impl RequestHandler {
                     true => self.bounds.body_bytes_max,
                     false => UNNEEDED_BODY_BYTES_MAX.min(self.bounds.body_bytes_max),
                 };
-                let holder = || BodyOwner::for_client(&caller, client.peer.ip());
+                let holder = || InputOwner::for_client(&caller, client.peer.ip());
                 match turn.while_sending(self.read_body(body, max, turn, holder)).await {
                     Ok((body, share)) => (body, share),
                     Err(unread) => return self.refuse(&head, &unread).await,
@@ -190,7 +190,8 @@ impl RequestHandler {
                     Some(stream_slot) => {
                         let mut pending =
                             client.pending_socket.lock().unwrap_or_else(PoisonError::into_inner);
-                        *pending = Some(PendingSocket { talk, upgrade, stream_slot });
+                        let owner = InputOwner::for_client(&caller, client.peer.ip());
+                        *pending = Some(PendingSocket { talk, upgrade, stream_slot, owner });
                         switching_response(&websocket)
                     }
                     None => self.refuse(head, &UnreadReason::TooManyStreams).await,
@@ -231,8 +232,8 @@ impl RequestHandler {
         body: IncomingBody,
         max: usize,
         turn: &RequestTurn,
-        holder: impl Fn() -> BodyOwner,
-    ) -> Result<(Bytes, Option<BodyShare<'_>>), UnreadReason> {
+        holder: impl Fn() -> InputOwner,
+    ) -> Result<(Bytes, Option<InputShare>), UnreadReason> {
         if body.size_hint().lower() > max as u64 {
             return Err(UnreadReason::TooLarge { limit: max });
         }
@@ -245,10 +246,10 @@ impl RequestHandler {
         mut body: IncomingBody,
         max: usize,
         turn: &RequestTurn,
-        holder: impl Fn() -> BodyOwner,
-    ) -> Result<(Bytes, Option<BodyShare<'_>>), UnreadReason> {
+        holder: impl Fn() -> InputOwner,
+    ) -> Result<(Bytes, Option<InputShare>), UnreadReason> {
         let Some(first) = next_piece(&mut body).await? else { return Ok((Bytes::new(), None)) };
-        if body.is_end_stream() && first.len() <= UNCOUNTED_BODY_BYTES.min(max) {
+        if body.is_end_stream() && first.len() <= UNCOUNTED_BYTES.min(max) {
             return Ok((first, None));
         }
         // Copied, because a one-byte piece keeps the whole read buffer alive.
@@ -260,9 +261,9 @@ impl RequestHandler {
                 return Err(UnreadReason::TooLarge { limit: max });
             }
             let beyond =
-                (whole.len() + piece.len()).saturating_sub(UNCOUNTED_BODY_BYTES).min(piece.len());
+                (whole.len() + piece.len()).saturating_sub(UNCOUNTED_BYTES).min(piece.len());
             if beyond > 0 {
-                let share = share.get_or_insert_with(|| self.body_budget.open_share(holder()));
+                let share = share.get_or_insert_with(|| self.input_memory.open_share(holder()));
                 share.grow(beyond).await?;
             }
             whole.extend_from_slice(&piece);
@@ -280,7 +281,7 @@ impl RequestHandler {
                 None => break,
             }
         }
-        share.as_ref().map_or(Ok(()), BodyShare::mark_complete)?;
+        share.as_ref().map_or(Ok(()), InputShare::mark_complete)?;
         Ok((whole.freeze(), share))
     }
 
@@ -321,8 +322,8 @@ async fn next_piece(body: &mut IncomingBody) -> Result<Option<Bytes>, UnreadReas
     }
 }
 
-impl From<BudgetExceeded> for UnreadReason {
-    fn from(_: BudgetExceeded) -> Self {
+impl From<InputMemoryFull> for UnreadReason {
+    fn from(_: InputMemoryFull) -> Self {
         Self::NoBodyRoom
     }
 }

@@ -4,6 +4,7 @@
 //! lost clients in the same task, while the application is busy.
 
 mod client_socket;
+mod incoming;
 mod queue;
 
 use std::panic::AssertUnwindSafe;
@@ -15,10 +16,12 @@ use futures_util::FutureExt;
 use tokio::sync::Mutex as Turnstile;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use toolgate_budget::InputOwner;
 use toolgate_contract::BoxFuture;
 
 use crate::http::{HttpBounds, WriteTimeoutStream};
 use client_socket::ClientSocket;
+use incoming::IncomingMemory;
 use queue::{MessageQueue, PushRefusal};
 
 /// Application side of a WebSocket conversation.
@@ -48,15 +51,23 @@ pub struct SocketHandle {
 #[derive(Debug)]
 pub struct SocketInbox {
     queue: Arc<MessageQueue>,
+    /// Memory of the messages that arrived.
+    memory: Arc<IncomingMemory>,
 }
 
 impl SocketInbox {
     /// Returns the next complete message, text or binary. Returns `None` after the client left or
     /// broke the protocol.
     ///
-    /// Cancel safe: no message is lost if the future is dropped.
+    /// The memory of a message is free again when the next one is requested. Cancel safe: no message
+    /// is lost if the future is dropped.
     pub async fn next(&mut self) -> Option<Bytes> {
-        self.queue.pop().await
+        self.memory.release_taken();
+        let message = self.queue.pop().await;
+        if message.is_some() {
+            self.memory.note_taken();
+        }
+        message
     }
 }
 
@@ -193,11 +204,12 @@ impl CloseReason {
     }
 }
 
-/// Runs the conversation `talk` over `stream`. The bytes `early` were already read from it.
+/// Runs the conversation `talk` over `stream`. The bytes `early` were already read from it. The
+/// client's messages take memory of `owner`.
 pub(crate) async fn run_conversation(
     stream: WriteTimeoutStream,
     early: Vec<u8>,
-    talk: Box<dyn SocketConversation>,
+    (talk, owner): (Box<dyn SocketConversation>, InputOwner),
     bounds: &HttpBounds,
     stopping: CancellationToken,
 ) {
@@ -208,9 +220,10 @@ pub(crate) async fn run_conversation(
         gone: CancellationToken::new(),
         send_timeout: bounds.write_time_max,
     });
-    let inbox = SocketInbox { queue: inbound.clone() };
+    let memory = Arc::new(IncomingMemory::new(bounds.input_memory.clone(), owner));
+    let inbox = SocketInbox { queue: inbound.clone(), memory: memory.clone() };
     let outbox = SocketOutbox { outbound: outbound.clone() };
-    let mut socket = ClientSocket::open(stream, early, inbound, outbound, bounds).await;
+    let mut socket = ClientSocket::open(stream, early, (inbound, memory), outbound, bounds).await;
     let talking = async move { talk.run(SocketHandle { inbox, outbox, stopping }).await };
     let mut talking = std::pin::pin!(AssertUnwindSafe(talking).catch_unwind());
     tokio::select! {

@@ -19,6 +19,8 @@ pub(crate) struct WriteTimeoutStream {
     write_timeout: Duration,
     /// Time of the last read that returned data.
     last_read: Instant,
+    /// Number of bytes read so far.
+    bytes_read: u64,
     /// Timeout that runs while a write waits.
     timer: Option<Pin<Box<Sleep>>>,
     /// Account of unsent bytes.
@@ -34,12 +36,25 @@ impl WriteTimeoutStream {
         lookout: SpinPermit,
     ) -> Self {
         let spin = RequestSpin::new(lookout);
-        Self { stream, write_timeout, last_read: Instant::now(), timer: None, unsent, spin }
+        Self {
+            stream,
+            write_timeout,
+            last_read: Instant::now(),
+            bytes_read: 0,
+            timer: None,
+            unsent,
+            spin,
+        }
     }
 
     /// Returns the time of the last read that returned data.
     pub(crate) fn last_read(&self) -> Instant {
         self.last_read
+    }
+
+    /// Returns the number of bytes read so far.
+    pub(crate) fn bytes_read(&self) -> u64 {
+        self.bytes_read
     }
 
     /// Records the progress of a write.
@@ -78,7 +93,7 @@ impl AsyncRead for WriteTimeoutStream {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let Self { stream, spin, last_read, .. } = self.get_mut();
+        let Self { stream, spin, last_read, bytes_read, .. } = self.get_mut();
         let before = buffer.filled().len();
         match Pin::new(&mut *stream).poll_read(cx, buffer) {
             Poll::Ready(read) => read?,
@@ -89,6 +104,7 @@ impl AsyncRead for WriteTimeoutStream {
         }
         spin.note_arrival();
         if buffer.filled().len() > before {
+            *bytes_read += (buffer.filled().len() - before) as u64;
             *last_read = Instant::now();
         }
         Poll::Ready(Ok(()))

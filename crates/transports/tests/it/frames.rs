@@ -1,6 +1,8 @@
 //! Clients that break the rules of WebSockets, byte by byte.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use toolgate_budget::InputMemory;
+use toolgate_transports::http::HttpBounds;
 
 use crate::served::{ReceivedClose, Server, bounds, echo, within_timeout};
 
@@ -120,4 +122,26 @@ async fn a_message_over_the_limit_is_refused_while_it_arrives() {
     assert_eq!(code(&frame(LAST | TEXT, &[b'x'; 200_000])).await, 1009);
     let pieces = [frame(TEXT, &[b'x'; 40_000]), frame(0, &[b'x'; 40_000])].concat();
     assert_eq!(code(&pieces).await, 1009);
+}
+
+#[tokio::test]
+async fn unfinished_messages_of_all_sockets_share_one_memory() {
+    let message_bytes = 1 << 20;
+    // There is room for two messages, and for one and a half of one client.
+    let input_memory = InputMemory::new(message_bytes / 4);
+    let bounds = HttpBounds { body_bytes_max: message_bytes, input_memory, ..bounds() };
+    let server = Server::talking(bounds, echo).await;
+    let mut frame = header_of(LAST | TEXT, message_bytes);
+    frame.resize(frame.len() + message_bytes - 1, b'a');
+    let mut first = server.connect_raw().await;
+    first.write_all(&frame).await.expect("sent");
+    let mut second = server.connect_raw().await;
+    second.write_all(&frame).await.expect("sent");
+    let mut close = [0; 4];
+    within_timeout(first.read_exact(&mut close)).await.expect("a close frame");
+    assert_eq!((close[0], u16::from_be_bytes([close[2], close[3]])), (0x88, 1013));
+    second.write_all(b"a").await.expect("sent");
+    let mut echoed = [0; 2];
+    within_timeout(second.read_exact(&mut echoed)).await.expect("an echo");
+    assert_eq!(echoed[0] & 0x0f, 1);
 }

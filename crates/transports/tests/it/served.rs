@@ -13,6 +13,7 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::{WebSocketStream, client_async};
 use tokio_util::sync::CancellationToken;
+use toolgate_budget::InputMemory;
 use toolgate_contract::{BoxFuture, FrameHead, Reply};
 use toolgate_transports::http::websocket::{CloseReason, SocketConversation, SocketHandle};
 use toolgate_transports::http::{
@@ -25,6 +26,7 @@ pub(crate) fn bounds() -> HttpBounds {
     HttpBounds {
         occupancy: toolgate_transports::http::OccupancyCounter::default(),
         body_bytes_max: 64 << 10,
+        input_memory: InputMemory::new(64 << 10),
         body_time_max: Duration::from_secs(10),
         unsent_bytes_max: 32 << 20,
         head_time_max: Duration::from_secs(10),

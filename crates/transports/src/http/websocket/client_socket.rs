@@ -16,7 +16,9 @@ use tokio_tungstenite::tungstenite::error::{Error, ProtocolError};
 use tokio_tungstenite::tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
 use tokio_tungstenite::tungstenite::protocol::frame::{CloseFrame, Frame};
 use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
+use super::incoming::IncomingMemory;
 use super::queue::{MessageQueue, QueueStatus};
 use super::{CloseReason, SharedOutbox};
 use crate::http::{HttpBounds, WriteTimeoutStream};
@@ -25,6 +27,10 @@ use crate::http::{HttpBounds, WriteTimeoutStream};
 pub(super) struct ClientSocket {
     socket: WebSocketStream<WriteTimeoutStream>,
     inbound: Arc<MessageQueue>,
+    /// Memory of the client's messages.
+    memory: Arc<IncomingMemory>,
+    /// Wait for the loss of that memory, while a message arrives.
+    eviction: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     outbound: Arc<SharedOutbox>,
     /// Unsent rest of the current message.
     unsent_text: Option<Bytes>,
@@ -44,6 +50,14 @@ pub(super) enum SocketEnd {
     Lost,
     /// The server closes the connection.
     Closing(CloseReason),
+}
+
+impl SocketEnd {
+    /// Closes the connection, because there is no memory for the message that is arriving.
+    fn no_memory() -> Self {
+        let reason = "the server has no memory for the message now; send it again in a moment";
+        Self::Closing(CloseReason::try_again_later(reason))
+    }
 }
 
 /// Keep-alive state of a WebSocket client.
@@ -79,7 +93,7 @@ impl ClientSocket {
     pub(super) async fn open(
         stream: WriteTimeoutStream,
         early: Vec<u8>,
-        inbound: Arc<MessageQueue>,
+        (inbound, memory): (Arc<MessageQueue>, Arc<IncomingMemory>),
         outbound: Arc<SharedOutbox>,
         bounds: &HttpBounds,
     ) -> Self {
@@ -94,7 +108,17 @@ impl ClientSocket {
         let keep_alive = KeepAlive::new(bounds.keep_alive);
         let unsent_text = None;
         let needs_flush = false;
-        Self { socket, inbound, outbound, unsent_text, needs_flush, keep_alive, message_bytes_max }
+        Self {
+            socket,
+            inbound,
+            memory,
+            eviction: None,
+            outbound,
+            unsent_text,
+            needs_flush,
+            keep_alive,
+            message_bytes_max,
+        }
     }
 
     /// Transfers messages in both directions until the conversation ends.
@@ -172,13 +196,28 @@ impl ClientSocket {
         loop {
             let room = self.inbound.poll_room(cx);
             self.keep_alive.set_reading(room.is_ready());
-            ready!(room);
-            match ready!(Pin::new(&mut self.socket).poll_next(cx)) {
+            if room.is_pending() {
+                return self.poll_evicted(cx);
+            }
+            let received = Pin::new(&mut self.socket).poll_next(cx);
+            let bytes_read = self.socket.get_ref().bytes_read();
+            if self.memory.count_arriving(bytes_read).is_err() {
+                return Poll::Ready(SocketEnd::no_memory());
+            }
+            if received.is_pending() {
+                return self.poll_evicted(cx);
+            }
+            match ready!(received) {
                 Some(Ok(Message::Text(text))) => self.queue_message(text.into()),
                 Some(Ok(Message::Binary(bytes))) => self.queue_message(bytes),
                 // tungstenite has queued the pong, which may still need a flush.
-                Some(Ok(Message::Ping(_))) => self.needs_flush = true,
-                Some(Ok(Message::Pong(_) | Message::Frame(_))) => {}
+                Some(Ok(Message::Ping(_))) => {
+                    self.memory.note_control(bytes_read);
+                    self.needs_flush = true;
+                }
+                Some(Ok(Message::Pong(_) | Message::Frame(_))) => {
+                    self.memory.note_control(bytes_read);
+                }
                 Some(Ok(Message::Close(_))) => return Poll::Ready(SocketEnd::ClientClosed),
                 Some(Err(err)) => return Poll::Ready(self.end_for_error(&err)),
                 None => return Poll::Ready(SocketEnd::Lost),
@@ -186,7 +225,17 @@ impl ClientSocket {
         }
     }
 
-    fn queue_message(&self, message: Bytes) {
+    /// Ends the socket if others need the memory of the message that is arriving.
+    fn poll_evicted(&mut self, cx: &mut Context<'_>) -> Poll<SocketEnd> {
+        ready!(self.memory.poll_evicted(cx, &mut self.eviction));
+        Poll::Ready(SocketEnd::no_memory())
+    }
+
+    fn queue_message(&mut self, message: Bytes) {
+        self.eviction = None;
+        // The memory of a message that was just dropped is not needed any more.
+        let bytes_read = self.socket.get_ref().bytes_read();
+        let _ = self.memory.note_complete(bytes_read);
         // There is room, unless the consumer is gone.
         let _ = self.inbound.try_push(message);
     }

@@ -1,12 +1,14 @@
 //! Estimates the cost of validation against a schema before it is compiled.
 //!
 //! A few lines of `$defs` that refer to each other twice can expand to millions of subschemas.
-//! Upstreams may send such schemas.
+//! Upstreams may send such schemas, and cloned folders may contain them.
 
 use std::collections::{HashMap, HashSet};
 
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
+
+use super::patterns::{PatternMeter, PatternSizes};
 
 /// Largest number of subschemas. A subschema counts once for each reference to it.
 const SUBSCHEMAS_MAX: u64 = 200_000;
@@ -14,8 +16,8 @@ const SUBSCHEMAS_MAX: u64 = 200_000;
 const DEPTH_MAX: usize = 256;
 /// Largest total number of lookups of reference targets.
 const LOOKUPS_MAX: u64 = 1_000_000;
-/// Largest number of paths that are searched for the location of an error.
-const SEARCH_PATHS_MAX: u64 = 100_000;
+/// Largest number of parts: subschemas, and entries of lists such as `required` and `enum`.
+const WEIGHT_MAX: u64 = 1_000_000;
 
 /// Keywords whose value is one subschema.
 const SINGLE_KEYWORDS: [&str; 12] = [
@@ -46,61 +48,113 @@ const MULTI_KEYWORDS: [&str; 9] = [
 ];
 /// Keywords that refer to another schema.
 const REFERENCE_KEYWORDS: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
+/// Keywords for which all subschemas about the same object are compiled once more.
+const UNEVALUATED_KEYWORDS: [&str; 2] = ["unevaluatedProperties", "unevaluatedItems"];
+/// Keywords of which an error contains the errors of all their branches.
+const CHOICE_KEYWORDS: [&str; 2] = ["anyOf", "oneOf"];
+/// Keywords whose list is compared with a value entry by entry.
+const LIST_KEYWORDS: [&str; 2] = ["required", "enum"];
+/// Start of the ids of the standard's own schemas.
+const STANDARD_IDS: [&str; 2] = ["http://json-schema.org/", "https://json-schema.org/"];
 
-/// Size of a schema.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct SchemaSize {
+/// Size of a schema, which bounds the cost of compiling it and of validation against it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SchemaSize {
     /// Number of subschemas. A subschema counts once for each reference to it.
     subschemas: u64,
+    /// Number of subschemas that are compiled. Several references to one share it.
+    pub(super) compiled: u64,
+    /// Number of subschemas, and of entries in their lists.
+    pub(super) weight: u64,
     /// Number of places that refer back to an enclosing schema.
+    pub(super) back_references: u64,
+    /// True if an error may contain the errors of several branches.
+    pub(super) has_choices: bool,
+    pub(super) patterns: PatternSizes,
+}
+
+/// Size of one part of a schema.
+#[derive(Debug, Clone, Copy)]
+struct PartSize {
+    subschemas: u64,
+    /// Number of subschemas that an `unevaluatedProperties` around the part compiles again.
+    evaluated: u64,
+    weight: u64,
     back_references: u64,
 }
 
 impl SchemaSize {
-    /// Measures `schema`.
+    /// Measures `schema`, whose references lead only to itself.
     ///
     /// # Errors
-    /// The schema exceeds a limit.
-    pub(super) fn measure(schema: &Value) -> Result<Self, String> {
-        let mut names =
-            ReferenceTargets { resources: vec![("", schema)], ..ReferenceTargets::default() };
+    /// The schema exceeds a limit, has an invalid pattern, or refers to another schema.
+    pub fn measure(schema: &Value) -> Result<Self, String> {
+        Self::measure_with(schema, [], true)
+    }
+
+    /// Measures `schema`, whose references may also lead to `documents`: other schemas and their
+    /// URIs.
+    ///
+    /// # Errors
+    /// The schema exceeds a limit or has an invalid pattern.
+    pub fn measure_among<'s>(
+        schema: &'s Value,
+        documents: impl IntoIterator<Item = (&'s str, &'s Value)>,
+    ) -> Result<Self, String> {
+        Self::measure_with(schema, documents, false)
+    }
+
+    fn measure_with<'s>(
+        schema: &'s Value,
+        documents: impl IntoIterator<Item = (&'s str, &'s Value)>,
+        is_complete: bool,
+    ) -> Result<Self, String> {
+        let mut names = ReferenceTargets {
+            resources: vec![("", schema)],
+            is_complete,
+            ..ReferenceTargets::default()
+        };
         names.collect(schema, schema);
-        let known = HashMap::new();
-        let open = HashSet::new();
-        let mut sum = SizeCounter { names, sizes: known, in_progress: open, lookups: 0 };
-        let size = sum.measure(schema, 0)?;
-        if size.subschemas > SUBSCHEMAS_MAX {
+        for (uri, document) in documents {
+            names.resources.push((uri, document));
+            names.collect(document, document);
+        }
+        let mut counter = SizeCounter {
+            names,
+            sizes: HashMap::new(),
+            in_progress: HashSet::new(),
+            lookups: 0,
+            has_choices: false,
+            compiles_again: false,
+            patterns: PatternMeter::default(),
+        };
+        let PartSize { subschemas, weight, back_references, .. } = counter.measure(schema, 0)?;
+        if subschemas > SUBSCHEMAS_MAX {
             return Err(format!(
                 "it expands to more than {SUBSCHEMAS_MAX} subschemas, counted once per reference"
             ));
         }
-        Ok(size)
-    }
-
-    /// Returns true if the errors in `value` can be located in acceptable time. The search repeats
-    /// for each path through the recursive references.
-    pub(super) fn can_locate_errors(self, value: &Value) -> bool {
-        self.back_references
-            .checked_pow(value_depth(value))
-            .is_some_and(|ways| ways <= SEARCH_PATHS_MAX)
-    }
-
-    fn plus(self, other: Self) -> Self {
-        Self {
-            subschemas: self.subschemas.saturating_add(other.subschemas),
-            back_references: self.back_references.saturating_add(other.back_references),
+        if weight > WEIGHT_MAX {
+            return Err(format!("its lists have more than {WEIGHT_MAX} entries in total"));
         }
+        let SizeCounter { sizes, has_choices, compiles_again, patterns, .. } = counter;
+        let compiled = if compiles_again { subschemas } else { 1 + sizes.len() as u64 };
+        let patterns = patterns.finish();
+        Ok(Self { subschemas, compiled, weight, back_references, has_choices, patterns })
     }
 }
 
-/// Returns the nesting depth of `value`, which the JSON parser has limited.
-fn value_depth(value: &Value) -> u32 {
-    let below = match value {
-        Value::Array(items) => items.iter().map(value_depth).max(),
-        Value::Object(fields) => fields.values().map(value_depth).max(),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return 0,
-    };
-    1 + below.unwrap_or_default()
+impl PartSize {
+    const ONE: Self = Self { subschemas: 1, evaluated: 1, weight: 1, back_references: 0 };
+
+    fn add(&mut self, part: Self) {
+        self.subschemas = self.subschemas.saturating_add(part.subschemas);
+        self.weight = self.weight.saturating_add(part.weight);
+        self.back_references = self.back_references.saturating_add(part.back_references);
+        // The part itself is compiled again, and so is everything that it evaluates.
+        let again = part.subschemas.saturating_add(part.evaluated);
+        self.evaluated = self.evaluated.saturating_add(again);
+    }
 }
 
 /// Possible targets of references.
@@ -112,6 +166,8 @@ struct ReferenceTargets<'s> {
     anchors: HashMap<&'s str, Vec<&'s Value>>,
     /// Schemas that contain a reference, with the schema resource to which they belong.
     reference_resources: HashMap<*const Value, &'s Value>,
+    /// True if a reference to any other schema is an error.
+    is_complete: bool,
 }
 
 impl<'s> ReferenceTargets<'s> {
@@ -142,6 +198,13 @@ impl<'s> ReferenceTargets<'s> {
         }
     }
 
+    /// Returns true if `name` is a URL that no schema resource has.
+    fn is_remote(&self, name: &str) -> bool {
+        let last = name.rsplit('/').next().unwrap_or_default();
+        name.contains("://")
+            && !self.resources.iter().any(|(id, _)| id.ends_with(last) && !id.is_empty())
+    }
+
     /// Returns the schema resources that `name` may mean within the schema `at`. Base URIs are not
     /// resolved, so the result may contain too many, which only overestimates the cost.
     fn find_resources(&self, name: &str, at: &Value) -> Vec<&'s Value> {
@@ -166,17 +229,20 @@ impl<'s> ReferenceTargets<'s> {
 struct SizeCounter<'s> {
     names: ReferenceTargets<'s>,
     /// Sizes already counted, by the address of the schema.
-    sizes: HashMap<*const Value, SchemaSize>,
+    sizes: HashMap<*const Value, PartSize>,
     /// Schemas that are being counted. A reference to one of them is recursive.
     in_progress: HashSet<*const Value>,
     /// Number of lookups of reference targets.
     lookups: u64,
+    has_choices: bool,
+    /// True if a keyword compiles subschemas once more.
+    compiles_again: bool,
+    patterns: PatternMeter<'s>,
 }
 
 impl<'s> SizeCounter<'s> {
-    fn measure(&mut self, schema: &'s Value, depth: usize) -> Result<SchemaSize, String> {
-        let one = SchemaSize { subschemas: 1, back_references: 0 };
-        let Value::Object(fields) = schema else { return Ok(one) };
+    fn measure(&mut self, schema: &'s Value, depth: usize) -> Result<PartSize, String> {
+        let Value::Object(fields) = schema else { return Ok(PartSize::ONE) };
         let at = std::ptr::from_ref(schema);
         if let Some(known) = self.sizes.get(&at) {
             return Ok(*known);
@@ -185,15 +251,33 @@ impl<'s> SizeCounter<'s> {
             return Err(format!("its subschemas are nested more than {DEPTH_MAX} levels deep"));
         }
         if !self.in_progress.insert(at) {
-            return Ok(SchemaSize { back_references: 1, ..one });
+            return Ok(PartSize { back_references: 1, ..PartSize::ONE });
         }
-        let mut sum = one;
+        self.count_keywords(fields)?;
+        let mut sum = PartSize::ONE;
+        let lists = LIST_KEYWORDS.iter().filter_map(|name| fields.get(*name)?.as_array());
+        sum.weight += lists.map(|list| list.len() as u64).sum::<u64>();
         for part in self.subschemas(schema, fields)? {
-            sum = sum.plus(self.measure(part, depth + 1)?);
+            sum.add(self.measure(part, depth + 1)?);
+        }
+        for _ in UNEVALUATED_KEYWORDS.iter().filter(|name| fields.contains_key(**name)) {
+            self.compiles_again = true;
+            sum.subschemas = sum.subschemas.saturating_add(sum.evaluated);
+            sum.weight = sum.weight.saturating_add(sum.evaluated);
         }
         self.in_progress.remove(&at);
         self.sizes.insert(at, sum);
         Ok(sum)
+    }
+
+    /// Counts the patterns and the choices among `fields`.
+    fn count_keywords(&mut self, fields: &'s Map<String, Value>) -> Result<(), String> {
+        self.has_choices |= CHOICE_KEYWORDS.iter().any(|name| fields.contains_key(*name));
+        if let Some(pattern) = fields.get("pattern").and_then(Value::as_str) {
+            self.patterns.add(pattern)?;
+        }
+        let names = fields.get("patternProperties").and_then(Value::as_object);
+        names.into_iter().flat_map(Map::keys).try_for_each(|name| self.patterns.add_name(name))
     }
 
     /// Returns the subschemas of a schema with these `fields`.
@@ -212,7 +296,7 @@ impl<'s> SizeCounter<'s> {
         });
         let mut parts: Vec<_> = one.chain(several).collect();
         for reference in REFERENCE_KEYWORDS.iter().filter_map(|name| fields.get(*name)?.as_str()) {
-            let referred = self.reference_targets(reference, at);
+            let referred = self.reference_targets(reference, at)?;
             self.lookups += referred.len() as u64 + self.names.resources.len() as u64;
             parts.extend(referred);
         }
@@ -222,16 +306,29 @@ impl<'s> SizeCounter<'s> {
         Ok(parts)
     }
 
-    /// Returns all possible targets of `reference` within the schema `at`.
-    fn reference_targets(&self, reference: &str, at: &Value) -> Vec<&'s Value> {
+    /// Returns all possible targets of `reference` within the schema `at`, each once.
+    fn reference_targets(&self, reference: &str, at: &Value) -> Result<Vec<&'s Value>, String> {
+        if STANDARD_IDS.iter().any(|start| reference.starts_with(start)) {
+            return Ok(Vec::new());
+        }
         let (resource, fragment) = reference.split_once('#').unwrap_or((reference, ""));
-        let Ok(fragment) = percent_decode_str(fragment).decode_utf8() else { return Vec::new() };
-        if fragment.is_empty() || fragment.starts_with('/') {
+        if self.names.is_complete && self.names.is_remote(resource) {
+            return Err(format!(
+                "it refers to `{resource}`, which is not part of it; references are never fetched"
+            ));
+        }
+        let Ok(fragment) = percent_decode_str(fragment).decode_utf8() else {
+            return Ok(Vec::new());
+        };
+        let targets: Vec<_> = if fragment.is_empty() || fragment.starts_with('/') {
             let resources = self.names.find_resources(resource, at).into_iter();
             resources.filter_map(|resource| resource.pointer(&fragment)).collect()
         } else {
             self.names.anchors.get(&*fragment).cloned().unwrap_or_default()
-        }
+        };
+        // One document may have several URIs.
+        let mut seen = HashSet::new();
+        Ok(targets.into_iter().filter(|it| seen.insert(std::ptr::from_ref::<Value>(it))).collect())
     }
 }
 
@@ -332,6 +429,31 @@ mod tests {
         });
         let all = json!({ "$ref": "https://x/s0", "$defs": defs.collect::<Map<_, _>>() });
         assert!(SchemaSize::measure(&all).is_ok_and(|size| size.subschemas < 1000));
+    }
+
+    #[test]
+    fn unevaluated_properties_count_all_that_they_compile_again() {
+        let nested = |depth: usize| {
+            (0..depth).fold(
+                json!({ "type": "string" }),
+                |inner, _| json!({ "properties": { "a": inner }, "unevaluatedProperties": false }),
+            )
+        };
+        assert!(SchemaSize::measure(&nested(6)).is_ok_and(|size| size.subschemas < 2000));
+        assert!(SchemaSize::measure(&nested(40)).expect_err("it is too large").contains("expands"));
+    }
+
+    #[test]
+    fn a_schema_among_others_counts_each_document_once() {
+        let unit = json!({ "$id": "https://x/unit.json", "allOf": [{}, {}, {}] });
+        let whole = json!({ "$ref": "unit.json" });
+        let uris = ["https://x/unit.json", "file:///a/unit.json", "https://y/1/unit.json"];
+        let size = SchemaSize::measure_among(&whole, uris.map(|uri| (uri, &unit)));
+        assert!(size.is_ok_and(|size| size.subschemas == 5));
+        let missing = json!({ "$ref": "https://elsewhere.invalid/a" });
+        assert!(SchemaSize::measure(&missing).is_err_and(|why| why.contains("never fetched")));
+        let standard = json!({ "$ref": "https://json-schema.org/draft/2020-12/schema" });
+        assert!(SchemaSize::measure(&standard).is_ok());
     }
 
     #[test]

@@ -1,48 +1,59 @@
-//! Memory budget of request bodies. If bodies exceed it, one of them is dropped.
+//! Memory of the messages that arrive: request bodies and WebSocket messages. If they exceed it, one
+//! of them is dropped.
 //!
-//! Only received bytes count, so a silent client uses no budget. The first bytes of each body are
+//! Only received bytes count, so a silent client uses no memory. The first bytes of each message are
 //! free, so short messages never wait. The number of connections limits these free bytes, too.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use toolgate_contract::Caller;
 
-/// Bytes of each body that do not count.
-pub(super) const UNCOUNTED_BODY_BYTES: usize = 64 << 10;
-/// Budget of a listener, in bodies of the largest size.
-const BODIES_MAX: usize = 8;
-/// Budget of one caller, in bodies of the largest size.
-const BODIES_EACH_MAX: usize = 6;
-/// Longest wait for room before a body is dropped.
+/// Bytes of each message that do not count.
+pub const UNCOUNTED_BYTES: usize = 64 << 10;
+/// Memory of all messages, in messages of the largest size.
+const MESSAGES_MAX: usize = 8;
+/// Memory of one caller, in messages of the largest size.
+const MESSAGES_EACH_MAX: usize = 6;
+/// Longest wait for room before a message is dropped.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Memory budget of a listener's request bodies.
-pub(super) struct BodyBudget {
+/// Memory of the messages that arrive, over all listeners. Clones share it.
+#[derive(Clone)]
+pub struct InputMemory(Arc<SharedInputMemory>);
+
+struct SharedInputMemory {
     all_max: usize,
     each_max: usize,
-    state: Mutex<BudgetState>,
+    state: Mutex<InputState>,
     /// Notified when memory is released.
     freed: Notify,
 }
 
-/// Owner of a body.
+impl fmt::Debug for InputMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InputMemory").field("bytes_max", &self.0.all_max).finish_non_exhaustive()
+    }
+}
+
+/// Owner of a message.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum BodyOwner {
+pub enum InputOwner {
     /// Authenticated caller.
     Caller(Caller),
     /// Address of an unauthenticated client.
     Address(IpAddr),
 }
 
-impl BodyOwner {
-    /// Returns `caller`, or the address if the caller has no credential.
-    pub(super) fn for_client(caller: &Caller, peer: IpAddr) -> Self {
+impl InputOwner {
+    /// Returns the owner of a client's messages: `caller`, or the address if the caller has no credential.
+    pub fn for_client(caller: &Caller, peer: IpAddr) -> Self {
         match (*caller == Caller::anonymous(), peer) {
             (false, _) => Self::Caller(caller.clone()),
             (true, IpAddr::V4(_)) => Self::Address(peer),
@@ -56,66 +67,69 @@ impl BodyOwner {
 }
 
 #[derive(Default)]
-struct BudgetState {
+struct InputState {
     next_number: u64,
     bytes_total: usize,
-    bytes_by_owner: HashMap<BodyOwner, usize>,
-    bodies: HashMap<u64, BudgetedBody>,
+    bytes_by_owner: HashMap<InputOwner, usize>,
+    bodies: HashMap<u64, CountedInput>,
 }
 
-struct BudgetedBody {
-    owner: BodyOwner,
+struct CountedInput {
+    owner: InputOwner,
     bytes: usize,
     /// True once the body is complete. It is then kept until the request is answered.
     is_complete: bool,
     evicted: CancellationToken,
 }
 
-/// Memory of one body, released on drop.
-pub(super) struct BodyShare<'r> {
-    budget: &'r BodyBudget,
+/// Memory of one message, released on drop.
+#[derive(Debug)]
+pub struct InputShare {
+    memory: InputMemory,
     number: u64,
     evicted: CancellationToken,
 }
 
-/// Error for a body that must be dropped for lack of memory.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct BudgetExceeded;
+/// Error for a message that must be dropped for lack of memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InputMemoryFull;
 
-impl BodyBudget {
-    /// Creates a budget for bodies of up to `body_bytes_max` bytes.
-    pub(super) fn new(body_bytes_max: usize) -> Self {
-        Self {
-            all_max: body_bytes_max.saturating_mul(BODIES_MAX),
-            each_max: body_bytes_max.saturating_mul(BODIES_EACH_MAX),
+impl InputMemory {
+    /// Creates memory for messages of up to `message_bytes_max` bytes.
+    pub fn new(message_bytes_max: usize) -> Self {
+        Self(Arc::new(SharedInputMemory {
+            all_max: message_bytes_max.saturating_mul(MESSAGES_MAX),
+            each_max: message_bytes_max.saturating_mul(MESSAGES_EACH_MAX),
             state: Mutex::default(),
             freed: Notify::new(),
-        }
+        }))
     }
 
-    /// Starts the account of a new body of `holder`.
-    pub(super) fn open_share(&self, holder: BodyOwner) -> BodyShare<'_> {
-        let given_up = CancellationToken::new();
-        let mut state = self.lock_state();
+    /// Starts the account of a new message of `owner`.
+    pub fn open_share(&self, owner: InputOwner) -> InputShare {
+        let evicted = CancellationToken::new();
+        let mut state = self.0.lock_state();
         let number = state.next_number;
         state.next_number += 1;
-        let body =
-            BudgetedBody { owner: holder, bytes: 0, is_complete: false, evicted: given_up.clone() };
-        state.bodies.insert(number, body);
-        BodyShare { budget: self, number, evicted: given_up }
+        let message =
+            CountedInput { owner, bytes: 0, is_complete: false, evicted: evicted.clone() };
+        state.bodies.insert(number, message);
+        InputShare { memory: self.clone(), number, evicted }
     }
+}
 
+impl SharedInputMemory {
     /// Takes `bytes` more bytes for the body `number`. Returns `None` if the body has to wait.
     fn try_take(
         &self,
         number: u64,
         bytes: usize,
         waited: bool,
-    ) -> Option<Result<(), BudgetExceeded>> {
+    ) -> Option<Result<(), InputMemoryFull>> {
         let mut state = self.lock_state();
         loop {
-            let Some(BudgetedBody { owner: holder, .. }) = state.bodies.get(&number) else {
-                return Some(Err(BudgetExceeded));
+            let Some(CountedInput { owner: holder, .. }) = state.bodies.get(&number) else {
+                return Some(Err(InputMemoryFull));
             };
             let own = state.owner_bytes(holder);
             let holder = holder.clone();
@@ -128,28 +142,28 @@ impl BodyBudget {
             let (largest, largest_owner) =
                 match state.largest(own_is_full.then_some(&holder), number) {
                     Some(largest) if waited || state.owner_bytes(&largest.1) > own => largest,
-                    Some(_) | None => return waited.then_some(Err(BudgetExceeded)),
+                    Some(_) | None => return waited.then_some(Err(InputMemoryFull)),
                 };
             if largest == number
                 || (largest_owner != holder && state.owner_bytes(&largest_owner) < own)
             {
-                return Some(Err(BudgetExceeded));
+                return Some(Err(InputMemoryFull));
             }
             state.evict(largest);
         }
     }
 
-    fn lock_state(&self) -> MutexGuard<'_, BudgetState> {
+    fn lock_state(&self) -> MutexGuard<'_, InputState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl BudgetState {
-    fn owner_bytes(&self, holder: &BodyOwner) -> usize {
+impl InputState {
+    fn owner_bytes(&self, holder: &InputOwner) -> usize {
         self.bytes_by_owner.get(holder).copied().unwrap_or_default()
     }
 
-    fn grow(&mut self, number: u64, holder: &BodyOwner, bytes: usize) {
+    fn grow(&mut self, number: u64, holder: &InputOwner, bytes: usize) {
         self.bytes_total += bytes;
         *self.bytes_by_owner.entry(holder.clone()).or_default() += bytes;
         if let Some(body) = self.bodies.get_mut(&number) {
@@ -159,7 +173,7 @@ impl BudgetState {
 
     /// Returns the largest incomplete body of `holder`, or of the owner with the most memory.
     /// `asking` counts even if it is empty.
-    fn largest(&self, holder: Option<&BodyOwner>, asking: u64) -> Option<(u64, BodyOwner)> {
+    fn largest(&self, holder: Option<&InputOwner>, asking: u64) -> Option<(u64, InputOwner)> {
         let coming = self.bodies.iter().filter(|(number, body)| {
             let holds = !body.is_complete && (body.bytes > 0 || **number == asking);
             holds && holder.is_none_or(|holder| body.owner == *holder)
@@ -177,7 +191,7 @@ impl BudgetState {
         }
     }
 
-    fn remove(&mut self, number: u64) -> Option<BudgetedBody> {
+    fn remove(&mut self, number: u64) -> Option<CountedInput> {
         let body = self.bodies.remove(&number)?;
         self.bytes_total -= body.bytes;
         match self.bytes_by_owner.get_mut(&body.owner) {
@@ -188,14 +202,17 @@ impl BudgetState {
     }
 }
 
-impl BodyShare<'_> {
-    /// Takes `bytes` more bytes. If there is no room for 1 s, drops an incomplete body.
-    pub(super) async fn grow(&self, bytes: usize) -> Result<(), BudgetExceeded> {
+impl InputShare {
+    /// Takes `bytes` more bytes. If there is no room for 1 s, drops an incomplete message.
+    ///
+    /// # Errors
+    /// This message must be dropped.
+    pub async fn grow(&self, bytes: usize) -> Result<(), InputMemoryFull> {
         let until = Instant::now() + ROOM_WAIT_MAX;
         let mut waited = false;
         loop {
-            let freed = self.budget.freed.notified();
-            if let Some(taken) = self.budget.try_take(self.number, bytes, waited) {
+            let freed = self.memory.0.freed.notified();
+            if let Some(taken) = self.memory.0.try_take(self.number, bytes, waited) {
                 return taken;
             }
             let freed = async {
@@ -205,24 +222,45 @@ impl BodyShare<'_> {
         }
     }
 
-    /// Waits until this body must be dropped.
-    pub(super) async fn wait_evicted(&self) {
+    /// Takes `bytes` more bytes. If there is no room, drops an incomplete message at once.
+    ///
+    /// # Errors
+    /// This message must be dropped.
+    pub fn grow_at_once(&self, bytes: usize) -> Result<(), InputMemoryFull> {
+        self.memory.0.try_take(self.number, bytes, true).unwrap_or(Err(InputMemoryFull))
+    }
+
+    /// Returns true if this message must be dropped.
+    pub fn is_evicted(&self) -> bool {
+        self.evicted.is_cancelled()
+    }
+
+    /// Waits until this message must be dropped.
+    pub async fn wait_evicted(&self) {
         self.evicted.cancelled().await;
     }
 
-    /// Marks the body as complete, so that it is no longer dropped.
-    pub(super) fn mark_complete(&self) -> Result<(), BudgetExceeded> {
-        let mut state = self.budget.lock_state();
-        let body = state.bodies.get_mut(&self.number).ok_or(BudgetExceeded)?;
+    /// Returns a future that completes when this message must be dropped.
+    pub fn evicted_owned(&self) -> WaitForCancellationFutureOwned {
+        self.evicted.clone().cancelled_owned()
+    }
+
+    /// Marks the message as complete, so that it is no longer dropped.
+    ///
+    /// # Errors
+    /// This message must be dropped.
+    pub fn mark_complete(&self) -> Result<(), InputMemoryFull> {
+        let mut state = self.memory.0.lock_state();
+        let body = state.bodies.get_mut(&self.number).ok_or(InputMemoryFull)?;
         body.is_complete = true;
         Ok(())
     }
 }
 
-impl Drop for BodyShare<'_> {
+impl Drop for InputShare {
     fn drop(&mut self) {
-        self.budget.lock_state().remove(self.number);
-        self.budget.freed.notify_waiters();
+        self.memory.0.lock_state().remove(self.number);
+        self.memory.0.freed.notify_waiters();
     }
 }
 
@@ -233,19 +271,19 @@ mod tests {
     use super::*;
 
     /// Returns a budget of eight bytes, of which one caller can take six.
-    fn room() -> BodyBudget {
-        BodyBudget::new(1)
+    fn room() -> InputMemory {
+        InputMemory::new(1)
     }
 
-    fn named(name: &str) -> BodyOwner {
-        BodyOwner::Caller(Caller::with_key(name))
+    fn named(name: &str) -> InputOwner {
+        InputOwner::Caller(Caller::with_key(name))
     }
 
-    fn try_grow(share: &BodyShare<'_>, bytes: usize) -> Option<Result<(), BudgetExceeded>> {
+    fn try_grow(share: &InputShare, bytes: usize) -> Option<Result<(), InputMemoryFull>> {
         share.grow(bytes).now_or_never()
     }
 
-    fn is_evicted(share: &BodyShare<'_>) -> bool {
+    fn is_evicted(share: &InputShare) -> bool {
         share.wait_evicted().now_or_never().is_some()
     }
 
@@ -262,10 +300,10 @@ mod tests {
         let small = room.open_share(named("third"));
         assert_eq!(try_grow(&small, 1), Some(Ok(())));
         assert_eq!([&one, &two, &other].map(is_evicted), [false, true, false]);
-        assert_eq!(try_grow(&two, 1), Some(Err(BudgetExceeded)));
-        assert_eq!(two.mark_complete(), Err(BudgetExceeded));
+        assert_eq!(try_grow(&two, 1), Some(Err(InputMemoryFull)));
+        assert_eq!(two.mark_complete(), Err(InputMemoryFull));
         drop((one, two, other, small));
-        let state = room.lock_state();
+        let state = room.0.lock_state();
         assert_eq!((state.bytes_total, state.bytes_by_owner.len(), state.bodies.len()), (0, 0, 0));
     }
 
@@ -278,7 +316,7 @@ mod tests {
         }
         assert_eq!(try_grow(&shares[0], 1), None, "it waits");
         let grown = tokio::join!(shares[0].grow(1), shares[1].grow(1), shares[2].grow(1));
-        assert_eq!(<[_; 3]>::from(grown), [Ok(()), Ok(()), Err(BudgetExceeded)]);
+        assert_eq!(<[_; 3]>::from(grown), [Ok(()), Ok(()), Err(InputMemoryFull)]);
         let other = room.open_share(named("other"));
         assert_eq!(try_grow(&other, 2), Some(Ok(())));
     }
@@ -291,7 +329,7 @@ mod tests {
         whole.mark_complete().expect("the body was not evicted");
         let other = room.open_share(named("other"));
         assert_eq!(try_grow(&other, 4), None);
-        assert_eq!(other.grow(4).await, Err(BudgetExceeded));
+        assert_eq!(other.grow(4).await, Err(InputMemoryFull));
         let (grown, ()) = tokio::join!(other.grow(4), async { drop(whole) });
         assert_eq!(grown, Ok(()));
     }
@@ -299,15 +337,15 @@ mod tests {
     #[test]
     fn an_anonymous_client_is_identified_by_its_network() {
         let of = |address: &str| {
-            BodyOwner::for_client(&Caller::anonymous(), address.parse().expect("an address"))
+            InputOwner::for_client(&Caller::anonymous(), address.parse().expect("an address"))
         };
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
         assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
         let ada = Caller::with_key("ada");
         assert_eq!(
-            BodyOwner::for_client(&ada, ([10, 0, 0, 1], 1).0.into()),
-            BodyOwner::Caller(ada)
+            InputOwner::for_client(&ada, ([10, 0, 0, 1], 1).0.into()),
+            InputOwner::Caller(ada)
         );
     }
 }

@@ -1,0 +1,59 @@
+//! Account of memory that several parts of the server share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Memory that is granted up to a limit. Clones share the account.
+#[derive(Debug, Clone)]
+pub struct MemoryAccount(Arc<AccountState>);
+
+#[derive(Debug)]
+struct AccountState {
+    bytes_max: u64,
+    bytes_taken: AtomicU64,
+}
+
+/// Granted memory, which returns to its account on drop.
+#[derive(Debug)]
+pub struct MemoryShare {
+    account: Arc<AccountState>,
+    bytes: u64,
+}
+
+impl MemoryAccount {
+    /// Creates an account of `bytes_max` bytes.
+    pub fn new(bytes_max: u64) -> Self {
+        Self(Arc::new(AccountState { bytes_max, bytes_taken: AtomicU64::new(0) }))
+    }
+
+    /// Grants `bytes`. Returns `None` if fewer are left.
+    pub fn try_take(&self, bytes: u64) -> Option<MemoryShare> {
+        let Self(account) = self;
+        let take = |taken: u64| taken.checked_add(bytes).filter(|sum| *sum <= account.bytes_max);
+        account.bytes_taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
+        Some(MemoryShare { account: account.clone(), bytes })
+    }
+}
+
+impl Drop for MemoryShare {
+    fn drop(&mut self) {
+        self.account.bytes_taken.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_beyond_the_limit_is_refused_until_a_share_is_dropped() {
+        let account = MemoryAccount::new(10);
+        let first = account.try_take(7).expect("there is room");
+        assert!(account.try_take(4).is_none());
+        let second = account.try_take(3).expect("the rest is free");
+        drop(first);
+        assert!(account.try_take(8).is_none() && account.try_take(7).is_some());
+        drop(second);
+        assert!(account.try_take(u64::MAX).is_none());
+    }
+}

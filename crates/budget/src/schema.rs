@@ -1,0 +1,194 @@
+//! JSON Schemas from untrusted sources: their size, their patterns, and the cost of validation.
+
+mod patterns;
+mod size;
+
+use jsonschema::{Keyword, PatternOptions, ValidationError, ValidationOptions, Validator};
+use serde_json::Value;
+
+use crate::memory::{MemoryAccount, MemoryShare};
+use patterns::{BoundedPattern, DFA_BYTES_MAX, NAME_STEPS_MAX, forget_unfinished};
+pub use size::SchemaSize;
+
+/// Largest number of comparisons of a value with parts of a schema.
+const COMPARISONS_MAX: u64 = 1_000_000_000;
+/// Largest number of paths that are searched for the location of an error.
+const SEARCH_PATHS_MAX: u64 = 100_000;
+/// Memory that one compiled subschema takes, in bytes.
+const SUBSCHEMA_BYTES: u64 = 1 << 10;
+/// Backtracking limit of a pattern with look-around for property names.
+const NAME_BACKTRACKS_MAX: usize = 2_000;
+/// Longest property name that is matched against a pattern with look-around, in bytes.
+const NAME_BYTES_MAX: usize = 256;
+/// Largest number of matches of property names against patterns with look-around.
+const NAME_MATCHES_MAX: u64 = 4_096;
+
+/// A compiled schema that validates a value only at a bounded cost.
+#[derive(Debug)]
+pub struct BoundedValidator {
+    validator: Validator,
+    size: SchemaSize,
+    /// Memory of the compiled schema.
+    _memory: MemoryShare,
+}
+
+/// Number and size of the parts of a value.
+#[derive(Debug, Clone, Copy, Default)]
+struct ValueSize {
+    values: u64,
+    depth: u32,
+    names: u64,
+    name_bytes: u64,
+    longest_name: usize,
+}
+
+impl BoundedValidator {
+    /// Compiles `schema`, which was measured as `size`, with `options` and with limits for its
+    /// patterns. Takes its memory from `account`.
+    ///
+    /// # Errors
+    /// The schema is invalid, or no memory is left.
+    pub fn compile(
+        schema: &Value,
+        size: &SchemaSize,
+        options: ValidationOptions<'_>,
+        account: &MemoryAccount,
+    ) -> Result<Self, String> {
+        let bytes = size.compiled.saturating_mul(SUBSCHEMA_BYTES) + size.patterns.bytes;
+        let memory = account.try_take(bytes).ok_or(
+            "the server has no memory left for schemas; remove upstreams or schemas that you do \
+             not need",
+        )?;
+        let limits = PatternOptions::fancy_regex()
+            .backtrack_limit(NAME_BACKTRACKS_MAX)
+            .size_limit(size.patterns.size_limit())
+            .dfa_size_limit(DFA_BYTES_MAX);
+        let built = options
+            .with_pattern_options(limits)
+            .with_keyword("pattern", |_, pattern, _| {
+                let pattern = pattern.as_str().unwrap_or_default();
+                let compiled = BoundedPattern::compile(pattern).map_err(ValidationError::custom)?;
+                Ok(Box::new(compiled) as Box<dyn for<'i> Keyword<'i>>)
+            })
+            .build(schema);
+        let validator = built.map_err(|err| err.to_string())?;
+        Ok(Self { validator, size: size.clone(), _memory: memory })
+    }
+
+    /// Returns true if `value` matches the schema. A text whose match is not finished counts as
+    /// invalid, even inside of a `not`, in which case there are no [`errors`](Self::errors).
+    ///
+    /// # Errors
+    /// Describes why the check would cost too much.
+    pub fn check(&self, value: &Value) -> Result<bool, String> {
+        self.check_cost(&ValueSize::measure(value))?;
+        forget_unfinished();
+        let is_valid = self.validator.is_valid(value);
+        Ok(is_valid && !forget_unfinished())
+    }
+
+    /// Returns true if [`check`](Self::check) takes at most some milliseconds for `value`.
+    pub fn is_cheap_for(&self, value: &Value, comparisons_max: u64) -> bool {
+        let values_max = comparisons_max / self.size.weight.max(1);
+        self.size.patterns.count == 0 && has_at_most(value, &mut { values_max })
+    }
+
+    /// Returns the errors of `value`, or only the first of them if there may be more than
+    /// `errors_max`. Returns `None` if a search for them would cost too much.
+    ///
+    /// An error takes about 400 bytes, and all of them are in memory at once.
+    pub fn errors<'v>(
+        &'v self,
+        value: &'v Value,
+        errors_max: u64,
+    ) -> Option<Box<dyn Iterator<Item = ValidationError<'v>> + 'v>> {
+        let size = ValueSize::measure(value);
+        let paths = self.size.back_references.checked_pow(size.depth);
+        if paths.is_none_or(|paths| paths > SEARCH_PATHS_MAX) {
+            return None;
+        }
+        if size.values.saturating_mul(self.size.weight) <= errors_max {
+            return Some(Box::new(self.validator.iter_errors(value)));
+        }
+        // An error of a choice contains the errors of all its branches.
+        if self.size.has_choices {
+            return None;
+        }
+        Some(Box::new(self.validator.validate(value).err().into_iter()))
+    }
+
+    /// Returns the validator, for values that were checked.
+    pub fn validator(&self) -> &Validator {
+        &self.validator
+    }
+
+    fn check_cost(&self, value: &ValueSize) -> Result<(), String> {
+        let comparisons = value.values.saturating_mul(self.size.weight);
+        if comparisons > COMPARISONS_MAX {
+            return Err(format!(
+                "it has too many parts to be validated ({} values, each against up to {} parts of \
+                 the schema); send less at once",
+                value.values, self.size.weight
+            ));
+        }
+        let patterns = &self.size.patterns;
+        let matches = value.names.saturating_mul(patterns.backtracking_names);
+        if patterns.backtracking_names > 0
+            && (value.longest_name > NAME_BYTES_MAX || matches > NAME_MATCHES_MAX)
+        {
+            return Err(format!(
+                "its property names are too many or too long to be matched against patterns with \
+                 look-around; a name may have {NAME_BYTES_MAX} bytes"
+            ));
+        }
+        if value.name_bytes.saturating_mul(patterns.name_states) > NAME_STEPS_MAX {
+            return Err("its property names are too long to be matched against the patterns of \
+                        the schema"
+                .to_owned());
+        }
+        Ok(())
+    }
+}
+
+impl ValueSize {
+    /// Measures `value`, whose depth the JSON parser has limited.
+    fn measure(value: &Value) -> Self {
+        let mut size = Self::default();
+        size.add(value, 0);
+        size
+    }
+
+    fn add(&mut self, value: &Value, depth: u32) {
+        self.values += 1;
+        match value {
+            Value::Array(items) => {
+                self.depth = self.depth.max(depth + 1);
+                items.iter().for_each(|item| self.add(item, depth + 1));
+            }
+            Value::Object(fields) => {
+                self.depth = self.depth.max(depth + 1);
+                for (name, field) in fields {
+                    self.names += 1;
+                    self.name_bytes += name.len() as u64;
+                    self.longest_name = self.longest_name.max(name.len());
+                    self.add(field, depth + 1);
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+}
+
+/// Returns true if `value` has at most as many parts as are `left`, which it subtracts.
+fn has_at_most(value: &Value, left: &mut u64) -> bool {
+    let Some(rest) = left.checked_sub(1) else { return false };
+    *left = rest;
+    match value {
+        Value::Array(items) => items.iter().all(|item| has_at_most(item, left)),
+        Value::Object(fields) => fields.values().all(|field| has_at_most(field, left)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests;

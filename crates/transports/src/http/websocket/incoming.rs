@@ -1,0 +1,106 @@
+//! Memory of the messages that arrive from one WebSocket client.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use tokio_util::sync::WaitForCancellationFutureOwned;
+use toolgate_budget::{InputMemory, InputMemoryFull, InputOwner, InputShare, UNCOUNTED_BYTES};
+
+/// Memory of the message that is arriving, and of those that wait for the application.
+#[derive(Debug)]
+pub(super) struct IncomingMemory {
+    memory: InputMemory,
+    owner: InputOwner,
+    state: Mutex<IncomingState>,
+}
+
+#[derive(Debug, Default)]
+struct IncomingState {
+    /// Number of bytes that had been read when the last message was complete.
+    complete_at: u64,
+    /// Share of the message that is arriving, with its counted bytes.
+    arriving: Option<(InputShare, u64)>,
+    /// Shares of the messages that wait for the application.
+    waiting: VecDeque<Option<InputShare>>,
+    /// Share of the message that the application handles.
+    taken: Option<InputShare>,
+}
+
+impl IncomingMemory {
+    pub(super) fn new(memory: InputMemory, owner: InputOwner) -> Self {
+        Self { memory, owner, state: Mutex::default() }
+    }
+
+    /// Counts the message that is arriving, after `bytes_read` bytes of the connection.
+    ///
+    /// # Errors
+    /// There is no memory for the message.
+    pub(super) fn count_arriving(&self, bytes_read: u64) -> Result<(), InputMemoryFull> {
+        let mut state = self.lock();
+        let bytes = bytes_read - state.complete_at;
+        let counted = bytes.saturating_sub(UNCOUNTED_BYTES as u64);
+        if counted == 0 {
+            return Ok(());
+        }
+        let open = || (self.memory.open_share(self.owner.clone()), 0);
+        let (share, before) = state.arriving.get_or_insert_with(open);
+        if share.is_evicted() {
+            return Err(InputMemoryFull);
+        }
+        let more = usize::try_from(counted - *before).unwrap_or(usize::MAX);
+        *before = counted;
+        if more > 0 { share.grow_at_once(more) } else { Ok(()) }
+    }
+
+    /// Notes that a message is complete and waits for the application.
+    ///
+    /// # Errors
+    /// There is no memory for the message.
+    pub(super) fn note_complete(&self, bytes_read: u64) -> Result<(), InputMemoryFull> {
+        let mut state = self.lock();
+        state.complete_at = bytes_read;
+        let share = state.arriving.take().map(|(share, _)| share);
+        share.as_ref().map_or(Ok(()), InputShare::mark_complete)?;
+        state.waiting.push_back(share);
+        Ok(())
+    }
+
+    /// Notes that control frames were read, which take no memory.
+    pub(super) fn note_control(&self, bytes_read: u64) {
+        let mut state = self.lock();
+        if state.arriving.is_none() {
+            state.complete_at = bytes_read;
+        }
+    }
+
+    /// Notes that the application took the oldest message.
+    pub(super) fn note_taken(&self) {
+        let mut state = self.lock();
+        state.taken = state.waiting.pop_front().flatten();
+    }
+
+    /// Frees the memory of the message that the application took.
+    pub(super) fn release_taken(&self) {
+        self.lock().taken = None;
+    }
+
+    /// Completes when the message that is arriving must be dropped, because others need its memory.
+    pub(super) fn poll_evicted(
+        &self,
+        cx: &mut Context<'_>,
+        waiting: &mut Option<std::pin::Pin<Box<WaitForCancellationFutureOwned>>>,
+    ) -> Poll<()> {
+        let state = self.lock();
+        let Some((share, _)) = &state.arriving else {
+            *waiting = None;
+            return Poll::Pending;
+        };
+        let pending = waiting.get_or_insert_with(|| Box::pin(share.evicted_owned()));
+        pending.as_mut().poll(cx)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, IncomingState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
