@@ -1,8 +1,8 @@
 //! JSON assets: schemas, examples, validation, patches between assets, and a backend that stores
 //! them.
 //!
-//! Schemas and examples are read at start and when the settings are applied. They are also
-//! resources at `asset://`. A schema is `NAME.json` or `NAME.schema.json`, at any depth in the
+//! Schemas and examples are read when a tool first needs them, and again when they or the settings
+//! change. They are also resources at `asset://`. A schema is `NAME.json` or `NAME.schema.json`, at any depth in the
 //! folder of schemas. The path in that folder is part of its name.
 
 mod settings;

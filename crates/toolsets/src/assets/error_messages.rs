@@ -5,10 +5,11 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 use std::sync::Arc;
 
+use jsonschema::ValidationError;
 use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
 use jsonschema::paths::Location;
-use jsonschema::{ValidationError, Validator};
 use serde_json::{Value, json};
+use toolgate_budget::BoundedValidator;
 use toolgate_contract::exact_json;
 
 use super::outcome::AssetError;
@@ -20,10 +21,10 @@ const ERRORS_MAX: usize = 10_000;
 /// The maximum number of bytes of all reported paths and messages together.
 const BYTES_MAX: usize = 4 << 20;
 
-/// Returns all errors that `validator` finds in `asset`, unsorted. Beyond a limit, one last error
-/// states that more exist. Calls `check` before each error, and stops if that fails.
-pub(super) fn collect_errors<E>(
-    validator: &Validator,
+/// Describes the errors `found` in `asset`, unsorted. Beyond a limit, one last error states that more
+/// exist. Calls `check` before each error, and stops if that fails.
+pub(super) fn collect_errors<'v, E>(
+    found: impl Iterator<Item = ValidationError<'v>>,
     asset: &Value,
     documents: &Arc<SchemaDocuments>,
     mut check: impl FnMut() -> Result<(), E>,
@@ -37,7 +38,7 @@ pub(super) fn collect_errors<E>(
         bytes: 0,
         is_full: false,
     };
-    for error in validator.iter_errors(asset) {
+    for error in found {
         check()?;
         collector.add_error(&error);
         if collector.is_full {
@@ -59,7 +60,7 @@ struct AssetErrorCollector<'a> {
     /// validator reports each of them in several parts.
     reported: HashSet<(String, String)>,
     /// Validators for the items of each `contains`, by the URI of the schema around it.
-    contains_validators: HashMap<String, Option<Validator>>,
+    contains_validators: HashMap<String, Option<BoundedValidator>>,
     errors: Vec<AssetError>,
     /// The total bytes of the paths and messages in `errors`.
     bytes: usize,
@@ -197,6 +198,11 @@ impl<'a> AssetErrorCollector<'a> {
                 format!("{value} should not be valid under {}", PythonRepr(schema))
             }
             Kind::Pattern { pattern } => {
+                format!("{value} does not match {}", PythonString(pattern))
+            }
+            // Patterns are matched by a keyword of our own.
+            Kind::Custom { keyword, .. } if keyword == "pattern" => {
+                let pattern = self.place(error).value.and_then(Value::as_str).unwrap_or_default();
                 format!("{value} does not match {}", PythonString(pattern))
             }
             Kind::Required { property } => {
@@ -377,7 +383,7 @@ impl<'a> AssetErrorCollector<'a> {
                 documents.compile(&schema, "toolgate:contains").ok()
             });
         let Some(one) = one else { return self.message(error) };
-        let matches = items.iter().filter(|item| one.is_valid(item)).count();
+        let matches = items.iter().filter(|item| one.check(item) == Ok(true)).count();
         if let Some(most) = most.filter(|most| {
             most.as_number().is_some_and(|most| matches as f64 > exact_json::nearest_float(most))
         }) {

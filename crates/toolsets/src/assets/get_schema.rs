@@ -51,9 +51,10 @@ impl Tool for GetSchema {
 
     async fn run(
         &self,
-        _ctx: &ToolContext,
+        ctx: &ToolContext,
         GetSchemaInput { name }: GetSchemaInput,
     ) -> Result<GetSchemaOutput, ToolError> {
+        self.assets.load(ctx).await?;
         let schema = self.assets.schema(&name).ok_or_else(|| {
             let message = format!("unknown schema `{name}`; assets_list_schemas lists them");
             ToolError::not_found(message)

@@ -58,9 +58,10 @@ impl Tool for ListExamples {
 
     async fn run(
         &self,
-        _ctx: &ToolContext,
+        ctx: &ToolContext,
         ListExamplesInput { component }: ListExamplesInput,
     ) -> Result<ListExamplesOutput, ToolError> {
+        self.assets.load(ctx).await?;
         let wanted = match component.as_deref().map(str::trim) {
             None | Some("" | "*" | "all") => None,
             Some(component) => Some(component),

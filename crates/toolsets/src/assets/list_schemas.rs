@@ -51,9 +51,10 @@ impl Tool for ListSchemas {
 
     async fn run(
         &self,
-        _ctx: &ToolContext,
+        ctx: &ToolContext,
         _input: NoInput,
     ) -> Result<ListSchemasOutput, ToolError> {
+        self.assets.load(ctx).await?;
         let mut schemas: Vec<ListedSchema> = self
             .assets
             .schemas()

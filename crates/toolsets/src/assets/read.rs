@@ -29,12 +29,13 @@ impl Default for ReadBudget {
 }
 
 /// Returns the text of every `*.json` file below `root`, by its path below `root`. Files that are
-/// unreadable or not UTF-8 are skipped with a warning in the log. Files that are not JSON also
-/// cause a warning.
+/// unreadable, not UTF-8 or beyond the limits are skipped with a warning in the log. Files that are
+/// not JSON also cause a warning. `shown` is the folder's name in these warnings.
 ///
 /// The error is a phrase that continues a sentence after the folder's name.
 pub(super) fn read_files(
     root: &Root,
+    shown: &str,
     room: &mut ReadBudget,
 ) -> Result<BTreeMap<String, Arc<str>>, String> {
     let mut found = BTreeMap::new();
@@ -45,10 +46,16 @@ pub(super) fn read_files(
     };
     let watch = WorkMonitor::default();
     let mut walk = TreeWalk::new(root, top, ASSET_FILTER, None, &watch).map_err(unreadable)?;
+    let mut skipped = 0_u64;
     while let Some(entry) = walk.next_entry().map_err(unreadable)? {
-        room.entries = room.entries.checked_sub(1).ok_or_else(|| {
-            format!("have more than {ENTRIES_MAX} entries; set a folder that contains only assets")
-        })?;
+        let Some(entries) = room.entries.checked_sub(1) else {
+            tracing::warn!(
+                "the assets in `{shown}` have more than {ENTRIES_MAX} entries, and the rest is \
+                 skipped; set a folder that contains only assets"
+            );
+            break;
+        };
+        room.entries = entries;
         match entry.kind {
             // A symlink counts if it leads to a file in the same folder. Opening checks that.
             EntryKind::File | EntryKind::Symlink => {}
@@ -62,13 +69,15 @@ pub(super) fn read_files(
                 }
                 found.insert(inner.to_owned(), text);
             }
-            Ok(None) => {
-                return Err(format!(
-                    "have more than {BYTES_MAX} bytes in total; set a folder that contains only assets"
-                ));
-            }
+            Ok(None) => skipped += 1,
             Err(err) => tracing::warn!("the asset `{inner}` is skipped: {}", err.message),
         }
+    }
+    if skipped > 0 {
+        tracing::warn!(
+            "the assets in `{shown}` have more than {BYTES_MAX} bytes in total, so {skipped} files \
+             are skipped; set a folder that contains only assets"
+        );
     }
     Ok(found)
 }

@@ -1,7 +1,7 @@
 //! Assets as resources: `asset://schemas/NAME` and `asset://examples/NAME`.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use toolgate_contract::{
     BoxFuture, CompletionRequest, CompletionTarget, Effects, ResourceContents, ResourceSource,
@@ -16,8 +16,10 @@ const SCHEME: &str = "asset://";
 
 /// The source of asset resources of a workspace.
 pub struct AssetSource {
+    assets: Arc<AssetSnapshot>,
     kinds: Vec<AssetKind>,
-    entries: BTreeMap<String, AssetEntry>,
+    /// Resources by URI, once the assets were read.
+    entries: OnceLock<BTreeMap<String, AssetEntry>>,
     guard: ToolSpec,
 }
 
@@ -77,30 +79,48 @@ impl AssetKind {
 
 impl AssetSource {
     /// Creates the source of `assets`. Returns `None` if neither kind has a folder.
-    pub fn new(assets: &AssetSnapshot) -> Option<Arc<Self>> {
-        let files = &assets.files;
-        let kinds = [(AssetKind::Example, &files.examples), (AssetKind::Schema, &files.schemas)];
-        let mut source = Self { kinds: Vec::new(), entries: BTreeMap::new(), guard: guard() };
-        for (kind, files) in kinds {
-            let Some(files) = files else { continue };
-            source.kinds.push(kind);
-            for (inner, text) in files {
-                let name = kind.name(inner);
-                let uri = format!("{}{}", kind.prefix(), uri_paths::percent_encode_path(name));
-                let mut spec = ResourceSpec::new(&uri, name);
-                spec.media_type = Some(kind.media_type().to_owned());
-                let found = AssetEntry { kind, spec, text: text.clone() };
-                // If two files have the same name, `.schema.json` wins, as it does for the tools.
-                if inner.ends_with(".schema.json") || !source.entries.contains_key(&uri) {
-                    source.entries.insert(uri, found);
-                }
-            }
-        }
+    pub fn new(assets: &Arc<AssetSnapshot>) -> Option<Arc<Self>> {
+        let kinds = [
+            (AssetKind::Example, assets.offers_examples()),
+            (AssetKind::Schema, assets.offers_schemas()),
+        ];
+        let kinds: Vec<_> =
+            kinds.into_iter().filter_map(|(kind, offered)| offered.then_some(kind)).collect();
+        let assets = assets.clone();
+        let source = Self { assets, kinds, entries: OnceLock::new(), guard: guard() };
         (!source.kinds.is_empty()).then(|| Arc::new(source))
     }
 
+    /// Returns the resources by URI. The assets must have been loaded.
+    fn entries(&self) -> &BTreeMap<String, AssetEntry> {
+        self.entries.get_or_init(|| {
+            let files = self.assets.files();
+            let mut entries = BTreeMap::new();
+            for kind in &self.kinds {
+                let kind = *kind;
+                let files = match kind {
+                    AssetKind::Schema => &files.schemas,
+                    AssetKind::Example => &files.examples,
+                };
+                for (inner, text) in files {
+                    let name = kind.name(inner);
+                    let uri = format!("{}{}", kind.prefix(), uri_paths::percent_encode_path(name));
+                    let mut spec = ResourceSpec::new(&uri, name);
+                    spec.media_type = Some(kind.media_type().to_owned());
+                    let found = AssetEntry { kind, spec, text: text.clone() };
+                    // If two files have the same name, `.schema.json` wins, as it does for the
+                    // tools.
+                    if inner.ends_with(".schema.json") || !entries.contains_key(&uri) {
+                        entries.insert(uri, found);
+                    }
+                }
+            }
+            entries
+        })
+    }
+
     fn contents(&self, uri: &str) -> Result<Vec<ResourceContents>, ToolError> {
-        let found = self.entries.get(uri);
+        let found = self.entries().get(uri);
         let AssetEntry { kind, text, .. } =
             found.ok_or_else(|| ToolError::not_found(format!("there is no asset at `{uri}`")))?;
         Ok(vec![ResourceContents::text(uri, kind.media_type(), &**text)])
@@ -113,7 +133,7 @@ impl AssetSource {
             CompletionTarget::Prompt(_) => None,
         };
         let Some(kind) = kind.filter(|_| request.argument == "name") else { return Vec::new() };
-        let named = self.entries.iter().filter(|(_, found)| found.kind == *kind);
+        let named = self.entries().iter().filter(|(_, found)| found.kind == *kind);
         named.map(|(uri, _)| uri[kind.prefix().len()..].to_owned()).collect()
     }
 }
@@ -129,13 +149,15 @@ impl ResourceSource for AssetSource {
 
     fn list<'a>(
         &'a self,
-        _ctx: &'a ToolContext,
+        ctx: &'a ToolContext,
         after: Option<&'a str>,
         at_most: usize,
     ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>> {
-        let specs = self.entries.values().map(|found| found.spec.clone());
-        let page = uri_paths::page_after(specs, after, at_most);
-        Box::pin(async { Ok(page) })
+        Box::pin(async move {
+            self.assets.load(ctx).await?;
+            let specs = self.entries().values().map(|found| found.spec.clone());
+            Ok(uri_paths::page_after(specs, after, at_most))
+        })
     }
 
     fn templates(&self) -> Vec<ResourceTemplate> {
@@ -144,18 +166,24 @@ impl ResourceSource for AssetSource {
 
     fn read<'a>(
         &'a self,
-        _ctx: &'a ToolContext,
+        ctx: &'a ToolContext,
         uri: &'a str,
     ) -> BoxFuture<'a, Result<Vec<ResourceContents>, ToolError>> {
-        Box::pin(async { self.contents(uri) })
+        Box::pin(async move {
+            self.assets.load(ctx).await?;
+            self.contents(uri)
+        })
     }
 
     fn complete<'a>(
         &'a self,
-        _ctx: &'a ToolContext,
+        ctx: &'a ToolContext,
         request: &'a CompletionRequest,
     ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
-        Box::pin(async { Ok(self.completions(request)) })
+        Box::pin(async move {
+            self.assets.load(ctx).await?;
+            Ok(self.completions(request))
+        })
     }
 }
 

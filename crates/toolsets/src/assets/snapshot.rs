@@ -1,14 +1,17 @@
 //! Assets as they were when they were read. Later changes of the files have no effect.
+//!
+//! They are read when a tool first asks for them, so that a server starts without reading them. A
+//! server for Synesthetic reads them at start, as its contract demands.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
-use toolgate_contract::{ToolError, exact_json};
+use toolgate_contract::{ToolContext, ToolError, exact_json};
 
 use super::AssetSettings;
 use super::outcome::AssetError;
@@ -26,18 +29,32 @@ const VERSION_FILE: &str = "version.json";
 pub struct AssetSnapshot {
     /// The workspace. Long work on assets runs on its worker threads.
     root: Root,
+    folders: AssetFolders,
+    content: OnceLock<AssetContent>,
+}
+
+/// The open folders of each kind. `None` if there is no folder.
+struct AssetFolders {
+    schemas: Option<AssetFolder>,
+    examples: Option<AssetFolder>,
+    /// True if schemas are offered, even if their folder does not exist.
+    offers_schemas: bool,
+    /// True if examples are offered, even if their folder does not exist.
+    offers_examples: bool,
+}
+
+/// What was read from the folders.
+struct AssetContent {
     schemas: Vec<AssetSchema>,
     examples: Vec<AssetExample>,
     validators: SchemaValidators,
-    /// The files to serve as resources.
-    pub(super) files: AssetFiles,
+    files: AssetFiles,
 }
 
-/// The text of the files of each kind, by their path in its folder. `None` if there is no folder.
-#[derive(Default)]
+/// The text of the files of each kind, by their path in its folder.
 pub(super) struct AssetFiles {
-    pub(super) schemas: Option<BTreeMap<String, Arc<str>>>,
-    pub(super) examples: Option<BTreeMap<String, Arc<str>>>,
+    pub(super) schemas: BTreeMap<String, Arc<str>>,
+    pub(super) examples: BTreeMap<String, Arc<str>>,
 }
 
 /// A schema of the workspace.
@@ -83,12 +100,11 @@ struct AssetFolder {
 }
 
 impl AssetSnapshot {
-    /// Reads the assets that `settings` name in the workspace `root`. Returns `None` if nothing is
-    /// configured and the default folders do not exist.
+    /// Opens the folders of assets that `settings` name in the workspace `root`. Returns `None` if
+    /// nothing is configured and the default folders do not exist.
     ///
     /// # Errors
-    /// Fails if a folder from the owner's environment cannot be opened, or if a folder exceeds the
-    /// limits.
+    /// Fails if a folder from the owner's environment cannot be opened.
     pub fn open(
         root: &Root,
         settings: &AssetSettings,
@@ -113,42 +129,68 @@ impl AssetSnapshot {
         if nothing && !is_named && !owner.always_offered {
             return Ok(None);
         }
-        let mut room = ReadBudget::default();
-        let mut read = |folder: &Option<AssetFolder>| match folder {
-            Some(folder) => read_files(&folder.root, &mut room).map(Some).map_err(|why| {
-                AssetLoadError(format!("the assets in `{}` {why}", folder.configured_path))
-            }),
-            None => Ok(None),
-        };
-        let mut files = AssetFiles { schemas: read(&schemas)?, examples: read(&examples)? };
         // A configured folder that does not exist still has its resource template.
-        if settings.schemas.is_some() {
-            files.schemas.get_or_insert_default();
+        let folders = AssetFolders {
+            offers_schemas: schemas.is_some() || settings.schemas.is_some(),
+            offers_examples: examples.is_some() || settings.examples.is_some(),
+            schemas,
+            examples,
+        };
+        let snapshot = Self { root: root.clone(), folders, content: OnceLock::new() };
+        if owner.always_offered {
+            snapshot.content();
         }
-        if settings.examples.is_some() {
-            files.examples.get_or_insert_default();
+        Ok(Some(Arc::new(snapshot)))
+    }
+
+    /// Reads the assets on a blocking thread, unless they were read before.
+    pub(super) async fn load(self: &Arc<Self>, ctx: &ToolContext) -> Result<(), ToolError> {
+        if self.content.get().is_some() {
+            return Ok(());
         }
-        let (schemas, validators) = parse_schemas(schemas.as_ref(), files.schemas.as_ref());
-        let examples = parse_examples(examples.as_ref(), files.examples.as_ref());
-        Ok(Some(Arc::new(Self { root: root.clone(), schemas, examples, validators, files })))
+        let this = self.clone();
+        let read = move |_: &Root, _: &WorkMonitor| {
+            this.content();
+            Ok(())
+        };
+        self.root.run_blocking(ctx, read).await
+    }
+
+    fn content(&self) -> &AssetContent {
+        self.content.get_or_init(|| self.folders.read())
+    }
+
+    /// Returns true if schemas are offered as resources.
+    pub(super) fn offers_schemas(&self) -> bool {
+        self.folders.offers_schemas
+    }
+
+    /// Returns true if examples are offered as resources.
+    pub(super) fn offers_examples(&self) -> bool {
+        self.folders.offers_examples
+    }
+
+    /// Returns the files to serve as resources.
+    pub(super) fn files(&self) -> &AssetFiles {
+        &self.content().files
     }
 
     pub(super) fn schemas(&self) -> impl Iterator<Item = &AssetSchema> {
-        self.schemas.iter()
+        self.content().schemas.iter()
     }
 
     pub(super) fn schema(&self, name: &str) -> Option<&AssetSchema> {
-        self.schemas.iter().find(|schema| schema.name == name)
+        self.content().schemas.iter().find(|schema| schema.name == name)
     }
 
     pub(super) fn examples(&self) -> impl Iterator<Item = &AssetExample> {
-        self.examples.iter()
+        self.content().examples.iter()
     }
 
     /// Finds the example at `path`: as listed, relative to the folder of examples, or absolute.
     pub(super) fn example(&self, path: &str) -> Option<&AssetExample> {
         let inner = normalize_path(path);
-        self.examples.iter().find(|example| {
+        self.content().examples.iter().find(|example| {
             example.listed_path == path
                 || inner.as_deref() == Some(&*example.relative_path)
                 || inner.is_some() && inner == normalize_path(&example.listed_path)
@@ -159,7 +201,8 @@ impl AssetSnapshot {
     /// Validates `asset` against the schema `name`. Returns its errors in order of path and
     /// message.
     pub fn validate(&self, asset: &Value, name: &str) -> Vec<AssetError> {
-        let Ok(errors) = self.validators.validate(asset, name, || Ok::<(), Infallible>(()));
+        let Ok(errors) =
+            self.content().validators.validate(asset, name, || Ok::<(), Infallible>(()));
         errors
     }
 
@@ -174,12 +217,31 @@ impl AssetSnapshot {
     ) -> Result<Vec<AssetError>, ToolError> {
         check_pointers(asset)?;
         watch.check_cancelled()?;
-        self.validators.validate(asset, name, || watch.check_cancelled())
+        self.content().validators.validate(asset, name, || watch.check_cancelled())
     }
 
     /// Returns the workspace root, on whose worker threads work on assets runs.
     pub(super) fn root(&self) -> &Root {
         &self.root
+    }
+}
+
+impl AssetFolders {
+    /// Reads the folders. A folder that cannot be read counts as empty.
+    fn read(&self) -> AssetContent {
+        let mut room = ReadBudget::default();
+        let mut read = |folder: &Option<AssetFolder>| {
+            let Some(folder) = folder else { return BTreeMap::new() };
+            let shown = &folder.configured_path;
+            read_files(&folder.root, shown, &mut room).unwrap_or_else(|why| {
+                tracing::error!("the assets in `{shown}` {why}");
+                BTreeMap::new()
+            })
+        };
+        let files = AssetFiles { schemas: read(&self.schemas), examples: read(&self.examples) };
+        let (schemas, validators) = parse_schemas(self.schemas.as_ref(), &files.schemas);
+        let examples = parse_examples(self.examples.as_ref(), &files.examples);
+        AssetContent { schemas, examples, validators, files }
     }
 }
 
@@ -252,11 +314,9 @@ fn open_folder(
 /// the one called `.schema.json` wins.
 fn parse_schemas(
     folder: Option<&AssetFolder>,
-    files: Option<&BTreeMap<String, Arc<str>>>,
+    files: &BTreeMap<String, Arc<str>>,
 ) -> (Vec<AssetSchema>, SchemaValidators) {
-    let (Some(folder), Some(files)) = (folder, files) else {
-        return (Vec::new(), SchemaValidators::default());
-    };
+    let Some(folder) = folder else { return (Vec::new(), SchemaValidators::default()) };
     let version = folder.parent.as_ref().and_then(version);
     let mut schemas = BTreeMap::new();
     let mut sources = Vec::new();
@@ -288,9 +348,9 @@ pub(super) fn schema_name(inner: &str) -> &str {
 
 fn parse_examples(
     folder: Option<&AssetFolder>,
-    files: Option<&BTreeMap<String, Arc<str>>>,
+    files: &BTreeMap<String, Arc<str>>,
 ) -> Vec<AssetExample> {
-    let (Some(folder), Some(files)) = (folder, files) else { return Vec::new() };
+    let Some(folder) = folder else { return Vec::new() };
     let valid = files.iter().filter(|(_, text)| serde_json::from_str::<IgnoredAny>(text).is_ok());
     let example = |(inner, text): (&String, &Arc<str>)| AssetExample {
         relative_path: inner.clone(),

@@ -43,7 +43,7 @@ impl AssetTestBench {
     }
 
     fn source(&self, settings: &AssetSettings) -> Option<Arc<AssetSource>> {
-        AssetSource::new(&*self.open(settings)?)
+        AssetSource::new(&self.open(settings)?)
     }
 }
 
@@ -214,9 +214,10 @@ async fn a_folder_of_the_owner_takes_precedence_and_may_be_anywhere() {
 }
 
 #[tokio::test]
-async fn changes_after_the_start_are_not_seen() {
+async fn changes_after_the_first_use_are_not_seen() {
     let bench = AssetTestBench::new();
     let assets = bench.open(&both()).unwrap();
+    assert_eq!(assets.schemas().count(), 2);
     bench.put("schemas/shader.schema.json", "{\"version\": \"2\"}");
     bench.put("schemas/late.json", "{}");
     fs::remove_dir_all(bench.dir.path().join("examples")).unwrap();
@@ -231,14 +232,65 @@ async fn changes_after_the_start_are_not_seen() {
 }
 
 #[tokio::test]
-async fn a_folder_with_too_many_bytes_is_refused() {
+async fn a_server_for_synesthetic_reads_its_assets_at_start() {
+    let bench = AssetTestBench::new();
+    let owner = OwnerAssetSettings { always_offered: true, ..OwnerAssetSettings::default() };
+    let assets = bench.open(&AssetSettings { owner, ..both() }).unwrap();
+    bench.put("schemas/late.json", "{}");
+    assert!(assets.schema("shader").is_some() && assets.schema("late").is_none());
+}
+
+#[tokio::test]
+async fn files_beyond_the_size_limit_are_skipped() {
     let bench = AssetTestBench::new();
     let file = fs::File::create(bench.dir.path().join("examples/large.json")).unwrap();
     file.set_len(33 << 20).unwrap();
-    let root = Root::open(bench.dir.path()).unwrap();
-    let message = AssetSnapshot::open(&root, &both()).err().unwrap().to_string();
-    let start = "the assets in `examples` have more than 33554432 bytes";
-    assert!(message.starts_with(start), "{message}");
+    let listed = call(&bench, &both(), "list_examples", json!({})).await.unwrap();
+    assert_eq!(listed["examples"].as_array().map(Vec::len), Some(1), "{listed}");
+    assert!(listed.to_string().contains("a b.json"), "{listed}");
+}
+
+#[tokio::test]
+async fn a_schema_that_expands_too_far_is_unusable_and_answers_at_once() {
+    let bench = AssetTestBench::new();
+    let below = |at: usize| json!({ "$ref": format!("#/$defs/n{}", at + 1) });
+    let level = |at: usize| {
+        let inner = json!({ "properties": { "a": below(at), "b": below(at) } });
+        (format!("n{at}"), inner)
+    };
+    let mut defs: serde_json::Map<_, _> = (0..34).map(level).collect();
+    defs.insert("n34".to_owned(), json!({ "type": "null" }));
+    let wide = json!({ "$ref": "#/$defs/n0", "$defs": defs });
+    bench.put("schemas/wide.json", &wide.to_string());
+    bench.put("schemas/apart.json", &json!({ "$ref": "wide.json#/$defs/n1" }).to_string());
+    let nested = (0..40).fold(
+        json!({ "type": "null" }),
+        |inner, _| json!({ "properties": { "a": inner }, "unevaluatedProperties": false }),
+    );
+    bench.put("schemas/nested.json", &nested.to_string());
+    let started = Instant::now();
+    for schema in ["wide", "apart", "nested"] {
+        let input = json!({ "asset": { "a": {} }, "schema": schema });
+        let given = call(&bench, &both(), "validate_asset", input).await.unwrap();
+        let message = given["errors"][0]["msg"].as_str().unwrap();
+        assert!(message.contains("it expands to more than"), "{message}");
+    }
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn an_asset_with_too_many_errors_is_refused_before_they_are_collected() {
+    let bench = AssetTestBench::new();
+    let names: Vec<_> = (0..12).map(|at| format!("n{at}")).collect();
+    let many = json!({ "items": { "required": names, "pattern": "^x" } });
+    bench.put("schemas/many.json", &many.to_string());
+    let check = async |asset: Value| {
+        let input = json!({ "asset": asset, "schema": "many" });
+        call(&bench, &both(), "validate_asset", input).await.unwrap()["errors"].clone()
+    };
+    assert_eq!(check(json!(["y"])).await[0]["msg"], "'y' does not match '^x'");
+    assert_eq!(check(json!([{}])).await.as_array().map(Vec::len), Some(12));
+    assert_eq!(check(json!(vec![json!({}); 200_000])).await.as_array().map(Vec::len), Some(1));
 }
 
 #[tokio::test]

@@ -9,8 +9,9 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use jsonschema::{Draft, Retrieve, Uri, Validator, uri};
+use jsonschema::{Draft, Retrieve, Uri, uri};
 use serde_json::Value;
+use toolgate_budget::{BoundedValidator, MemoryAccount, SchemaSize};
 
 use super::outcome::AssetError;
 use super::schema_names::resolve_alias;
@@ -22,6 +23,10 @@ const PUBLISHED_BASE_URL: &str = "https://schemas.synesthetic.dev/";
 /// The top-level key of an asset that names its schema. It is removed before validation, because no
 /// schema allows it.
 const SCHEMA_REFERENCE: &str = "$schemaRef";
+/// Memory of all compiled schemas, in bytes.
+const SCHEMA_BYTES_MAX: u64 = 128 << 20;
+/// Largest number of errors that are collected about one asset, as estimated before.
+pub(super) const ERRORS_ESTIMATED_MAX: u64 = 1_000_000;
 
 /// All schemas that assets are validated against.
 #[derive(Default)]
@@ -43,12 +48,22 @@ pub(super) struct SchemaSource {
 struct CompiledSchema {
     base_uri: String,
     document: Arc<Value>,
-    validator: OnceLock<Result<Validator, String>>,
+    validator: OnceLock<Result<BoundedValidator, String>>,
 }
 
 /// Schemas, and their parts that have an `$id`, by URI.
-#[derive(Clone, Default)]
-pub(super) struct SchemaDocuments(HashMap<String, SchemaDocumentPart>);
+#[derive(Clone)]
+pub(super) struct SchemaDocuments {
+    parts: HashMap<String, SchemaDocumentPart>,
+    /// Memory of the schemas that are compiled.
+    memory: MemoryAccount,
+}
+
+impl Default for SchemaDocuments {
+    fn default() -> Self {
+        Self { parts: HashMap::new(), memory: MemoryAccount::new(SCHEMA_BYTES_MAX) }
+    }
+}
 
 #[derive(Clone)]
 struct SchemaDocumentPart {
@@ -99,8 +114,26 @@ impl SchemaValidators {
             Ok(validator) => {
                 let asset = without_reference(asset);
                 let asset = asset.as_ref();
+                let whole = |msg: String| vec![AssetError { path: String::new(), msg }];
+                match validator.check(asset) {
+                    Ok(true) => return Ok(Vec::new()),
+                    Ok(false) => {}
+                    Err(why) => return Ok(whole(why)),
+                }
+                let Some(found) = validator.errors(asset, ERRORS_ESTIMATED_MAX) else {
+                    return Ok(whole(
+                        "it does not match the schema; it is too large to list its errors; \
+                         validate it in parts"
+                            .to_owned(),
+                    ));
+                };
                 let mut errors =
-                    error_messages::collect_errors(validator, asset, &self.documents, check)?;
+                    error_messages::collect_errors(found, asset, &self.documents, check)?;
+                if errors.is_empty() {
+                    return Ok(whole(
+                        "a text in it takes too long to match a pattern of the schema".to_owned(),
+                    ));
+                }
                 errors.sort();
                 Ok(errors)
             }
@@ -137,7 +170,7 @@ impl SchemaDocuments {
             let whole =
                 SchemaDocumentPart { whole: source.document.clone(), pointer: String::new() };
             if let Some(id) = resolve_id(&source.document, &source.base_uri()) {
-                documents.0.entry(id).or_insert(whole);
+                documents.parts.entry(id).or_insert(whole);
             }
         }
         for source in sources {
@@ -150,7 +183,7 @@ impl SchemaDocuments {
                 )
             });
             for uri in [Some(source.base_uri()), published].into_iter().flatten() {
-                documents.0.entry(uri).or_insert_with(|| whole.clone());
+                documents.parts.entry(uri).or_insert_with(|| whole.clone());
             }
             documents.add_parts(
                 &source.document,
@@ -169,7 +202,7 @@ impl SchemaDocuments {
         let above = at.len();
         if above > 0 && value.get("$id").is_some() {
             let part = SchemaDocumentPart { whole: whole.clone(), pointer: at.clone() };
-            self.0.entry(base.clone()).or_insert(part);
+            self.parts.entry(base.clone()).or_insert(part);
         }
         match value {
             Value::Object(fields) => {
@@ -191,23 +224,31 @@ impl SchemaDocuments {
     }
 
     /// Compiles `schema`, whose references are relative to `base`.
+    ///
+    /// # Errors
+    /// The schema is invalid, or takes too much time or memory.
     pub(super) fn compile(
         self: &Arc<Self>,
         schema: &Value,
         base: &str,
-    ) -> Result<Validator, String> {
-        jsonschema::options()
+    ) -> Result<BoundedValidator, String> {
+        let schema = without_draft(schema);
+        let documents = self
+            .parts
+            .iter()
+            .filter_map(|(uri, part)| Some((uri.as_str(), part.whole.pointer(&part.pointer)?)));
+        let size = SchemaSize::measure_among(&schema, documents)?;
+        let options = jsonschema::options()
             .with_draft(Draft::Draft202012)
             .with_base_uri(base)
             .with_retriever(DocumentRetriever(self.clone()))
-            .should_validate_formats(false)
-            .build(&without_draft(schema))
-            .map_err(|err| err.to_string())
+            .should_validate_formats(false);
+        BoundedValidator::compile(&schema, &size, options, &self.memory)
     }
 
     /// Returns the part at `pointer` of the document with the URI `uri`.
     pub(super) fn part(&self, uri: &str, pointer: &str) -> Option<&Value> {
-        let SchemaDocumentPart { whole, pointer: at } = self.0.get(uri)?;
+        let SchemaDocumentPart { whole, pointer: at } = self.parts.get(uri)?;
         whole.pointer(at)?.pointer(pointer)
     }
 }
