@@ -2,7 +2,7 @@
 
 pub mod audit_setup;
 pub(crate) mod config_reload;
-pub(crate) mod envelope_setup;
+pub mod envelope_setup;
 pub mod environment;
 pub(crate) mod limits;
 pub(crate) mod live_settings;

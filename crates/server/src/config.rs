@@ -377,7 +377,8 @@ pub struct EnvelopeSection {
     #[serde(skip)]
     pub log_dir: Option<PathBuf>,
     /// Workspace folders whose `*.schema.json` files are read at start. They apply in addition to
-    /// the built-in schemas of envelopes and tool IO, and to the tools' own schemas.
+    /// the built-in schemas of envelopes and tool IO, and to the tools' own schemas. Files in the
+    /// default folders apply only after `toolgate trust`.
     pub schemas: Vec<String>,
 }
 

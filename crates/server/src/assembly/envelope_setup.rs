@@ -19,7 +19,7 @@ use toolgate_host::{
 };
 use toolgate_world::Root;
 
-use crate::config::{self, Config};
+use crate::config::{self, Config, trust};
 
 /// Largest schema file, in bytes.
 const SCHEMA_BYTES_MAX: u64 = 1 << 20;
@@ -52,8 +52,9 @@ pub(crate) fn log_folder(config: &config::EnvelopeSection) -> anyhow::Result<Opt
 
 /// Loads the built-in schemas, and the schemas in the folders that `config` names under `root`.
 ///
-/// An unusable file in a default folder only causes a warning. Otherwise anyone who can write to
-/// the folder could keep the server from starting.
+/// A file in a default folder applies only if the user has trusted its exact content, because it
+/// decides which calls are valid. An unusable file there only causes a warning. Otherwise anyone who
+/// can write to the folder could keep the server from starting.
 pub(crate) fn load_schemas(root: &Path, config: &Config) -> anyhow::Result<Arc<SchemaRegistry>> {
     let folders = &config.envelope.schemas;
     let is_default = *folders == config::EnvelopeSection::default().schemas;
@@ -88,17 +89,36 @@ pub(crate) fn schema_folders(config: &config::EnvelopeSection) -> impl Iterator<
     })
 }
 
-/// Reads the schemas in `folder`. A missing folder contains none.
-fn read_folder(
-    root: &Root,
-    folder: &str,
-    is_default: bool,
-    files: &mut SchemaFiles,
-) -> anyhow::Result<()> {
+/// Returns the schema files in the default folders under `root`, with their text. These files apply
+/// only if they are trusted.
+///
+/// # Errors
+/// The folder `root` cannot be opened.
+pub fn schemas_to_trust(root: &Path, config: &Config) -> anyhow::Result<Vec<(PathBuf, String)>> {
+    if config.envelope.schemas != config::EnvelopeSection::default().schemas {
+        return Ok(Vec::new());
+    }
+    let root =
+        Root::open(root).with_context(|| format!("cannot serve the folder {}", root.display()))?;
+    let mut found = Vec::new();
+    for folder in &config.envelope.schemas {
+        let files = list_folder(&root, folder).unwrap_or_default();
+        let mut room = FOLDER_BYTES_MAX;
+        let read = |(_, path): (SchemaTarget, String)| {
+            let (_, text) = read_schema(&root, &path, &mut room).ok()?;
+            Some((root.path().join(path), text))
+        };
+        found.extend(files.into_iter().filter_map(read));
+    }
+    Ok(found)
+}
+
+/// Returns the schema files in `folder`, in order of their names. A missing folder contains none.
+fn list_folder(root: &Root, folder: &str) -> anyhow::Result<Vec<(SchemaTarget, String)>> {
     let at = || format!("the schemas in {folder}");
     let dir = match root.open_dir(folder) {
         Ok(dir) => dir,
-        Err(why) if why.fault == ToolFault::NotFound => return Ok(()),
+        Err(why) if why.fault == ToolFault::NotFound => return Ok(Vec::new()),
         Err(why) => bail!("{}: {}", at(), why.message),
     };
     // Listed through the open descriptor, in case the path is replaced meanwhile.
@@ -108,22 +128,44 @@ fn read_folder(
         names.extend(entry.with_context(at)?.file_name().into_string());
     }
     names.sort();
+    let files = names.into_iter().filter_map(|name| {
+        let target = name.strip_suffix(".schema.json").and_then(SchemaTarget::from_stem)?;
+        Some((target, format!("{}/{name}", folder.trim_end_matches('/'))))
+    });
+    Ok(files.collect())
+}
+
+/// Reads the schemas in `folder`.
+fn read_folder(
+    root: &Root,
+    folder: &str,
+    is_default: bool,
+    files: &mut SchemaFiles,
+) -> anyhow::Result<()> {
     let mut room = FOLDER_BYTES_MAX;
-    for name in names {
-        let Some(place) = name.strip_suffix(".schema.json").and_then(SchemaTarget::from_stem)
-        else {
-            continue;
-        };
-        let path = format!("{}/{name}", folder.trim_end_matches('/'));
-        match read_schema(root, &path, &mut room).and_then(|file| place.into_files(file)) {
-            Ok(found) if is_default => match SchemaRegistry::new(found.clone()) {
+    let mut untrusted = 0_u32;
+    for (target, path) in list_folder(root, folder)? {
+        let read = read_schema(root, &path, &mut room)
+            .and_then(|(file, text)| Ok((target.into_files(file)?, text)));
+        match read {
+            Ok((_, text)) if is_default && !trust::is_trusted(&root.path().join(&path), &text) => {
+                untrusted += 1;
+            }
+            Ok((found, _)) if is_default => match SchemaRegistry::new(found.clone()) {
                 Ok(_) => add_files(files, found),
                 Err(why) => tracing::warn!("{why}; the schema is ignored"),
             },
-            Ok(found) => add_files(files, found),
+            Ok((found, _)) => add_files(files, found),
             Err(why) if is_default => tracing::warn!("{why:#}; the schema is ignored"),
             Err(why) => return Err(why),
         }
+    }
+    if untrusted > 0 {
+        tracing::warn!(
+            "schemas in {folder} are ignored, because they are not trusted: {untrusted}; read them, \
+             then run `toolgate trust {}`",
+            root.path().display()
+        );
     }
     Ok(())
 }
@@ -172,7 +214,8 @@ fn add_files(files: &mut SchemaFiles, found: SchemaFiles) {
 }
 
 /// Reads the schema at `path`, a regular file under `root`, and subtracts its size from `room`.
-fn read_schema(root: &Root, path: &str, room: &mut u64) -> anyhow::Result<SchemaFile> {
+/// Returns it with its text.
+fn read_schema(root: &Root, path: &str, room: &mut u64) -> anyhow::Result<(SchemaFile, String)> {
     let mut bytes = Vec::new();
     let mut fill = || -> anyhow::Result<()> {
         let file = root.open_file(path).map_err(|why| anyhow!(why.message))?;
@@ -191,7 +234,9 @@ fn read_schema(root: &Root, path: &str, room: &mut u64) -> anyhow::Result<Schema
     fill().with_context(|| format!("cannot read the schema {path}"))?;
     let schema = exact_json::parse_bytes(strip_byte_order_mark_bytes(&bytes));
     let schema = schema.with_context(|| format!("the schema {path} is not JSON"))?;
-    Ok(SchemaFile { path: path.to_owned(), schema })
+    let text =
+        String::from_utf8(bytes).with_context(|| format!("the schema {path} is not UTF-8"))?;
+    Ok((SchemaFile { path: path.to_owned(), schema }, text))
 }
 
 /// Determines the envelope that `envelope.schema.json` describes: a request requires `method`, an

@@ -1,10 +1,11 @@
-//! Trusts the configuration file in a folder (`toolgate trust`).
+//! Trusts the configuration file and the schemas in a folder (`toolgate trust`).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
-use toolgate::config::{SETTINGS_FILE_NAME, load, trust};
+use toolgate::assembly::envelope_setup::schemas_to_trust;
+use toolgate::config::{Config, SETTINGS_FILE_NAME, load, trust};
 
 use super::{check_config, complain, print};
 
@@ -18,7 +19,9 @@ Examples:
 A folder may come from anyone, and its toolgate.toml with it. Until you trust the file, it may only
 restrict tools: with tools.allow, tools.deny, tools.confirm, tools.effects, exec.confirm, and
 files.protected without `!`. A file with other settings is refused. After you edit it, run
-`toolgate trust` again. An invalid file is not trusted.")]
+`toolgate trust` again. An invalid file is not trusted.
+
+Schemas of calls in the folders of envelope.schemas apply only once you trust them, too.")]
 pub(super) struct TrustArgs {
     /// Workspace with the configuration
     #[arg(default_value = ".", env = "TOOLGATE_ROOT")]
@@ -30,30 +33,65 @@ pub(super) struct TrustArgs {
 
 pub(super) fn run(args: &TrustArgs) -> anyhow::Result<ExitCode> {
     let file = args.path.join(SETTINGS_FILE_NAME);
-    let text = trust::read_settings_text(&file)?;
+    let has_settings = file.symlink_metadata().is_ok();
+    let settings = has_settings.then_some(file.as_path());
+    let config = match settings {
+        // The trust can be removed even if the file is invalid now.
+        Some(_) if args.remove => load(&args.path, settings, &[]).map(|loaded| loaded.config).ok(),
+        _ => Some(load(&args.path, settings, &[])?.config),
+    };
+    let schemas = match &config {
+        Some(config) => schemas_to_trust(&args.path, config)?,
+        None => Vec::new(),
+    };
     if args.remove {
-        complain(&match trust::distrust(&file)? {
+        return remove_trust(&file, &schemas);
+    }
+    // Without schemas, the missing settings file is the error.
+    if has_settings || schemas.is_empty() {
+        trust_settings(args, &file, config.as_ref())?;
+    }
+    for (schema, text) in &schemas {
+        trust::trust(schema, text)?;
+    }
+    if !schemas.is_empty() {
+        complain(&format!("{} schemas are trusted with their present content:", schemas.len()));
+        let lines = schemas.iter().map(|(schema, _)| format!("        {}\n", schema.display()));
+        print(&lines.collect::<String>())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Removes the trust in the settings `file` and in `schemas`.
+fn remove_trust(file: &Path, schemas: &[(PathBuf, String)]) -> anyhow::Result<ExitCode> {
+    for file in std::iter::once(file).chain(schemas.iter().map(|(schema, _)| schema.as_path())) {
+        complain(&match trust::distrust(file)? {
             true => format!("{} is no longer trusted", file.display()),
             false => format!("{} was not trusted", file.display()),
         });
-        return Ok(ExitCode::SUCCESS);
     }
-    let config = load(&args.path, Some(&file), &[])?.config;
-    check_config::check_workspace(&args.path, &config)
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Trusts the settings `file`, which was loaded as `config`, unless it needs no trust.
+fn trust_settings(args: &TrustArgs, file: &Path, config: Option<&Config>) -> anyhow::Result<()> {
+    let text = trust::read_settings_text(file)?;
+    let config = config.context("the settings are invalid")?;
+    check_config::check_workspace(&args.path, config)
         .with_context(|| format!("{} is invalid, and not trusted", file.display()))?;
     ensure!(
-        config.source.is_some_and(|source| source.text == text),
+        config.source.as_ref().is_some_and(|source| source.text == text),
         "{} changed while it was checked; run `toolgate trust` again",
         file.display()
     );
     let owned = trust::owner_settings(&text);
     if owned.is_empty() {
         complain(&format!("{} only restricts tools, so it needs no trust", file.display()));
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
-    trust::trust(&file, &text)?;
+    trust::trust(file, &text)?;
     complain(&format!("{} is trusted with its present content; it sets:", file.display()));
     let lines = owned.iter().map(|it| format!("  {:>4}  {}\n", it.line, it.name));
     print(&lines.collect::<String>())?;
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }

@@ -144,11 +144,20 @@ impl Launch {
     }
 }
 
-/// Names the settings file in `folder`, if there is one, which makes the server trust it.
+/// Names the settings file in `folder`, if there is one, which makes the server trust it. Trusts the
+/// schemas in `folder` for the home of `command`.
 pub(crate) fn trust_config(command: &mut Command, folder: &Path) {
     let file = folder.join("toolgate.toml");
     if file.exists() {
         command.env("TOOLGATE_CONFIG", file);
+    }
+    let schemas = ["apps/mcp_server/schemas", "codex/specs/schemas"];
+    if schemas.iter().any(|schemas| folder.join(schemas).exists()) {
+        let mut trust = Command::new(binary());
+        trust.arg("trust").arg(folder).env_clear().env("PATH", path());
+        let home = command.get_envs().filter(|(name, _)| *name == "HOME");
+        trust.envs(home.filter_map(|(name, home)| Some((name.to_owned(), home?.to_owned()))));
+        trust.output().unwrap();
     }
 }
 

@@ -66,6 +66,24 @@ fn s1_24_an_invalid_schema_in_a_default_folder_is_skipped_and_logged() {
 }
 
 #[test]
+fn schemas_in_a_default_folder_apply_only_once_they_are_trusted() {
+    let workspace = library();
+    let schema = json!({ "properties": { "path": { "maxLength": 4 } } });
+    workspace.put(&format!("{TOOLS}/files.read.input.schema.json"), schema.to_string());
+    let read = json!({ "path": "docs/one.md" });
+    // The trust is in the home of the server, and so is not found in another state folder.
+    let state = tempfile::TempDir::new().unwrap();
+    let untrusted = Launch::over(&workspace).with_state(&state).served();
+    call_ok(&untrusted, "mcp.tool:files.read", &read);
+    let log = untrusted.log();
+    assert!(log.contains("schemas in apps/mcp_server/schemas/tools are ignored"), "{log}");
+    assert!(log.contains("toolgate trust"), "{log}");
+    let trusted = Launch::over(&workspace).served();
+    let refused = call(&trusted, "mcp.tool:files.read", &read).json();
+    assert_eq!(refused["error"]["code"], "INVALID_INPUT", "{refused}");
+}
+
+#[test]
 fn s1_24_an_invalid_schema_in_a_configured_folder_stops_the_server_at_start() {
     let workspace = workspace_with_invalid_schemas("all");
     for (nth, (name, reason)) in INVALID_SCHEMAS.into_iter().enumerate() {
