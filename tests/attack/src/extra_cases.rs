@@ -16,6 +16,7 @@ use super::exploits;
 use super::oracle::summary;
 use super::perform::call_once;
 use super::program_cases::job_id_in;
+use super::resource_cases;
 use super::server::{Server, sh};
 use super::setup::start_swapping;
 
@@ -33,6 +34,9 @@ pub(super) fn prepare(attempt: &mut Attempt) -> anyhow::Result<()> {
     }
     if attempt.variant.label == "declared" {
         attempt.launch.config = DECLARED_COMMAND.to_owned();
+    }
+    if attempt.case.input["kind"] == "resource" {
+        return resource_cases::prepare(attempt);
     }
     match attempt.case.id.as_str() {
         "M20" => attempt.variant.input["args"] = json!(["-e", exploits::VSOCK]),
@@ -78,6 +82,7 @@ pub(super) fn perform(
     match attempt.case.input["kind"].as_str() {
         Some("connections") => open_silent_connections(attempt, server, client),
         Some("tool_list") => list_tools(attempt, client),
+        Some("resource") => resource_cases::perform(attempt, server, client),
         _ if attempt.variant.label == "job" => run_job(attempt, client),
         _ => call_once(attempt, client),
     }

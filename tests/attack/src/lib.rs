@@ -37,6 +37,7 @@ mod race_cases;
 mod program_cases;
 mod search_cases;
 mod http_cases;
+mod resource_cases;
 mod invariants;
 mod oracle;
 #[cfg(test)]

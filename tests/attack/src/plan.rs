@@ -106,7 +106,7 @@ fn applies_to(case: &Case, route: Route) -> bool {
         "I04" | "I05" => true,
         "I13" => is_stdio,
         _ => match case.input["kind"].as_str() {
-            Some("connections") => dialect == Dialect::Mcp2026 && is_http,
+            Some("connections" | "resource") => dialect == Dialect::Mcp2026 && is_http,
             Some("tool_list") => is_stdio && dialect != Dialect::Synesthetic,
             _ => false,
         },

@@ -1,0 +1,282 @@
+//! Cases about memory and time: input that is small for its sender and expensive for the server.
+
+use std::fs;
+use std::io::Write;
+use std::net::TcpStream;
+use std::thread::spawn;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use serde_json::{Value, json};
+
+use super::attempt::{Attempt, CallResult, call};
+use super::client::{Client, connect, start_and_connect};
+use super::dialects::Dialect;
+use super::http::{WebSocket, client_frame};
+use super::oracle::summary;
+use super::server::Server;
+
+/// A program that serves the tools in `tools.json` as an upstream, and returns each call's input.
+const UPSTREAM: &str = r#"
+import json, sys
+tools = json.load(open(sys.argv[1]))
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" not in message or "method" not in message:
+        continue
+    params = message.get("params") or {}
+    answer = {"jsonrpc": "2.0", "id": message["id"]}
+    if message["method"] == "initialize":
+        answer["result"] = {"protocolVersion": params["protocolVersion"],
+                            "capabilities": {"tools": {}},
+                            "serverInfo": {"name": "evil", "version": "1"}}
+    elif message["method"] == "tools/list":
+        answer["result"] = {"tools": tools}
+    elif message["method"] == "tools/call":
+        answer["result"] = {"content": [], "structuredContent": params.get("arguments", {})}
+    else:
+        answer["error"] = {"code": -32601, "message": "no such method"}
+    print(json.dumps(answer), flush=True)
+"#;
+/// A pattern whose match looks at the whole text again at each of its places.
+const SLOW_PATTERN: &str = "(?<=(x|yx)*)z";
+/// The longest time that a call of another caller may take meanwhile.
+const OTHER_CALL_MAX: Duration = Duration::from_secs(2);
+/// The size of each unfinished message, and their number.
+const UNFINISHED_BYTES: usize = 24 << 20;
+const UNFINISHED_MESSAGES: usize = 48;
+
+/// Prepares the files and the settings of a case about memory and time.
+pub(super) fn prepare(attempt: &mut Attempt) -> anyhow::Result<()> {
+    match attempt.case.id.as_str() {
+        "M43" => fs::write(attempt.folders.ws.join("long.txt"), "q".repeat(600_000))?,
+        "M45" => {
+            let pattern = |at: usize| json!({ "pattern": format!("(\\p{{Lu}}{{45}}){{3}}{at}") });
+            let schema =
+                json!({ "type": "object", "anyOf": (0..350).map(pattern).collect::<Vec<_>>() });
+            add_upstream(attempt, "wide", &schema, None)?;
+        }
+        "M46" => write_hostile_schemas(attempt)?,
+        "M47" | "M48" => {
+            let text = json!({ "type": "string", "pattern": SLOW_PATTERN });
+            let slow = json!({ "type": "object", "properties": { "text": text } });
+            let free = json!({ "type": "object" });
+            // The upstream's own answer is the second way to the same work.
+            let (input, output) =
+                if attempt.case.id == "M48" { (&free, Some(&slow)) } else { (&slow, None) };
+            add_upstream(attempt, "slow", input, output)?;
+            attempt.launch.set("SERVER_DRAIN_MS", "1000");
+        }
+        "M49" => {
+            let names: Vec<_> = (0..14).map(|at| format!("name{at}")).collect();
+            let list = json!({ "type": "array", "items": { "required": names } });
+            let schema = json!({ "type": "object", "properties": { "list": list } });
+            add_upstream(attempt, "many", &schema, None)?;
+        }
+        "M50" => write_branching_schemas(attempt)?,
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Performs a case about memory and time against a running server.
+pub(super) fn perform(
+    attempt: &mut Attempt,
+    server: &mut Server,
+    client: &mut Client,
+) -> anyhow::Result<Vec<CallResult>> {
+    match attempt.case.id.as_str() {
+        "M43" => {
+            let edit = json!({ "old": "q", "new": "w".repeat(600_000), "replace_all": true });
+            let input = json!({ "path": "long.txt", "edits": [edit], "dry_run": true });
+            Ok(vec![call(client, "files.edit", &input)?])
+        }
+        "M44" => send_unfinished_messages(attempt, server, client),
+        "M45" => start_with_remembered_tools(attempt, client),
+        "M46" => Ok(vec![call(client, "files.read", &json!({ "path": "ok.txt" }))?]),
+        "M47" | "M48" => call_slow_tool(attempt, server, client),
+        "M49" => {
+            wait_for_tool(client, "evil_many")?;
+            let input = json!({ "list": vec![json!({}); 600_000] });
+            Ok(vec![call(client, "evil.many", &input)?])
+        }
+        // M50
+        _ => {
+            let mut results = Vec::new();
+            for schema in ["wide", "nested"] {
+                let input = json!({ "asset": { "a": { "b": {} } }, "schema": schema });
+                let result = call(client, "assets.validate_asset", &input)?;
+                let raw = String::from_utf8_lossy(&result.response.raw).into_owned();
+                ensure!(raw.contains("subschemas"), "{schema}: {}", summary(&result.response));
+                results.push(result);
+            }
+            Ok(results)
+        }
+    }
+}
+
+/// Adds an upstream `evil` with the tool `name`.
+fn add_upstream(
+    attempt: &mut Attempt,
+    name: &str,
+    input: &Value,
+    output: Option<&Value>,
+) -> anyhow::Result<()> {
+    let mut tool = json!({ "name": name, "description": "A tool.", "inputSchema": input });
+    if let Some(output) = output {
+        tool["outputSchema"] = output.clone();
+    }
+    let script = attempt.folders.ws.join("evil.py");
+    let tools = attempt.folders.ws.join("tools.json");
+    fs::write(&script, UPSTREAM)?;
+    fs::write(&tools, json!([tool]).to_string())?;
+    let command = json!(["python3", script, tools]);
+    attempt.launch.config = format!("[upstream.evil]\ncommand = {command}\n");
+    Ok(())
+}
+
+/// Waits until the server lists the tool `name`.
+fn wait_for_tool(client: &mut Client, name: &str) -> anyhow::Result<()> {
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(30) {
+        if client.tools()?.iter().any(|tool| tool["name"] == name) {
+            return Ok(());
+        }
+    }
+    anyhow::bail!("the harness: the upstream's tool {name} is not listed")
+}
+
+/// M44: sends long WebSocket messages on many connections, and ends none of them.
+fn send_unfinished_messages(
+    attempt: &mut Attempt,
+    server: &Server,
+    client: &mut Client,
+) -> anyhow::Result<Vec<CallResult>> {
+    let addr = server.addr.context("no address")?;
+    let mut frame = client_frame(1, &vec![b' '; UNFINISHED_BYTES]);
+    frame.pop();
+    let mut sockets = Vec::new();
+    for _ in 0..UNFINISHED_MESSAGES {
+        let path = Dialect::Mira.websocket_path();
+        let socket = WebSocket::open(addr, path, Duration::from_secs(10))?;
+        let mut writer: TcpStream = socket.writer()?;
+        writer.set_write_timeout(Some(Duration::from_secs(2)))?;
+        // The server may close the connection instead of reading the message.
+        let _ = writer.write_all(&frame);
+        sockets.push(socket);
+    }
+    check_other_call(attempt, client);
+    Ok(vec![CallResult { is_judged: true, ..CallResult::default() }])
+}
+
+/// M45: starts a second server, which remembers the tools that the upstream listed.
+fn start_with_remembered_tools(
+    attempt: &mut Attempt,
+    client: &mut Client,
+) -> anyhow::Result<Vec<CallResult>> {
+    client.tools()?;
+    check_other_call(attempt, client);
+    let started = Instant::now();
+    let (mut second, mut other) =
+        start_and_connect(&attempt.launch, &attempt.folders, attempt.route)?;
+    other.ping()?;
+    let elapsed = started.elapsed();
+    if elapsed > Duration::from_secs(5) {
+        attempt.failures.push(format!("the next server answers its first call after {elapsed:?}"));
+    }
+    let (_, peak_kib) = second.memory_kib();
+    if peak_kib > 400 << 10 {
+        attempt.failures.push(format!("the next server takes {} MiB", peak_kib >> 10));
+    }
+    attempt.stop(&mut second, &mut other);
+    Ok(vec![CallResult { is_judged: true, ..CallResult::default() }])
+}
+
+/// M47 and M48: makes slow calls on more connections than the server has threads, another call
+/// meanwhile, and stops the server before they end.
+fn call_slow_tool(
+    attempt: &mut Attempt,
+    server: &mut Server,
+    client: &mut Client,
+) -> anyhow::Result<Vec<CallResult>> {
+    wait_for_tool(client, "evil_slow")?;
+    let addr = server.addr.context("no address")?;
+    let route = attempt.route;
+    let callers: Vec<_> = (0..12)
+        .map(|_| {
+            spawn(move || {
+                let mut client = connect(addr, route).ok()?;
+                client.call("evil.slow", &json!({ "text": "x".repeat(700_000) })).ok()
+            })
+        })
+        .collect();
+    for _ in 0..20 {
+        check_other_call(attempt, client);
+    }
+    let refused = callers.into_iter().filter_map(|caller| caller.join().ok().flatten());
+    let accepted = refused.filter(|response| !response.is_error).count();
+    if accepted > 0 {
+        attempt.failures.push(format!("{accepted} calls were accepted without a match"));
+    }
+    let last = spawn(move || {
+        let mut client = connect(addr, route).ok()?;
+        client.call("evil.slow", &json!({ "text": "yx".repeat(700_000) })).ok()
+    });
+    check_other_call(attempt, client);
+    let started = Instant::now();
+    attempt.stop(server, client);
+    let elapsed = started.elapsed();
+    if elapsed > Duration::from_secs(3) {
+        attempt.failures.push(format!("the server exits {elapsed:?} after the signal"));
+    }
+    let _ = last.join();
+    attempt.may_exit = true;
+    Ok(vec![CallResult { is_judged: true, ..CallResult::default() }])
+}
+
+/// Makes the cheapest call of another caller, which must not wait.
+fn check_other_call(attempt: &mut Attempt, client: &mut Client) {
+    match client.ping() {
+        Ok(elapsed) if elapsed <= OTHER_CALL_MAX => {}
+        Ok(elapsed) => attempt.failures.push(format!("another call took {elapsed:?}")),
+        Err(err) => attempt.failures.push(format!("another call failed: {err:#}")),
+    }
+}
+
+/// M46: fills the folders that a server reads at its start.
+fn write_hostile_schemas(attempt: &Attempt) -> anyhow::Result<()> {
+    let ws = &attempt.folders.ws;
+    let tools = ws.join("apps/mcp_server/schemas/tools");
+    fs::create_dir_all(&tools)?;
+    let pattern = |at: usize| json!({ "pattern": format!("(\\p{{Ll}}{{60}}){{2}}{at}") });
+    let schema =
+        json!({ "properties": { "path": { "anyOf": (0..400).map(pattern).collect::<Vec<_>>() } } });
+    fs::write(tools.join("files.read.input.schema.json"), schema.to_string())?;
+    let assets = ws.join("libs/synesthetic-schemas/jsonschema");
+    fs::create_dir_all(&assets)?;
+    for number in 0..11_000 {
+        fs::write(assets.join(format!("{number}.json")), "{}")?;
+    }
+    fs::write(assets.join("zz.json"), format!("[\"{}\"]", "z".repeat(40 << 20)))?;
+    Ok(())
+}
+
+/// M50: writes a schema with 2 to the 36 branches, and one that compiles its parts again at each
+/// level.
+fn write_branching_schemas(attempt: &Attempt) -> anyhow::Result<()> {
+    let folder = attempt.folders.ws.join("libs/synesthetic-schemas/jsonschema");
+    fs::create_dir_all(&folder)?;
+    let level = |at: usize| {
+        let next = json!({ "$ref": format!("#/$defs/l{}", at + 1) });
+        (format!("l{at}"), json!({ "oneOf": [next, { "not": next }] }))
+    };
+    let mut levels: serde_json::Map<_, _> = (0..36).map(level).collect();
+    levels.insert("l36".to_owned(), json!({ "type": "object" }));
+    let wide = json!({ "$ref": "#/$defs/l0", "$defs": levels });
+    fs::write(folder.join("wide.json"), wide.to_string())?;
+    let nested = (0..36).fold(json!({ "type": "object" }), |inner, _| {
+        json!({ "allOf": [{ "properties": { "a": inner } }], "unevaluatedProperties": false })
+    });
+    fs::write(folder.join("nested.json"), nested.to_string())?;
+    Ok(())
+}
