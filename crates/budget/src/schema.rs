@@ -93,6 +93,12 @@ impl BoundedValidator {
         self.size.patterns.count == 0 && has_at_most(value, &mut { values_max })
     }
 
+    /// Returns true if a pattern of the schema has look-around or back-references, so that a match
+    /// may take many steps.
+    pub fn may_backtrack(&self) -> bool {
+        self.size.patterns.backtracks
+    }
+
     /// Returns the errors of `value`, or only the first of them if there may be more than
     /// `errors_max`. Returns `None` if a search for them would cost too much.
     ///
@@ -103,6 +109,7 @@ impl BoundedValidator {
         errors_max: u64,
     ) -> Option<Box<dyn Iterator<Item = ValidationError<'v>> + 'v>> {
         let size = ValueSize::measure(value);
+        self.check_cost(&size).ok()?;
         let paths = self.size.back_references.checked_pow(size.depth);
         if paths.is_none_or(|paths| paths > SEARCH_PATHS_MAX) {
             return None;

@@ -5,22 +5,23 @@
 
 mod compile;
 mod repair;
+mod validation_pool;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::time::Duration;
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use toolgate_budget::{BoundedValidator, MemoryAccount, SchemaSize, WorkPool, WorkRefusal};
+use toolgate_budget::{BoundedValidator, MemoryAccount, SchemaSize, WorkPool};
 use toolgate_contract::{
     CallError, LazySchema, ToolId, ToolSpec, ValidationProblem, canonical_json, fold_name,
 };
 
 use crate::schema_errors;
 use compile::{check_form, compile};
+use validation_pool::{is_small, new_pool, validation_refusal};
 
 /// Prefix of a tool's canonical id.
 const CANONICAL_PREFIX: &str = "mcp.tool:";
@@ -30,13 +31,6 @@ const PROBLEMS_MAX: usize = 8;
 const ERRORS_ESTIMATED_MAX: u64 = 200_000;
 /// Memory of all compiled schemas, in bytes.
 const SCHEMA_BYTES_MAX: u64 = 128 << 20;
-/// Number of values that are validated at once outside of the threads that serve calls.
-const VALIDATIONS_MAX: usize = 8;
-/// Time for the validation of one value.
-const VALIDATION_TIME_MAX: Duration = Duration::from_secs(5);
-/// Largest number of parts of a value that a thread that serves calls validates itself, if the schema
-/// is this server's own.
-const SMALL_VALUES_MAX: usize = 5_000;
 /// Largest number of comparisons for which a thread that serves calls validates a value itself. They
 /// take about a millisecond.
 const DIRECT_COMPARISONS_MAX: u64 = 20_000;
@@ -214,7 +208,7 @@ impl SchemaRegistry {
                 validators: Mutex::default(),
                 memory: MemoryAccount::new(SCHEMA_BYTES_MAX),
             }),
-            pool: WorkPool::new(VALIDATIONS_MAX, VALIDATION_TIME_MAX),
+            pool: new_pool(),
             shared: shared.into(),
             files: files.collect(),
             tools: Mutex::default(),
@@ -408,6 +402,11 @@ impl SchemaChecker {
         }
     }
 
+    /// Returns true if a pattern of the schema may take many steps.
+    fn may_backtrack(&self) -> bool {
+        self.compile().is_ok_and(|(_, compiled)| compiled.may_backtrack())
+    }
+
     /// Returns true if the schema is compiled, and the validation of `value` takes little time.
     fn is_cheap_for(&self, value: &Value) -> bool {
         let compiled = self.compiled.get().and_then(|compiled| compiled.as_ref().ok());
@@ -481,8 +480,10 @@ impl ToolIoValidators {
         is_foreign: bool,
         validate: impl FnOnce(&Self, Value) -> T + Send + 'static,
     ) -> Result<T, CallError> {
-        let is_small = !is_foreign && is_small(&value);
-        if is_small || self.checkers(side).iter().all(|checker| checker.is_cheap_for(&value)) {
+        let checkers = self.checkers(side);
+        let is_direct =
+            !is_foreign && is_small(&value) && !checkers.iter().any(SchemaChecker::may_backtrack);
+        if is_direct || checkers.iter().all(|checker| checker.is_cheap_for(&value)) {
             return Ok(validate(self, value));
         }
         let io = self.clone();
@@ -559,39 +560,6 @@ impl fmt::Display for SchemaFingerprint {
 fn canonical_name(id: &str) -> Option<&str> {
     let name = id.strip_prefix(CANONICAL_PREFIX)?;
     ToolId::foreign(name).map(|_| name)
-}
-
-/// Returns true if `value` has so few parts that validation by a schema of this server takes little
-/// time.
-fn is_small(value: &Value) -> bool {
-    fn fits(value: &Value, left: &mut usize) -> bool {
-        let Some(rest) = left.checked_sub(1) else { return false };
-        *left = rest;
-        match value {
-            Value::Array(items) => items.iter().all(|item| fits(item, left)),
-            Value::Object(fields) => fields.values().all(|field| fits(field, left)),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
-        }
-    }
-    fits(value, &mut { SMALL_VALUES_MAX })
-}
-
-/// Returns the error of a call whose input or output was not validated.
-fn validation_refusal(side: SchemaSide, refusal: WorkRefusal) -> CallError {
-    let seconds = VALIDATION_TIME_MAX.as_secs();
-    let message = match refusal {
-        WorkRefusal::TimedOut => {
-            format!("it takes more than {seconds} s to validate it against its schema")
-        }
-        WorkRefusal::Busy => {
-            format!("too many other values are being validated for {seconds} s; try again later")
-        }
-    };
-    let problems = vec![ValidationProblem { pointer: String::new(), message }];
-    match side {
-        SchemaSide::Input => CallError::InvalidInput { problems },
-        SchemaSide::Output => CallError::InvalidOutput { problems },
-    }
 }
 
 #[cfg(test)]

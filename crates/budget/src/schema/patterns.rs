@@ -54,6 +54,8 @@ pub(super) struct PatternSizes {
     pub(super) bytes: u64,
     /// Number of different patterns.
     pub(super) count: usize,
+    /// True if a pattern has look-around or back-references.
+    pub(super) backtracks: bool,
     /// States of all patterns for property names.
     pub(super) name_states: u64,
     /// Number of patterns with backtracking for property names.
@@ -115,6 +117,7 @@ impl<'s> PatternMeter<'s> {
         let size = PatternSize::measure(pattern)?;
         self.sizes.bytes = self.sizes.bytes.saturating_add(size.bytes);
         self.sizes.count += 1;
+        self.sizes.backtracks |= size.backtracks;
         if self.sizes.count > PATTERNS_MAX {
             return Err(format!("it has more than {PATTERNS_MAX} patterns"));
         }

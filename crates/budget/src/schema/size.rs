@@ -326,6 +326,9 @@ impl<'s> SizeCounter<'s> {
         } else {
             self.names.anchors.get(&*fragment).cloned().unwrap_or_default()
         };
+        if self.names.is_complete && targets.is_empty() {
+            return Err(format!("it refers to `{reference}`, which does not exist"));
+        }
         // One document may have several URIs.
         let mut seen = HashSet::new();
         Ok(targets.into_iter().filter(|it| seen.insert(std::ptr::from_ref::<Value>(it))).collect())
@@ -462,8 +465,9 @@ mod tests {
         let refs = |at: usize| (format!("r{at}"), json!({ "$ref": format!("#/nowhere{at}") }));
         let all: Map<_, _> = (0..2000).flat_map(|at| [ids(at), refs(at)]).collect();
         let too_many = json!({ "properties": all });
-        assert!(
-            SchemaSize::measure(&too_many).expect_err("they are too many").contains("too many")
-        );
+        let measured = SchemaSize::measure_among(&too_many, []);
+        assert!(measured.expect_err("they are too many").contains("too many"));
+        let why = SchemaSize::measure(&too_many).expect_err("they do not exist");
+        assert!(why.contains("does not exist"), "{why}");
     }
 }

@@ -239,7 +239,9 @@ pub(crate) async fn run_conversation(
         end = socket.run() => {
             socket.end();
             let ended = timeout(bounds.drain, talking);
-            let (_, ended) = tokio::join!(socket.close(end), ended);
+            // The socket's memory is free before the conversation has ended.
+            let closing = async move { socket.close(end).await };
+            let ((), ended) = tokio::join!(closing, ended);
             if ended.is_err() {
                 tracing::warn!("a conversation did not end after its client had left, and was dropped");
             }

@@ -50,14 +50,8 @@ pub(super) enum SocketEnd {
     Lost,
     /// The server closes the connection.
     Closing(CloseReason),
-}
-
-impl SocketEnd {
-    /// Closes the connection, because there is no memory for the message that is arriving.
-    fn no_memory() -> Self {
-        let reason = "the server has no memory for the message now; send it again in a moment";
-        Self::Closing(CloseReason::try_again_later(reason))
-    }
+    /// There is no memory for the message that is arriving.
+    NoMemory,
 }
 
 /// Keep-alive state of a WebSocket client.
@@ -77,6 +71,8 @@ struct KeepAlive {
 
 /// Silent intervals after which a client is dropped.
 const SILENT_INTERVALS_MAX: u32 = 3;
+/// Time to send a close frame to a client whose message has lost its memory.
+const NO_MEMORY_CLOSE_TIMEOUT: Duration = Duration::from_millis(100);
 /// Time for a client to answer a close frame.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Largest frame, in bytes. Larger messages are split, to save memory and let pings through.
@@ -137,9 +133,10 @@ impl ClientSocket {
         self.end();
         match self.run().await {
             SocketEnd::Drained => self.close(SocketEnd::Closing(close)).await,
-            end @ (SocketEnd::ClientClosed | SocketEnd::Lost | SocketEnd::Closing(_)) => {
-                self.close(end).await;
-            }
+            end @ (SocketEnd::ClientClosed
+            | SocketEnd::Lost
+            | SocketEnd::Closing(_)
+            | SocketEnd::NoMemory) => self.close(end).await,
         }
     }
 
@@ -150,6 +147,15 @@ impl ClientSocket {
             SocketEnd::Drained => Some(CloseReason::normal()),
             SocketEnd::Closing(close) => Some(close),
             SocketEnd::ClientClosed => None,
+            // The memory of the message is needed now, so the client's answer is not awaited.
+            SocketEnd::NoMemory => {
+                let reason =
+                    "the server has no memory for the message now; send it again in a moment";
+                let close = CloseReason::try_again_later(reason);
+                let sent = self.socket.close(Some(close.into()));
+                let _ = timeout(NO_MEMORY_CLOSE_TIMEOUT, sent).await;
+                return;
+            }
         };
         let farewell = async {
             if let Some(close) = close {
@@ -202,7 +208,7 @@ impl ClientSocket {
             let received = Pin::new(&mut self.socket).poll_next(cx);
             let bytes_read = self.socket.get_ref().bytes_read();
             if self.memory.count_arriving(bytes_read).is_err() {
-                return Poll::Ready(SocketEnd::no_memory());
+                return Poll::Ready(SocketEnd::NoMemory);
             }
             if received.is_pending() {
                 return self.poll_evicted(cx);
@@ -228,7 +234,7 @@ impl ClientSocket {
     /// Ends the socket if others need the memory of the message that is arriving.
     fn poll_evicted(&mut self, cx: &mut Context<'_>) -> Poll<SocketEnd> {
         ready!(self.memory.poll_evicted(cx, &mut self.eviction));
-        Poll::Ready(SocketEnd::no_memory())
+        Poll::Ready(SocketEnd::NoMemory)
     }
 
     fn queue_message(&mut self, message: Bytes) {

@@ -1,0 +1,55 @@
+//! Threads for validations that may take long.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use toolgate_budget::{WorkPool, WorkRefusal};
+use toolgate_contract::{CallError, ValidationProblem};
+
+use super::SchemaSide;
+
+/// Number of values that are validated at once outside of the threads that serve calls.
+const VALIDATIONS_MAX: usize = 8;
+/// Time for the validation of one value.
+const VALIDATION_TIME_MAX: Duration = Duration::from_secs(5);
+/// Largest number of parts of a value that a thread that serves calls validates itself, if the schema
+/// is this server's own.
+const SMALL_VALUES_MAX: usize = 5_000;
+
+/// Creates the threads.
+pub(super) fn new_pool() -> WorkPool {
+    WorkPool::new(VALIDATIONS_MAX, VALIDATION_TIME_MAX)
+}
+
+/// Returns true if `value` has so few parts that validation by a schema of this server takes little
+/// time.
+pub(super) fn is_small(value: &Value) -> bool {
+    fn fits(value: &Value, left: &mut usize) -> bool {
+        let Some(rest) = left.checked_sub(1) else { return false };
+        *left = rest;
+        match value {
+            Value::Array(items) => items.iter().all(|item| fits(item, left)),
+            Value::Object(fields) => fields.values().all(|field| fits(field, left)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+        }
+    }
+    fits(value, &mut { SMALL_VALUES_MAX })
+}
+
+/// Returns the error of a call whose input or output was not validated.
+pub(super) fn validation_refusal(side: SchemaSide, refusal: WorkRefusal) -> CallError {
+    let seconds = VALIDATION_TIME_MAX.as_secs();
+    let message = match refusal {
+        WorkRefusal::TimedOut => {
+            format!("it takes more than {seconds} s to validate it against its schema")
+        }
+        WorkRefusal::Busy => {
+            format!("too many other values are being validated for {seconds} s; try again later")
+        }
+    };
+    let problems = vec![ValidationProblem { pointer: String::new(), message }];
+    match side {
+        SchemaSide::Input => CallError::InvalidInput { problems },
+        SchemaSide::Output => CallError::InvalidOutput { problems },
+    }
+}
