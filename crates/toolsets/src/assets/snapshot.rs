@@ -8,9 +8,11 @@ use std::convert::Infallible;
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
+use toolgate_budget::run_until;
 use toolgate_contract::{ToolContext, ToolError, exact_json};
 
 use super::AssetSettings;
@@ -24,6 +26,8 @@ use toolgate_world::root::WorkMonitor;
 
 /// The file that states the version of the schemas, in the parent of their folder.
 const VERSION_FILE: &str = "version.json";
+/// The time in which texts of an untrusted asset are matched against patterns.
+const PATTERN_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// The schemas and examples of a workspace, as they were when they were read.
 pub struct AssetSnapshot {
@@ -208,7 +212,8 @@ impl AssetSnapshot {
 
     /// Validates an untrusted `asset` against the schema `name`.
     ///
-    /// Refuses an asset with too long pointers, and stops when `watch` ends.
+    /// Refuses an asset with too long pointers, and stops when `watch` ends. After 10 s, no text
+    /// matches a pattern any more.
     pub(super) fn validate_untrusted(
         &self,
         asset: &Value,
@@ -217,7 +222,10 @@ impl AssetSnapshot {
     ) -> Result<Vec<AssetError>, ToolError> {
         check_pointers(asset)?;
         watch.check_cancelled()?;
-        self.content().validators.validate(asset, name, || watch.check_cancelled())
+        let validators = &self.content().validators;
+        run_until(Instant::now() + PATTERN_TIME_MAX, || {
+            validators.validate(asset, name, || watch.check_cancelled())
+        })
     }
 
     /// Returns the workspace root, on whose worker threads work on assets runs.
