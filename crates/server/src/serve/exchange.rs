@@ -165,7 +165,8 @@ impl HttpEndpoints {
                 (None, ClientSession::new(self.server.clone(), dialect.clone(), caller.clone()))
             }
         };
-        self.act(session.read(frame), (id, Some(frame)), session, &caller).await
+        let reading = session.read_frame(frame).await;
+        self.act(reading, (id, Some(frame)), session, &caller).await
     }
 
     /// Answers a frame from an unauthenticated sender.

@@ -74,7 +74,7 @@ impl ConnectedClient {
 
     /// Handles one message that `caller` sent. Waits while too much is in flight.
     pub(crate) async fn receive_from(self: Arc<Self>, caller: &Caller, message: Bytes) {
-        let reading = self.session.read(&MessageFrame::from_line(message));
+        let reading = self.session.read_frame(&MessageFrame::from_line(message)).await;
         self.act(reading, caller).await;
     }
 

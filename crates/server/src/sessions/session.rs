@@ -1,12 +1,14 @@
 //! One conversation with one client: reads frames, tracks calls in flight and returns answers.
 
 use std::collections::HashMap;
+use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate_contract::{
@@ -74,6 +76,9 @@ impl ServerState {
         self.running.wait().await;
     }
 }
+
+/// Longest frame that a thread that serves calls parses itself, in bytes.
+const DIRECT_FRAME_BYTES_MAX: usize = 1 << 20;
 
 /// A conversation with one client.
 pub(crate) struct ClientSession {
@@ -242,6 +247,16 @@ impl ClientSession {
     /// Parses one frame.
     pub(crate) fn read(&self, frame: &MessageFrame) -> FrameReading {
         lock_mutex(&self.conversation).read(frame)
+    }
+
+    /// Parses one frame, on a thread of its own if it is long, so that no other call waits.
+    pub(crate) async fn read_frame(self: &Arc<Self>, frame: &MessageFrame) -> FrameReading {
+        if frame.body.len() <= DIRECT_FRAME_BYTES_MAX {
+            return self.read(frame);
+        }
+        let (session, frame) = (self.clone(), frame.clone());
+        let reading = spawn_blocking(move || session.read(&frame)).await;
+        reading.unwrap_or_else(|err| resume_unwind(err.into_panic()))
     }
 
     /// Joins the replies to a batch into one reply.
