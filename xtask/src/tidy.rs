@@ -9,15 +9,16 @@ use serde_json::Value;
 use crate::shell::{cargo, checkout, output};
 
 /// The arrows of ARCHITECTURE.md: each of our crates, and the only others that it may depend on.
-const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 12] = [
+const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 13] = [
     ("toolgate-contract", &[]),
     ("toolgate-budget", &["toolgate-contract"]),
     ("toolgate-transports", &["toolgate-contract", "toolgate-budget"]),
     ("toolgate-dialects", &["toolgate-contract"]),
-    ("toolgate-host", &["toolgate-contract", "toolgate-budget"]),
+    ("toolgate-host", &["toolgate-contract", "toolgate-budget", "toolgate-tool-search"]),
     ("toolgate-world", &["toolgate-contract"]),
     ("toolgate-chunks", &[]),
     ("toolgate-embed", &[]),
+    ("toolgate-tool-search", &["toolgate-chunks"]),
     ("toolgate-search", &["toolgate-chunks"]),
     ("toolgate-upstream", &["toolgate-contract", "toolgate-dialects"]),
     (

@@ -1,0 +1,70 @@
+//! The text that answers a search.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use crate::Coverage;
+use crate::lines::tool_line;
+
+/// A found tool as an answer shows it.
+#[derive(Debug, Clone)]
+pub struct FoundTool<'t> {
+    /// Name by which the caller calls the tool.
+    pub name: Cow<'t, str>,
+    /// What the tool may do, in one word.
+    pub effects: &'static str,
+    /// Description of the tool.
+    pub description: &'t str,
+    /// JSON Schema of the arguments.
+    pub input_schema: &'t Value,
+}
+
+/// The tools that one query found.
+#[derive(Debug, Clone)]
+pub struct QueryFindings<'t> {
+    /// Query as the caller wrote it.
+    pub query: &'t str,
+    /// Tools, best first.
+    pub tools: Vec<FoundTool<'t>>,
+    /// Whether the best tool probably fits.
+    pub coverage: Coverage,
+}
+
+/// Returns the answer to `queries`. `left_out` counts the tools outside of the server that the
+/// caller chose.
+pub fn write_findings(queries: &[QueryFindings<'_>], left_out: usize) -> String {
+    let mut text = String::new();
+    let mut has_lossy = false;
+    for QueryFindings { query, tools, coverage } in queries {
+        if queries.len() > 1 {
+            _ = writeln!(text, "{}", query.split_whitespace().collect::<Vec<_>>().join(" "));
+        }
+        match (coverage, tools.is_empty()) {
+            (_, true) => text.push_str("  nothing here does that\n"),
+            (Coverage::NearestOnly, false) => {
+                text.push_str("  nothing here does that; nearest by words:\n");
+            }
+            (Coverage::Fits, false) => {}
+        }
+        for tool in tools {
+            let line = tool_line(&tool.name, tool.effects, tool.description, tool.input_schema);
+            has_lossy |= line.lines().next().is_some_and(|line| line.contains(") ~"));
+            text.push_str(&line);
+            text.push('\n');
+        }
+    }
+    if left_out > 0 {
+        _ = writeln!(text, "{left_out} tools of other servers were not searched.");
+    }
+    if queries.iter().any(|found| !found.tools.is_empty()) {
+        text.push_str("Call one with tools_call.");
+        if has_lossy {
+            text.push_str(
+                " `~` leaves something out: see tools_search {\"names\": [\"…\"]} first.",
+            );
+        }
+    }
+    text
+}

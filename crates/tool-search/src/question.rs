@@ -1,0 +1,106 @@
+//! A question, taken apart into words and clauses.
+
+use std::collections::HashSet;
+
+use toolgate_chunks::words::concepts;
+
+/// Words of asking and function words, which say nothing about the tool that is wanted. They are in
+/// addition to the stop words of code search.
+const EMPTY_WORDS: [&str; 63] = [
+    "also", "but", "he", "help", "her", "here", "his", "i'd", "i'll", "i'm", "i've", "if", "just",
+    "kindly", "let", "like", "may", "might", "more", "most", "must", "need", "no", "not", "now",
+    "one", "only", "other", "out", "over", "own", "please", "same", "she", "tell", "than", "there",
+    "their", "them", "they", "too", "two", "under", "up", "us", "use", "using", "very", "want",
+    "wants", "will", "would", "yes", "you", "you'd", "you'll", "you're", "your", "yours", "could",
+    "should", "its", "it's",
+];
+
+/// Fewest words of a clause that counts by itself.
+const CLAUSE_WORDS_MIN: usize = 2;
+/// Most clauses of a question that count by themselves.
+const CLAUSES_MAX: usize = 12;
+/// Longest question that is read, in bytes.
+const QUESTION_BYTES_MAX: usize = 4 << 10;
+
+/// A question as the ranking sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Question {
+    /// Question as the caller wrote it, cut at 4 KiB.
+    pub text: String,
+    /// Distinct words of the whole question, stemmed, without stop words.
+    pub words: Vec<String>,
+    /// Distinct words of each clause. Empty if the question is a single clause.
+    pub clauses: Vec<Vec<String>>,
+}
+
+impl Question {
+    /// Takes `text` apart.
+    pub fn new(text: &str) -> Self {
+        let text = truncate(text.trim());
+        let words = meaningful_words(text);
+        let mut clauses: Vec<Vec<String>> = clauses(text)
+            .map(meaningful_words)
+            .filter(|clause| clause.len() >= CLAUSE_WORDS_MIN)
+            .collect();
+        clauses.dedup();
+        clauses.truncate(CLAUSES_MAX);
+        if clauses.len() < 2 {
+            clauses.clear();
+        }
+        Self { text: text.to_owned(), words, clauses }
+    }
+}
+
+/// Returns the start of `text` that is read.
+fn truncate(text: &str) -> &str {
+    let end = (0..=QUESTION_BYTES_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    &text[..end.unwrap_or_default()]
+}
+
+/// Splits `text` at punctuation, and at words that join two requests.
+fn clauses(text: &str) -> impl Iterator<Item = &str> {
+    let sentences = text.split(|c: char| matches!(c, '.' | ',' | ';' | ':' | '!' | '?' | '\n'));
+    sentences.flat_map(|sentence| sentence.split(" and ")).flat_map(|part| part.split(" then "))
+}
+
+fn meaningful_words(text: &str) -> Vec<String> {
+    let is_empty = |word: &&str| {
+        let bare = word.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase();
+        EMPTY_WORDS.contains(&bare.as_str())
+    };
+    let kept: Vec<&str> = text.split_whitespace().filter(|word| !is_empty(word)).collect();
+    let mut found: Vec<String> =
+        concepts(&kept.join(" ")).into_iter().map(|concept| concept.word).collect();
+    if found.is_empty() {
+        // A question of such words alone is taken literally.
+        found = concepts(text).into_iter().map(|concept| concept.word).collect();
+    }
+    let mut known = HashSet::new();
+    found.retain(|word| known.insert(word.clone()));
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_asking_are_left_out_unless_nothing_else_is_left() {
+        assert_eq!(Question::new("Please help me resize a picture").words, ["resiz", "pictur"]);
+        assert!(!Question::new("help").words.is_empty());
+        assert!(Question::new(" ?! ").words.is_empty());
+    }
+
+    #[test]
+    fn a_question_of_several_requests_has_clauses() {
+        let question = Question::new("Book a flight to Oslo, then send a mail and close the issue");
+        assert_eq!(question.clauses.len(), 3);
+        assert!(Question::new("book a flight").clauses.is_empty());
+    }
+
+    #[test]
+    fn a_long_question_is_cut_at_a_character() {
+        let question = Question::new(&"ä".repeat(10_000));
+        assert!(question.text.len() <= QUESTION_BYTES_MAX);
+    }
+}

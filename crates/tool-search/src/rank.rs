@@ -1,0 +1,316 @@
+//! Ranks tools for a question: names first, then BM25F over fields, then meaning.
+
+use crate::index::{FIELDS, Posting, ToolIndex, ToolView};
+use crate::names::name_rank;
+use crate::{Question, RememberedQuestions};
+
+/// Weight of each field: name, server, description, names and texts of arguments. They were
+/// chosen on the tuning half of a public set; `cargo xtask eval-tools` measures the other half.
+const WEIGHTS: [f32; FIELDS] = [3.0, 1.0, 1.5, 0.7, 0.92];
+/// Influence of the length of each field.
+const LENGTH_SHARES: [f32; FIELDS] = [0.75; FIELDS];
+/// Weight of remembered questions.
+const MEMORY_WEIGHT: f32 = 1.5;
+/// Saturation of repeated words.
+const K1: f32 = 1.2;
+/// Share of the clauses of a question in its score.
+const CLAUSE_SHARE: f32 = 0.5;
+/// Share of the meaning in a score, if vectors are available.
+const MEANING_SHARE: f32 = 0.5;
+/// A tool fits if it covers this share of a short question's rarity.
+const COVERED_MIN: f32 = 0.25;
+/// Most words of a question for which coverage says whether a tool fits.
+const SHORT_WORDS_MAX: usize = 6;
+/// A tool fits by its meaning above this cosine.
+const COSINE_MIN: f32 = 0.25;
+
+/// The vector of a question beside those of tools: the cosine of each tool of the index, or `None`
+/// if its vector is not ready.
+pub type Meaning = [Option<f32>];
+
+/// One found tool.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RankedTool {
+    /// Place of the tool in the index.
+    pub at: usize,
+    /// Score, which is comparable only within one answer.
+    pub score: f32,
+}
+
+/// Whether the best tool does what the question asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Coverage {
+    /// The best tool probably fits.
+    Fits,
+    /// Probably no tool fits. The ranking is by words that say little.
+    NearestOnly,
+}
+
+/// Ranks the tools in `view` for `question`, best first and ties by id. `memory` holds the
+/// questions that led to calls, `meaning` the cosines of a sentence model.
+///
+/// Tools that the caller may not see influence neither order nor scores.
+pub fn rank(
+    index: &ToolIndex,
+    view: &ToolView,
+    question: &Question,
+    memory: &RememberedQuestions,
+    meaning: Option<&Meaning>,
+) -> (Vec<RankedTool>, Coverage) {
+    let scorer = Scorer { index, view, memory };
+    let mut scores = scorer.words_and_clauses(question);
+    let lexical_best = best(&scores);
+    if let Some(meaning) = meaning {
+        scores = fuse(&scores, meaning, view);
+    }
+    let mut ranked: Vec<RankedTool> = scores
+        .iter()
+        .enumerate()
+        .filter(|(at, score)| view.shows(*at) && **score > 0.0)
+        .map(|(at, score)| RankedTool { at, score: *score })
+        .collect();
+    ranked.sort_unstable_by(|a, b| b.score.total_cmp(&a.score).then(a.at.cmp(&b.at)));
+    let named = promote_names(index, view, question, &mut ranked);
+    let fits = named
+        || match meaning {
+            Some(meaning) => best_cosine(meaning, view) >= COSINE_MIN,
+            None => scorer.covers(question, lexical_best.map(|(at, _)| at)),
+        };
+    (ranked, if fits { Coverage::Fits } else { Coverage::NearestOnly })
+}
+
+/// Moves the tools that the question names to the front. Returns true if there are any.
+fn promote_names(
+    index: &ToolIndex,
+    view: &ToolView,
+    question: &Question,
+    ranked: &mut Vec<RankedTool>,
+) -> bool {
+    // A name has no spaces, and comparing every name takes a while.
+    if question.text.is_empty() || question.text.contains(char::is_whitespace) {
+        return false;
+    }
+    let seen = (0..index.len()).filter(|at| view.shows(*at));
+    let close = seen.filter_map(|at| {
+        let rank = name_rank(&question.text, index.id(at), index.name(at));
+        rank.map(|rank| (rank, at))
+    });
+    let mut named: Vec<(u8, usize)> = close.collect();
+    named.sort_unstable();
+    named.truncate(20);
+    if named.is_empty() {
+        return false;
+    }
+    let top = ranked.first().map_or(0.0, |best| best.score) + 1.0;
+    ranked.retain(|tool| named.iter().all(|(_, at)| *at != tool.at));
+    let named = named.into_iter().map(|(_, at)| RankedTool { at, score: top });
+    ranked.splice(0..0, named);
+    true
+}
+
+/// Scores tools by words.
+struct Scorer<'a> {
+    index: &'a ToolIndex,
+    view: &'a ToolView,
+    memory: &'a RememberedQuestions,
+}
+
+impl Scorer<'_> {
+    /// Returns the score of each tool: the whole question and its clauses count half each.
+    fn words_and_clauses(&self, question: &Question) -> Vec<f32> {
+        let whole = self.bm25f(&question.words);
+        if question.clauses.is_empty() {
+            return whole;
+        }
+        let mut clauses = vec![0.0_f32; whole.len()];
+        for clause in &question.clauses {
+            let scores = self.bm25f(clause);
+            let Some((_, top)) = best(&scores) else { continue };
+            for (sum, score) in clauses.iter_mut().zip(&scores) {
+                *sum = sum.max(score / top);
+            }
+        }
+        let top = best(&whole).map_or(1.0, |(_, top)| top);
+        let both = whole.iter().zip(&clauses);
+        both.map(|(whole, clause)| (1.0 - CLAUSE_SHARE) * whole / top + CLAUSE_SHARE * clause)
+            .collect()
+    }
+
+    fn bm25f(&self, words: &[String]) -> Vec<f32> {
+        let mut scores = vec![0.0_f32; self.index.len()];
+        let remembered: Vec<usize> = self.remembered_places();
+        for word in words {
+            let postings = self.index.postings(word);
+            let rarity = self.rarity(word, postings, &remembered);
+            for posting in postings.iter().filter(|it| self.view.shows(it.tool as usize)) {
+                let at = posting.tool as usize;
+                let weight = self.weight(posting) + self.memory_weight(at, word);
+                scores[at] += rarity * weight * (K1 + 1.0) / (weight + K1);
+            }
+            for at in &remembered {
+                let is_new = postings.iter().all(|posting| posting.tool as usize != *at);
+                let weight = if is_new { self.memory_weight(*at, word) } else { 0.0 };
+                scores[*at] += rarity * weight * (K1 + 1.0) / (weight + K1);
+            }
+        }
+        scores
+    }
+
+    /// Returns how often a word occurs in a tool, by weight and length of the fields.
+    fn weight(&self, posting: &Posting) -> f32 {
+        let lengths = self.index.lengths(posting.tool as usize);
+        let mut weight = 0.0;
+        for field in 0..FIELDS {
+            if posting.counts[field] > 0 {
+                let mean = self.view.mean_lengths[field].max(f32::MIN_POSITIVE);
+                let share = LENGTH_SHARES[field];
+                let length = 1.0 - share + share * f32::from(lengths[field]) / mean;
+                weight += WEIGHTS[field] * f32::from(posting.counts[field]) / length;
+            }
+        }
+        weight
+    }
+
+    fn memory_weight(&self, at: usize, word: &str) -> f32 {
+        if self.memory.is_empty() {
+            return 0.0;
+        }
+        let count = self.memory.counts(self.index.id(at), word);
+        MEMORY_WEIGHT * u8::try_from(count).map_or(0.0, f32::from)
+    }
+
+    fn remembered_places(&self) -> Vec<usize> {
+        let places = self.memory.tools().filter_map(|id| self.index.place(id));
+        places.filter(|at| self.view.shows(*at)).collect()
+    }
+
+    /// Returns the rarity of a word among the tools that the caller sees.
+    #[allow(clippy::cast_precision_loss, reason = "a rarity needs no exact counts")]
+    fn rarity(&self, word: &str, postings: &[Posting], remembered: &[usize]) -> f32 {
+        let with_word = postings.iter().filter(|it| self.view.shows(it.tool as usize)).count();
+        let only_remembered = |at: &&usize| {
+            postings.iter().all(|posting| posting.tool as usize != **at)
+                && self.memory.counts(self.index.id(**at), word) > 0
+        };
+        let known = with_word + remembered.iter().filter(only_remembered).count();
+        let (known, all) = (known as f32, self.view.count as f32);
+        ((all - known + 0.5) / (known + 0.5)).ln_1p().max(0.0)
+    }
+
+    /// Returns true if the tool at `at` covers enough of a short question. Coverage says nothing
+    /// about long questions.
+    fn covers(&self, question: &Question, at: Option<usize>) -> bool {
+        let Some(at) = at else { return false };
+        if question.words.len() > SHORT_WORDS_MAX {
+            return true;
+        }
+        let remembered = self.remembered_places();
+        let mut sums = (0.0, 0.0);
+        for word in &question.words {
+            let postings = self.index.postings(word);
+            let rarity = self.rarity(word, postings, &remembered);
+            let has_word = postings.iter().any(|posting| posting.tool as usize == at)
+                || self.memory_weight(at, word) > 0.0;
+            sums.0 += if has_word { rarity } else { 0.0 };
+            sums.1 += rarity;
+        }
+        sums.0 >= COVERED_MIN * sums.1
+    }
+}
+
+/// Returns the place and score of the best tool, if any tool has a score.
+fn best(scores: &[f32]) -> Option<(usize, f32)> {
+    let found = scores.iter().copied().enumerate().filter(|(_, score)| *score > 0.0);
+    found.reduce(|best, next| if next.1 > best.1 { next } else { best })
+}
+
+fn best_cosine(meaning: &Meaning, view: &ToolView) -> f32 {
+    let seen = meaning.iter().enumerate().filter(|(at, _)| view.shows(*at));
+    seen.filter_map(|(_, cosine)| *cosine).fold(-1.0, f32::max)
+}
+
+/// Adds the meaning to the scores by words. Both are scaled from 0 to 1 over the visible tools.
+fn fuse(words: &[f32], meaning: &Meaning, view: &ToolView) -> Vec<f32> {
+    let top = best(words).map_or(1.0, |(_, top)| top);
+    let known = || {
+        let seen = meaning.iter().enumerate().filter(|(at, _)| view.shows(*at));
+        seen.filter_map(|(_, cosine)| *cosine)
+    };
+    let least = known().fold(f32::INFINITY, f32::min);
+    let spread = (known().fold(f32::NEG_INFINITY, f32::max) - least).max(f32::MIN_POSITIVE);
+    let fused = words.iter().zip(meaning).map(|(score, cosine)| {
+        let meant = cosine.map_or(0.0, |cosine| (cosine - least) / spread);
+        (1.0 - MEANING_SHARE) * score / top + MEANING_SHARE * meant
+    });
+    fused.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::ToolDocument;
+
+    fn index() -> ToolIndex {
+        let schema = json!({ "properties": { "path": { "description": "Path of a file." } } });
+        let tools = [
+            ("files.read", "read", "files", "Read a file."),
+            ("files.write", "write", "files", "Write a file."),
+            ("github.create_issue", "create_issue", "github", "Create an issue in a repository."),
+            ("slack.post_message", "post_message", "slack", "Post a message to a channel."),
+        ];
+        ToolIndex::new(tools.map(|(id, name, server, about)| {
+            (id, ToolDocument::new(name, server, "", about, &schema))
+        }))
+    }
+
+    fn first(index: &ToolIndex, memory: &RememberedQuestions, question: &str) -> String {
+        let view = index.view(|_| true);
+        let (ranked, _) = rank(index, &view, &Question::new(question), memory, None);
+        ranked.first().map(|tool| index.id(tool.at).to_owned()).unwrap_or_default()
+    }
+
+    #[test]
+    fn a_tool_is_found_by_its_words_and_by_its_name() {
+        let index = index();
+        for (question, expected) in [
+            ("open an issue", "github.create_issue"),
+            ("Please post something to the channel", "slack.post_message"),
+            ("mcp__files__write", "files.write"),
+            ("create_isue", "github.create_issue"),
+            ("zebra", ""),
+        ] {
+            assert_eq!(first(&index, &RememberedQuestions::default(), question), expected);
+        }
+    }
+
+    #[test]
+    fn a_remembered_question_finds_its_tool() {
+        let mut memory = RememberedQuestions::default();
+        memory.remember("slack.post_message", &Question::new("tell everybody about the outage"));
+        assert_eq!(first(&index(), &memory, "an outage"), "slack.post_message");
+    }
+
+    #[test]
+    fn a_question_that_no_tool_covers_is_said_to_have_only_near_tools() {
+        let index = index();
+        let view = index.view(|_| true);
+        let coverage = |question: &str| {
+            rank(&index, &view, &Question::new(question), &RememberedQuestions::default(), None).1
+        };
+        assert_eq!(coverage("create issue"), Coverage::Fits);
+        assert_eq!(coverage("tweet it"), Coverage::NearestOnly);
+    }
+
+    #[test]
+    fn the_meaning_finds_a_tool_without_common_words() {
+        let index = index();
+        let view = index.view(|_| true);
+        let memory = RememberedQuestions::default();
+        let meaning = [Some(0.0), Some(0.1), Some(0.1), Some(0.7)];
+        let question = Question::new("shout");
+        let (ranked, coverage) = rank(&index, &view, &question, &memory, Some(&meaning));
+        assert_eq!((index.id(ranked[0].at), coverage), ("slack.post_message", Coverage::Fits));
+    }
+}
