@@ -59,6 +59,9 @@ pub struct CallMetadata {
     pub as_job: bool,
     /// True if the called name must be the tool's exact id. Other spellings are refused.
     pub by_id: bool,
+    /// The id of the tool through which the call came, such as `tools.call`. `None` if the client
+    /// named the called tool itself.
+    pub via: Option<&'static str>,
     /// The client's transport: `http`, `websocket` or `stdio`; empty if there is none.
     pub transport: &'static str,
 }

@@ -71,7 +71,9 @@ pub use resource::{
 pub use sandbox_report::SandboxReport;
 pub use schema::{LazySchema, schema_of};
 pub use skill::{Skill, SkillFile, SkillFiles, SkillSource};
-pub use tool::{AnyTool, ContentOnly, NoInput, Tool, ToolOutcome, erase_tool, with_icons};
+pub use tool::{
+    AnyTool, ContentOnly, NoInput, Tool, ToolOutcome, erase_tool, with_icons, with_spec,
+};
 pub use tool_spec::{
     CallEnding, ConcurrencyGroup, Effects, JobSupport, ToolId, ToolSpec, fold_name, glob_problem,
 };

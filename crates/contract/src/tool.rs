@@ -194,15 +194,20 @@ pub trait AnyTool: Send + Sync + 'static {
 /// Returns the tool with `icons`.
 pub fn with_icons(tool: Arc<dyn AnyTool>, icons: Vec<Icon>) -> Arc<dyn AnyTool> {
     let spec = ToolSpec { icons, ..tool.spec().clone() };
-    Arc::new(ToolWithIcons { spec, tool })
+    with_spec(tool, spec)
 }
 
-struct ToolWithIcons {
+/// Returns the tool with `spec` in place of its own.
+pub fn with_spec(tool: Arc<dyn AnyTool>, spec: ToolSpec) -> Arc<dyn AnyTool> {
+    Arc::new(ToolWithSpec { spec, tool })
+}
+
+struct ToolWithSpec {
     spec: ToolSpec,
     tool: Arc<dyn AnyTool>,
 }
 
-impl AnyTool for ToolWithIcons {
+impl AnyTool for ToolWithSpec {
     fn spec(&self) -> &ToolSpec {
         &self.spec
     }
@@ -256,6 +261,7 @@ pub fn erase_tool<T: Tool>(tool: T) -> Arc<dyn AnyTool> {
         title: T::TITLE.to_owned(),
         description: T::DESCRIPTION.to_owned(),
         effects: T::EFFECTS,
+        announced_effects: None,
         ruled_as: T::RULED_AS.map(id),
         open_world: None,
         tags: T::TAGS.iter().copied().map(str::to_owned).collect(),

@@ -148,6 +148,9 @@ pub struct ToolSpec {
     pub description: String,
     /// The kind of changes that a run can make.
     pub effects: Effects,
+    /// The effects that lists announce, if they differ from `effects`. A tool that only passes calls
+    /// on changes nothing by itself, and announces the most that these calls may do.
+    pub announced_effects: Option<Effects>,
     /// A tool whose rules for denial, confirmation and rates also apply to this tool.
     pub ruled_as: Option<ToolId>,
     /// True if the tool interacts with external systems such as the web. With `None`, it counts as
@@ -195,6 +198,7 @@ impl ToolSpec {
             title: title.into(),
             description: about.into(),
             effects,
+            announced_effects: None,
             ruled_as: None,
             open_world: None,
             tags: Vec::new(),

@@ -2,6 +2,7 @@
 //! edited.
 
 mod live_catalog;
+mod tool_index;
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, OnceLock};
@@ -16,6 +17,7 @@ use crate::schemas::{SchemaRegistry, SchemaSide, ToolIoValidators};
 
 pub use live_catalog::CatalogReadiness;
 pub(crate) use live_catalog::LiveCatalog;
+pub(crate) use tool_index::{CallerView, CatalogIndex, ServerDescriptions};
 
 /// Maximum number of characters of an unknown name that an error repeats, and longest name that is
 /// compared with known names.
@@ -29,6 +31,8 @@ pub struct Catalog {
     /// collides. They are served once the problem is resolved.
     unserved: Vec<(Arc<str>, Arc<dyn AnyTool>)>,
     pub(crate) schemas: Arc<SchemaRegistry>,
+    /// Search index of the tools, built when it is first needed.
+    index: OnceLock<CatalogIndex>,
 }
 
 /// A tool that cannot be offered.
@@ -49,6 +53,7 @@ pub(crate) struct CatalogEntry {
     owner: Option<Arc<str>>,
     pub(crate) io: Arc<ToolIoValidators>,
     header_params: OnceLock<Result<Vec<HeaderParam>, String>>,
+    listed_tokens: OnceLock<usize>,
 }
 
 /// Reasons why tools cannot be offered together.
@@ -97,6 +102,10 @@ impl CatalogEntry {
     /// expensive.
     pub(crate) fn is_foreign(&self) -> bool {
         self.owner.as_ref().is_some_and(|owner| !owner.starts_with('.'))
+    }
+
+    pub(crate) fn shared_tool(&self) -> &Arc<dyn AnyTool> {
+        &self.tool
     }
 
     /// Returns the arguments that clients repeat in headers.
@@ -148,7 +157,8 @@ impl Catalog {
     fn empty(schemas: Arc<SchemaRegistry>) -> Self {
         let entries = Vec::new();
         let unserved = Vec::new();
-        Self { entries, by_folded_name: HashMap::default(), unserved, schemas }
+        let index = OnceLock::new();
+        Self { entries, by_folded_name: HashMap::default(), unserved, schemas, index }
     }
 
     /// Returns a catalog with `tools` in place of those that `owner` offered before, and the tools
@@ -285,7 +295,8 @@ impl Catalog {
         let unusable = |which, why| CatalogError::Schema { tool: id.clone(), which, why };
         let io = self.schemas.register(tool.spec());
         let io = io.map_err(|(side, why)| unusable(side.word(), why.to_string()))?;
-        let entry = CatalogEntry { tool, owner, io, header_params: OnceLock::new() };
+        let (header_params, listed_tokens) = (OnceLock::new(), OnceLock::new());
+        let entry = CatalogEntry { tool, owner, io, header_params, listed_tokens };
         // An invalid schema of an upstream must fail here. It is compiled at the first call, because
         // that may take long.
         if entry.owner.is_some() {

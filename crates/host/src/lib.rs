@@ -16,6 +16,7 @@ mod pipeline;
 mod did_you_mean;
 mod library;
 mod live_gate;
+mod tool_search;
 mod jobs;
 mod envelopes;
 mod requests;
@@ -37,6 +38,7 @@ use toolgate_contract::{
 use catalog::{CatalogEntry, LiveCatalog};
 use live_gate::LiveGate;
 use pipeline::multi_round::StateSealer;
+use tool_search::ToolSearch;
 
 pub use audit::{
     AuditDestination, AuditFile, AuditKey, AuditLog, BrokenAuditLog, IntactAuditLog, audit_guard,
@@ -64,6 +66,10 @@ pub use schemas::{
     SchemaRegistry, SchemaSide, SharedSchema, ToolIoError, ToolIoValidators,
 };
 pub use secrets::{REDACTED, SecretSet};
+pub use tool_search::{
+    SearchMemoryScope, SentenceModel, ToolListMode, ToolSearchHandle, ToolSearchSettings,
+    ToolVectors,
+};
 
 /// Change notifications that may wait for one slow listener.
 const CHANGES_MAX: usize = 1024;
@@ -93,6 +99,8 @@ pub struct Gate {
     pub(crate) secrets: SecretSet,
     /// Observer of the start and end of each call.
     pub(crate) observer: Option<Arc<dyn CallObserver>>,
+    /// Search over the tools, and the lists in which it stands for them.
+    pub(crate) tool_search: ToolSearch,
 }
 
 /// Deadlines, output checks and page size of a gate.
@@ -143,6 +151,11 @@ pub fn job_tools(handle: &JobsHandle) -> Vec<Arc<dyn AnyTool>> {
     jobs::tools(handle)
 }
 
+/// Returns the tools that find and call other tools, with the gate in `handle`.
+pub fn tool_search_tools(handle: &ToolSearchHandle) -> Vec<Arc<dyn AnyTool>> {
+    tool_search::tools(handle)
+}
+
 /// Returns the resources that expose the jobs in `handle`.
 pub fn job_resources(handle: &JobsHandle) -> Arc<dyn ResourceSource> {
     jobs::resources(handle)
@@ -178,7 +191,21 @@ impl Gate {
             prompt_spec,
             secrets,
             observer: None,
+            tool_search: ToolSearch::default(),
         }
+    }
+
+    /// Folds lists as `settings` say, and ranks tools with `vectors`, if there are any. Without this,
+    /// every list is whole.
+    ///
+    /// # Errors
+    /// A pattern of a favourite is invalid.
+    pub fn with_tool_search(
+        self,
+        settings: ToolSearchSettings,
+        vectors: Option<ToolVectors>,
+    ) -> Result<Self, RuleError> {
+        Ok(Self { tool_search: ToolSearch::new(settings, vectors)?, ..self })
     }
 
     /// Adds the sources of resources, prompts and skills.
@@ -199,8 +226,11 @@ impl Gate {
         Self { observer, ..self }
     }
 
+    /// Returns a page of all tools that `caller` sees, without those that stand for others.
     fn tool_page(&self, caller: &Caller, after: Option<&ToolId>, size: usize) -> ToolPage {
-        self.catalog.snapshot().page(after, size, |spec| self.policy.shows(caller, spec))
+        self.catalog.snapshot().page(after, size, |spec| {
+            !tool_search::is_meta_tool(&spec.id) && self.policy.shows(caller, spec)
+        })
     }
 
     /// Returns the tool with the name `name` in any spelling. A tool that is hidden from the caller
@@ -220,6 +250,10 @@ impl Gate {
                 nearest,
                 unavailable: None,
             });
+        }
+        if call.metadata.via == Some(tool_search::READ) && entry.spec().effects != Effects::Reads {
+            let message = format!("`{id}` does more than read; call it with tools_call");
+            return Err(CallError::NotAllowed { message });
         }
         Ok(entry)
     }
@@ -283,6 +317,12 @@ impl Host {
         self
     }
 
+    /// Connects this host's tools to the search tools that were created with `handle`.
+    pub fn with_tool_search_tools(self, handle: &ToolSearchHandle) -> Self {
+        handle.set(&self.live);
+        self
+    }
+
     /// Explains the policy decision about a call of `tool` by `caller`, even if the tool is hidden
     /// from the caller.
     ///
@@ -335,9 +375,17 @@ impl Host {
 
     /// Releases all resources kept for `session`, which has ended.
     pub fn end_session(&self, session: &str) {
-        if let Some(sources) = &self.gate().library.dynamic_sources {
+        let gate = self.gate();
+        gate.tool_search.end_session(session);
+        if let Some(sources) = &gate.library.dynamic_sources {
             sources.end_session(session);
         }
+    }
+
+    /// Returns true if a change of the catalog changes the list of `caller`. A folded list stays as
+    /// it was when the session began, or the day of a caller without a session.
+    pub fn lists_follow_catalog(&self, caller: &Caller, session: Option<&Arc<str>>) -> bool {
+        self.gate().lists_follow_catalog(caller, session)
     }
 
     /// Checks that each policy rule matches a known tool, or may match a tool of one of the

@@ -12,7 +12,7 @@ use toolgate_contract::{
 
 use crate::jobs::{JobRequest, LateQuestions};
 use crate::library::LibraryReader;
-use crate::{Gate, Host, pipeline};
+use crate::{Gate, Host, pipeline, tool_search};
 
 /// A request with its caller and its connection to the client.
 pub struct IncomingRequest {
@@ -107,7 +107,12 @@ impl Host {
         let outcome = match request {
             HostRequest::CallTool { tool, input } => {
                 (call.tool, call.input) = (tool, input);
-                pipeline::run_call(&gate, &mut call, None).await.map(HostAnswer::Output)
+                match tool_search::is_forwarder(&gate, &call) {
+                    // Boxed: few calls are, and every call would reserve space for it.
+                    true => Box::pin(tool_search::run_forwarded(&gate, &mut call)).await,
+                    false => pipeline::run_call(&gate, &mut call, None).await,
+                }
+                .map(HostAnswer::Output)
             }
             // Boxed: otherwise every call would reserve stack space for the largest request.
             request => Box::pin(self.answer_other(&gate, request, call)).await,
@@ -135,8 +140,9 @@ impl Host {
         match request {
             HostRequest::ListTools { after } => {
                 gate.catalog.wait_for_listings(None).await;
-                let size = gate.settings.page_size;
-                Ok(HostAnswer::Tools(gate.tool_page(&caller, after.as_ref(), size)))
+                let session = call.metadata.session.as_ref();
+                let page = gate.listed_tools(&caller, &call.dialect, session, after.as_ref());
+                Ok(HostAnswer::Tools(page))
             }
             HostRequest::Discover => {
                 gate.catalog.wait_for_listings(None).await;
@@ -154,7 +160,10 @@ impl Host {
                 run_call(gate, ToolCall { tool, input, ..call }).await
             }
             HostRequest::StartJob { tool, input, terms } => {
-                let call = ToolCall { tool, input, ..call };
+                let mut call = ToolCall { tool, input, ..call };
+                if tool_search::is_forwarder(gate, &call) {
+                    tool_search::forward(gate, &mut call).await?;
+                }
                 // A call that may run inline does so if it cannot be a job or would gain nothing by
                 // it.
                 let may_run_inline = terms.answer_within.is_some();

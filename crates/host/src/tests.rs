@@ -8,6 +8,7 @@ mod jobs;
 mod ahead;
 mod budgets;
 mod offered;
+mod tool_search;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -12,6 +12,7 @@ mod rule_warnings;
 pub mod server_prep;
 pub(crate) mod single_answer;
 pub(crate) mod static_resources;
+mod tool_search;
 pub(crate) mod transport_limits;
 pub mod wiring;
 pub mod pins;

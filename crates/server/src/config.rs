@@ -2,6 +2,7 @@
 mod audit;
 mod load;
 mod contracts;
+mod discovery;
 mod keys;
 pub mod key_file;
 pub mod oauth;
@@ -26,6 +27,7 @@ use toolgate_world::sandbox;
 
 pub use audit::AuditSection;
 pub use contracts::ContractEnvironment;
+pub use discovery::{DiscoveryMemory, DiscoveryMode, DiscoverySection};
 pub use keys::{ApiKey, check as check_keys};
 pub(crate) use keys::{KeyDigest, digest, parse_digest};
 pub(crate) use load::cache_folder;
@@ -70,6 +72,8 @@ pub struct Config {
     pub scopes: Vec<oauth::ScopeEntry>,
     /// Selection of the available tools.
     pub tools: ToolsSection,
+    /// Tool lists of MCP clients, and the search that stands for long ones.
+    pub discovery: DiscoverySection,
     /// Rules that allow, deny or confirm calls by caller, tool and input.
     pub policy: PolicySection,
     /// Limits of concurrency, size, rate and time.

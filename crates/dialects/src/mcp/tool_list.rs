@@ -125,12 +125,13 @@ struct ToolAnnotations<'a> {
 
 impl<'a> ToolAnnotations<'a> {
     fn new(spec: &'a ToolSpec) -> Self {
+        let effects = spec.announced_effects.unwrap_or(spec.effects);
         Self {
             title: &spec.title,
-            read_only_hint: spec.effects == Effects::Reads,
-            destructive_hint: matches!(spec.effects, Effects::Changes | Effects::Runs),
+            read_only_hint: effects == Effects::Reads,
+            destructive_hint: matches!(effects, Effects::Changes | Effects::Runs),
             idempotent_hint: spec.idempotent,
-            open_world_hint: spec.open_world.unwrap_or(spec.effects == Effects::Runs),
+            open_world_hint: spec.open_world.unwrap_or(effects == Effects::Runs),
         }
     }
 }

@@ -47,6 +47,10 @@ pub(super) struct AuditRecord {
     session: Option<Arc<str>>,
     /// Name of the tool as called.
     pub(super) tool: String,
+    /// Tool through which the call came, such as `tools.call`, if the client did not name the called
+    /// tool itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    via: Option<&'static str>,
     /// Policy decision, if the call reached the policy: `allow`, `deny` or `confirm`.
     #[serde(skip_serializing_if = "Option::is_none")]
     decision: Option<&'static str>,
@@ -129,6 +133,7 @@ impl<'a> OpenRecord<'a> {
                 trace: call.metadata.trace.as_ref().map(|trace| trace.parent.clone()),
                 session: call.metadata.session.clone(),
                 tool: truncate_name(&call.tool),
+                via: call.metadata.via,
                 decision: None,
                 rule: None,
                 outcome: "dropped",

@@ -91,6 +91,11 @@ impl LiveCatalog {
         }
     }
 
+    /// Returns true if all owners have listed their tools.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.readiness.get().is_none_or(|listed| listed.is_complete(None))
+    }
+
     /// Returns true if `name` is a known tool, or is known to be missing.
     pub(crate) fn is_settled(&self, name: &str) -> bool {
         // A known name needs no query of the owners.

@@ -93,7 +93,8 @@ impl LiveSettings {
         let (tools, library) = parts.tools(&next, &files, declared)?;
         let catalog = Catalog::with_schemas(tools, self.schemas.clone())?;
         let secrets = telemetry::redacted_secrets(&next)?;
-        let gate = build_gate(catalog, library, &next, Some(&self.root), self.host.audit())?
+        let (audit, vectors) = (self.host.audit(), parts.tool_vectors.clone());
+        let gate = build_gate(catalog, library, &next, Some(&self.root), audit, vectors)?
             .with_secrets(secrets.clone());
         let credentials =
             identity.map(|identity| identity.prepare(&next, has_changed("oauth"))).transpose()?;

@@ -154,7 +154,7 @@ impl ServerBuilder {
         let secrets = telemetry::redacted_secrets(config)?;
         telemetry::redact_from_log(secrets.clone());
         let audit = Arc::new(audit_setup::open_audit(&config.audit)?);
-        let gate = wiring::build_gate(catalog, library, config, None, audit)?
+        let gate = wiring::build_gate(catalog, library, config, None, audit, None)?
             .with_secrets(secrets)
             .with_observer(sinks.observer());
         let envelopes = envelope_setup::new_envelopes(&config.envelope, schemas)?;

@@ -11,8 +11,8 @@ use toolgate_contract::{AnyTool, Caller, Effects, WatchGuard, fold_name, with_ic
 use toolgate_dialects::{ServerCard, ServerInfo};
 use toolgate_host::{
     AuditLog, Catalog, ContentLibrary, Gate, GateSettings, Host, JobSettings, JobsHandle,
-    KnownTools, OutputCheck, OutputCheckRules, PolicyRule, TokenScope, ToolPolicy, check_pattern,
-    job_resources, job_tools,
+    KnownTools, OutputCheck, OutputCheckRules, PolicyRule, TokenScope, ToolPolicy,
+    ToolSearchHandle, ToolVectors, check_pattern, job_resources, job_tools, tool_search_tools,
 };
 use toolgate_toolsets::{
     assets, ci, commands, docs, exec, files, git, icons, prompts, search, skills,
@@ -31,6 +31,7 @@ use crate::assembly::live_settings::LiveSettings;
 use crate::assembly::offer::PreparedServer;
 use crate::assembly::rule_warnings;
 use crate::assembly::server_prep::ServerPrep;
+use crate::assembly::tool_search::{searches_tools, tool_search_settings, tool_vectors};
 use crate::config::{
     self, Config, EffectsMax, LoadedConfig, ResourceKind, cache_folder, state_folder,
 };
@@ -87,12 +88,13 @@ impl ServedWorkspace {
         let secrets = telemetry::redacted_secrets(config)?;
         telemetry::redact_from_log(secrets.clone());
         let audit = Arc::new(audit_setup::open_audit(&config.audit)?);
-        let gate = build_gate(catalog, library, config, Some(&root), audit)?
+        let vectors = parts.tool_vectors.clone();
+        let gate = build_gate(catalog, library, config, Some(&root), audit, vectors)?
             .with_secrets(secrets)
             .with_observer(telemetry.observer());
         let envelopes = envelope_setup::new_envelopes(&config.envelope, schemas.clone())?;
         let host = Host::new(gate, jobs).with_job_tools(&handle).with_envelopes(envelopes);
-        let host = Arc::new(host);
+        let host = Arc::new(host.with_tool_search_tools(&parts.tool_search));
         let catalog = upstreams::offer_tools(opened, &host);
         let settings = Arc::new(LiveSettings {
             root,
@@ -216,6 +218,7 @@ pub(crate) fn build_gate(
     config: &Config,
     root: Option<&Path>,
     audit: Arc<AuditLog>,
+    vectors: Option<ToolVectors>,
 ) -> anyhow::Result<Gate> {
     let limits = &config.limits;
     let policy = ToolPolicy::new(
@@ -244,7 +247,9 @@ pub(crate) fn build_gate(
     let prefixes = config.upstream.values().filter_map(|upstream| upstream.prefix.clone());
     // The tool that reads long results exists if there are upstreams.
     let results = config.upstream.values().next().map(|_| "results".to_owned());
-    let later = config.upstream.keys().cloned().chain(prefixes).chain(results).collect();
+    let searching = searches_tools(config).then(|| "tools".to_owned());
+    let later = config.upstream.keys().cloned().chain(prefixes).chain(results).chain(searching);
+    let later = later.collect();
     let known = KnownTools { tools, later_toolsets: later };
     // A server without tools may still have resources or prompts, so its rules are not checked.
     let known = (!known.tools.is_empty()).then_some(known);
@@ -252,6 +257,9 @@ pub(crate) fn build_gate(
         policy.check(known)?;
         for rule in &config.sandbox.rules {
             check_pattern("sandbox.for", &rule.tools, known)?;
+        }
+        for pattern in &config.discovery.favourites {
+            check_pattern("discovery.favourites", pattern, known)?;
         }
     }
     for warning in rule_warnings::warnings(&config.policy.rules) {
@@ -272,14 +280,19 @@ pub(crate) fn build_gate(
         output_checks,
         ..GateSettings::default()
     };
-    Ok(Gate::new(catalog, policy, slots, audit, settings).with_library(library))
+    let gate = Gate::new(catalog, policy, slots, audit, settings);
+    Ok(gate.with_library(library).with_tool_search(tool_search_settings(config), vectors)?)
 }
 
 /// Returns the patterns of available tools. If an upstream's tools are available, so is the tool
-/// that reads long results.
+/// that reads long results. The tools that find and call others are available, because the called
+/// tool is checked by itself.
 fn allowed_patterns(config: &Config) -> Vec<String> {
-    let results = config.upstream.values().next().map(|_| "results.read".to_owned());
-    config.tools.allow.iter().cloned().chain(results).collect()
+    let results = config.upstream.values().next().map(|_| "results.read");
+    let searching = ["tools.search", "tools.call", "tools.read"];
+    let searching = searching.into_iter().filter(|_| searches_tools(config));
+    let added = results.into_iter().chain(searching).map(str::to_owned);
+    config.tools.allow.iter().cloned().chain(added).collect()
 }
 
 /// Converts the configured scopes of tokens.
@@ -301,6 +314,10 @@ pub(crate) struct ToolParts {
     assets: Option<Arc<assets::AssetSnapshot>>,
     /// Handle of the jobs, unless jobs are off.
     jobs: Option<JobsHandle>,
+    /// Handle of the tools that find and call other tools.
+    tool_search: ToolSearchHandle,
+    /// Vectors of tools, if a sentence model is configured.
+    pub(crate) tool_vectors: Option<ToolVectors>,
 }
 
 impl ToolParts {
@@ -318,7 +335,9 @@ impl ToolParts {
         let search = search::SearchService::new(&root, &config.search, files, folders, &fetch)
             .map_err(|why| anyhow!(why))?;
         let assets = open_assets(&root, &config.assets)?;
-        Ok(Self { root, programs, search, assets, jobs: jobs.cloned() })
+        let (jobs, tool_search) = (jobs.cloned(), ToolSearchHandle::default());
+        let tool_vectors = tool_vectors(&search);
+        Ok(Self { root, programs, search, assets, jobs, tool_search, tool_vectors })
     }
 
     /// Returns the parts for other settings. The search index and stored output are kept.
@@ -334,6 +353,8 @@ impl ToolParts {
             search: self.search.clone(),
             assets,
             jobs: self.jobs.clone(),
+            tool_search: self.tool_search.clone(),
+            tool_vectors: self.tool_vectors.clone(),
         })
     }
 
@@ -352,7 +373,7 @@ impl ToolParts {
         files: &files::FileSettings,
         declared: Vec<commands::DeclaredCommand>,
     ) -> anyhow::Result<(Vec<Arc<dyn AnyTool>>, ContentLibrary)> {
-        let Self { root, programs, search, assets, jobs } = self;
+        let Self { root, programs, search, assets, jobs, tool_search, tool_vectors: _ } = self;
         let mut tools = files::tools(root, files);
         tools.extend(programs.tools());
         tools.extend(git::tools(programs, &config.git));
@@ -378,6 +399,9 @@ impl ToolParts {
             if config.resources.offers(ResourceKind::Jobs) {
                 library.resources.push(job_resources(jobs));
             }
+        }
+        if searches_tools(config) {
+            tools.extend(tool_search_tools(tool_search));
         }
         let tools = tools.into_iter().map(|tool| {
             let icons = icons::for_toolset(tool.spec().id.toolset());

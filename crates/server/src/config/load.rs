@@ -196,6 +196,7 @@ fn check(config: &Config) -> anyhow::Result<()> {
         ("limits.message_bytes", limits.message_bytes as u64, 1024, 1 << 30),
         ("limits.wait_ms", limits.wait_ms, 0, DAY_MS),
         ("limits.deadline_ms", limits.deadline_ms, 1, DAY_MS),
+        ("discovery.budget_tokens", config.discovery.budget_tokens.into(), 0, 10 * MANY),
         ("server.connections_max", server.connections_max as u64, 1, MANY),
         ("server.drain_ms", server.drain_ms, 0, DAY_MS),
         ("audit.keep", config.audit.keep.into(), 1, 1000),

@@ -42,6 +42,7 @@ pub(crate) async fn send_changes(
     loop {
         let message = tokio::select! {
             change = changes.recv() => match change {
+                Ok(ServerChange::Tools) if !host.lists_follow_catalog(caller, None) => None,
                 Ok(change) if interest.includes(&change) => {
                     if is_list_of_sources(&change) {
                         _lists = host.watch_lists(&interest);
@@ -270,7 +271,7 @@ impl Subscriptions {
     ) {
         let mut changes = host.subscribe();
         let receiver = SubscriptionReceiver::register(self);
-        receiver.watch_resources(host, caller, session).await;
+        receiver.watch_resources(host, caller, session.clone()).await;
         let mut interest = self.interest.subscribe();
         let mut _lists = host.watch_lists(&interest.borrow_and_update().clone());
         if send_some(out, encoder.encode_start(&self.current_interest())).await.is_none() {
@@ -279,6 +280,11 @@ impl Subscriptions {
         loop {
             let sent = tokio::select! {
                 change = changes.recv() => match change {
+                    Ok(ServerChange::Tools)
+                        if !host.lists_follow_catalog(caller, session.as_ref()) =>
+                    {
+                        Some(())
+                    }
                     Ok(change) if self.includes(&change) => {
                         if is_list_of_sources(&change) {
                             _lists = host.watch_lists(&interest.borrow().clone());

@@ -13,6 +13,7 @@ mod oauth;
 mod pins;
 mod instructions;
 mod starting;
+mod tool_search;
 mod real;
 mod reloading;
 mod sharing;

@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::OnceCell;
 use toolgate_contract::{ToolContext, ToolError, ToolFault};
+use toolgate_search::embedder::EmbeddingRole;
 use toolgate_search::{DocumentFilter, Embedder, VectorSpace};
 
 use super::engines::embedded::EmbeddedEngine;
@@ -104,6 +105,41 @@ impl SearchService {
             space: OnceCell::new(),
             collections: Mutex::default(),
         }))
+    }
+
+    /// Returns true if an embedding model is configured.
+    pub fn has_embedder(&self) -> bool {
+        self.embedder.is_some()
+    }
+
+    /// Returns the vector of a query by the configured model. The vector has length 1.
+    ///
+    /// # Errors
+    ///
+    /// If no model is configured, or it returns no vector now, with the reason.
+    pub async fn embed_query(&self, query: String) -> Result<Vec<f32>, String> {
+        let vectors = self.embed(&[query], EmbeddingRole::Query).await?;
+        vectors.into_iter().next().ok_or_else(|| "the model returned no vector".to_owned())
+    }
+
+    /// Returns the vectors of texts to be found by the configured model, in order. Each has length
+    /// 1.
+    ///
+    /// # Errors
+    ///
+    /// If no model is configured, or it returns no vectors now, with the reason.
+    pub async fn embed_texts(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, String> {
+        self.embed(texts, EmbeddingRole::Chunk).await
+    }
+
+    async fn embed(&self, texts: &[String], role: EmbeddingRole) -> Result<Vec<Vec<f32>>, String> {
+        let embedder = self.embedder.as_ref().ok_or("no embedding model is configured")?;
+        let mut vectors = Vec::with_capacity(texts.len());
+        for batch in texts.chunks(embedder.batch_max().max(1)) {
+            let (batch, _) = embedder.embed(batch, role).await.map_err(|why| why.to_string())?;
+            vectors.extend(batch);
+        }
+        Ok(vectors)
     }
 
     /// Returns the passages that match `request`, best first.

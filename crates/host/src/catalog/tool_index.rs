@@ -1,0 +1,164 @@
+//! The search index of a catalog, and what each caller sees of it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use foldhash::HashMap;
+use toolgate_contract::{Caller, CallerKind, ToolSpec, fold_name};
+use toolgate_tool_search::{ToolDocument, ToolIndex, ToolView};
+
+use super::{Catalog, CatalogEntry};
+
+/// Most views of callers that are kept.
+const VIEWS_MAX: usize = 64;
+/// Characters of a token, on average.
+const CHARS_PER_TOKEN: f64 = 3.9;
+
+/// What servers are for, by name.
+pub(crate) type ServerDescriptions = HashMap<String, String>;
+
+/// A search index, with the views of the callers who searched last.
+pub(crate) struct CatalogIndex {
+    index: ToolIndex,
+    /// Texts of the tools for a sentence model.
+    sentences: Vec<String>,
+    views: Mutex<Vec<(CallerView, Arc<ToolView>)>>,
+}
+
+/// Everything about a caller that decides which tools it sees.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct CallerView {
+    kind: CallerKind,
+    name: Arc<str>,
+    scopes: Arc<[Arc<str>]>,
+    roles: Arc<[Arc<str>]>,
+}
+
+impl CallerView {
+    pub(crate) fn new(caller: &Caller) -> Self {
+        let Caller { kind, name, scopes, roles, bearer: _ } = caller.clone();
+        Self { kind, name, scopes, roles }
+    }
+}
+
+impl CatalogEntry {
+    /// Returns the name of the server that offers the tool. For this server's own tools, it is the
+    /// toolset.
+    pub(crate) fn server(&self) -> &str {
+        let upstream = self.owner.as_deref().filter(|owner| !owner.starts_with('.'));
+        upstream.unwrap_or_else(|| self.spec().id.toolset())
+    }
+
+    /// Returns true if another server offers the tool.
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.owner.as_deref().is_some_and(|owner| !owner.starts_with('.'))
+    }
+
+    /// Returns about how many tokens the tool costs in a list: name, description and arguments.
+    pub(crate) fn listed_tokens(&self) -> usize {
+        *self.listed_tokens.get_or_init(|| {
+            let spec = self.spec();
+            let schema = serde_json::to_string(&*spec.input_schema).unwrap_or_default();
+            let parts = [spec.id.as_str(), &spec.description, &schema];
+            estimate_tokens(parts.iter().map(|part| part.chars().count()).sum())
+        })
+    }
+
+    /// Returns the name of the tool without its server.
+    fn name_in_server(&self) -> &str {
+        let id = self.spec().id.as_str();
+        let rest = id.strip_prefix(self.server()).and_then(|rest| rest.strip_prefix('.'));
+        rest.unwrap_or(id)
+    }
+
+    fn document(&self, descriptions: &ServerDescriptions) -> ToolDocument {
+        let ToolSpec { description, input_schema, .. } = self.spec();
+        let server = self.server();
+        let about = descriptions.get(server).map(String::as_str).unwrap_or_default();
+        ToolDocument::new(self.name_in_server(), server, about, description, input_schema)
+    }
+}
+
+#[allow(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "it is an estimate of a small number"
+)]
+fn estimate_tokens(chars: usize) -> usize {
+    (chars as f64 / CHARS_PER_TOKEN).ceil() as usize
+}
+
+impl Catalog {
+    /// Returns the tools in order of id. The places of the index are places in this list.
+    pub(crate) fn entries(&self) -> &[Arc<CatalogEntry>] {
+        &self.entries
+    }
+
+    /// Returns the search index. The first call builds it, which takes tens of milliseconds for
+    /// thousands of tools, with the `descriptions` of the servers.
+    pub(crate) fn search_index(
+        &self,
+        descriptions: impl FnOnce() -> ServerDescriptions,
+    ) -> &CatalogIndex {
+        self.index.get_or_init(|| {
+            let descriptions = descriptions();
+            let mut sentences = Vec::with_capacity(self.entries.len());
+            let tools = self.entries.iter().map(|entry| {
+                let document = entry.document(&descriptions);
+                sentences.push(document.sentence());
+                (entry.spec().id.as_str(), document)
+            });
+            CatalogIndex { index: ToolIndex::new(tools), sentences, views: Mutex::default() }
+        })
+    }
+
+    /// Returns the only visible tool whose name without its server is `name`, if there is exactly
+    /// one.
+    pub(crate) fn find_unprefixed(
+        &self,
+        name: &str,
+        is_visible: impl Fn(&ToolSpec) -> bool,
+    ) -> Option<Arc<CatalogEntry>> {
+        let folded = fold_name(name);
+        let mut found = self.entries.iter().filter(|entry| {
+            entry.is_foreign()
+                && fold_name(entry.name_in_server()) == folded
+                && is_visible(entry.spec())
+        });
+        let first = found.next()?;
+        found.next().is_none().then(|| first.clone())
+    }
+}
+
+impl CatalogIndex {
+    pub(crate) fn index(&self) -> &ToolIndex {
+        &self.index
+    }
+
+    /// Returns the texts of the tools for a sentence model.
+    pub(crate) fn sentences(&self) -> &[String] {
+        &self.sentences
+    }
+
+    /// Returns what `caller` sees of the index of `entries`: the tools that `is_visible` accepts. It
+    /// must depend on nothing but the caller and the tool.
+    pub(crate) fn view(
+        &self,
+        entries: &[Arc<CatalogEntry>],
+        caller: &Caller,
+        is_visible: impl Fn(&ToolSpec) -> bool,
+    ) -> Arc<ToolView> {
+        let key = CallerView::new(caller);
+        let views = || self.views.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, view)) = views().iter().find(|(known, _)| *known == key) {
+            return view.clone();
+        }
+        let view = Arc::new(self.index.view(|at| is_visible(entries[at].spec())));
+        let mut views = views();
+        if views.len() >= VIEWS_MAX {
+            views.remove(0);
+        }
+        views.push((key, view.clone()));
+        view
+    }
+}

@@ -1,0 +1,337 @@
+//! Tests of tool search: what a caller finds, what its list contains, and whom a call concerns.
+
+use proptest::prelude::*;
+use tokio::runtime::Builder;
+use toolgate_contract::{BoxFuture, CallEnding, CallMetadata, ToolId, ToolOutput, ToolSpec};
+
+use super::*;
+use crate::{
+    SearchMemoryScope, ToolListMode, ToolSearchHandle, ToolSearchSettings, tool_search_tools,
+};
+
+/// A tool of an upstream. It returns its id and its input.
+struct EchoTool(ToolSpec);
+
+impl AnyTool for EchoTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    fn run<'a>(
+        &'a self,
+        _: &'a ToolContext,
+        input: Value,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+        Box::pin(async move {
+            let content =
+                vec![toolgate_contract::ContentBlock::text(format!("{} {input}", self.0.id))];
+            Ok(ToolOutput {
+                value: Value::Null,
+                structured: false,
+                text: toolgate_contract::ResultText::default(),
+                content,
+                meta: toolgate_contract::MetaFields::new(),
+                ending: CallEnding::Done,
+            })
+        })
+    }
+}
+
+fn echo(id: &str, about: &str, effects: Effects) -> Arc<dyn AnyTool> {
+    let id = ToolId::new(id).expect("an id");
+    let input_schema = json!({
+        "type": "object",
+        "properties": { "path": { "type": "string" }, "limit": { "type": "integer" } },
+        "required": ["path"],
+        "additionalProperties": false,
+    });
+    Arc::new(EchoTool(ToolSpec {
+        input_schema: input_schema.into(),
+        ..ToolSpec::new(id, "Title", about, effects)
+    }))
+}
+
+fn some_tools() -> Vec<Arc<dyn AnyTool>> {
+    vec![
+        echo("alpha.create_issue", "Create an issue in a repository.", Effects::Adds),
+        echo("alpha.list_issues", "List the issues of a repository.", Effects::Reads),
+        echo("beta.send_mail", "Send a message to a person.", Effects::Runs),
+        echo("beta.read_mail", "Read the messages of a mailbox.", Effects::Reads),
+    ]
+}
+
+fn folded() -> ToolSearchSettings {
+    ToolSearchSettings {
+        mode: ToolListMode::Folded,
+        memory: SearchMemoryScope::Session,
+        dialects: &["test"],
+        ..ToolSearchSettings::default()
+    }
+}
+
+fn deny(tools: Vec<String>) -> PolicyRule {
+    PolicyRule {
+        name: "hidden".to_owned(),
+        effect: PolicyEffect::Deny,
+        callers: vec!["ada".to_owned()],
+        roles: Vec::new(),
+        tools,
+        effects: Vec::new(),
+        when: None,
+        message: None,
+    }
+}
+
+/// Returns a host whose upstreams offer `tools`, each under the first part of its id.
+fn host(
+    settings: ToolSearchSettings,
+    rules: &[PolicyRule],
+    tools: &[Arc<dyn AnyTool>],
+) -> TestHost {
+    let folder = Arc::new(tempfile::tempdir().expect("a folder"));
+    let policy = ToolPolicy::new(&["*".to_owned()], &[], Effects::Runs).expect("sound rules");
+    let policy = policy.with_rules(rules, PolicyEffect::Allow).expect("sound rules");
+    let log = AuditDestination::File(AuditFile::with_defaults(
+        folder.path().join("audit.jsonl"),
+        folder.path(),
+    ));
+    let audit = AuditLog::open(&log, false).expect("a log");
+    let handle = ToolSearchHandle::default();
+    let catalog = Catalog::new(tool_search_tools(&handle)).expect("sound tools");
+    let limits = CallLimits::new(8, 8, 8, Duration::from_secs(1));
+    let gate = Gate::new(catalog, policy, limits, audit, GateSettings::default());
+    let gate = gate.with_tool_search(settings, None).expect("sound patterns");
+    let host = Host::new(gate, None).with_tool_search_tools(&handle);
+    offer(&host, tools);
+    TestHost { host, folder }
+}
+
+fn offer(host: &Host, tools: &[Arc<dyn AnyTool>]) {
+    for owner in ["alpha", "beta", "gamma"] {
+        let own = tools.iter().filter(|tool| tool.spec().id.toolset() == owner).cloned();
+        assert!(host.offer_tools(owner, own.collect()).is_empty());
+    }
+}
+
+impl TestHost {
+    async fn within(&self, session: &str, request: HostRequest) -> Result<HostAnswer, CallError> {
+        let metadata = CallMetadata { session: Some(session.into()), ..CallMetadata::default() };
+        self.host.answer(IncomingRequest { metadata, ..asked(request) }).await
+    }
+
+    /// Returns the list of a session as a client sees it.
+    async fn list(&self, session: &str) -> String {
+        let request = HostRequest::ListTools { after: None };
+        let Ok(HostAnswer::Tools(page)) = self.within(session, request).await else {
+            panic!("it is a list")
+        };
+        assert!(page.next.is_none());
+        let lines = page.tools.iter().map(|tool| {
+            let spec = tool.spec();
+            format!("{} {} {}\n", spec.id, spec.description, *spec.input_schema)
+        });
+        lines.collect()
+    }
+
+    async fn search(&self, session: &str, input: Value) -> String {
+        match self.within(session, call("tools_search", input)).await {
+            Err(error) => error.to_string(),
+            answer => text(answer),
+        }
+    }
+
+    async fn call_named(&self, tool: &str, input: Value) -> String {
+        match self.within("s", call(tool, input)).await {
+            Err(error) => error.to_string(),
+            answer => text(answer),
+        }
+    }
+}
+
+fn ids(list: &str) -> Vec<&str> {
+    list.lines().filter_map(|line| line.split(' ').next()).collect()
+}
+
+const NOUNS: [&str; 6] = ["issue", "mail", "branch", "invoice", "picture", "route"];
+const VERBS: [&str; 4] = ["create", "list", "delete", "rename"];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn answers_are_equal_when_tools_that_the_caller_may_not_see_are_removed(
+        picked in prop::collection::btree_map((0..3_usize, 0..4_usize, 0..6_usize), any::<bool>(), 1..24),
+        query in "(create|list|delete|rename)? ?(issue|mail|branch|invoice|picture|route) ?(and list mail)?",
+    ) {
+        let name = |(server, verb, noun): (usize, usize, usize)| {
+            format!("{}.{}_{}", ["alpha", "beta", "gamma"][server], VERBS[verb], NOUNS[noun])
+        };
+        let make = |key: (usize, usize, usize)| {
+            let about = format!("{} one {} of this server.", VERBS[key.1], NOUNS[key.2]);
+            echo(&name(key), &about, if key.1 == 1 { Effects::Reads } else { Effects::Changes })
+        };
+        let hidden: Vec<String> =
+            picked.iter().filter(|(_, hides)| **hides).map(|(key, _)| name(*key)).collect();
+        let all: Vec<_> = picked.keys().map(|key| make(*key)).collect();
+        let visible: Vec<_> = picked.iter().filter(|(_, hides)| !**hides).map(|(key, _)| make(*key)).collect();
+        let rules: Vec<_> =
+            (!hidden.is_empty()).then(|| deny(hidden.clone())).into_iter().collect();
+        let whole = host(folded(), &rules, &all);
+        let reduced = host(folded(), &rules, &visible);
+        let mut searches = vec![
+            json!({}),
+            json!({ "queries": [query, "rename a picture"] }),
+            json!({ "queries": [query], "server": "beta" }),
+            json!({ "server": "alpha" }),
+        ];
+        searches.extend(hidden.iter().map(|name| json!({ "names": [name] })));
+        searches.extend(hidden.iter().map(|name| json!({ "queries": [name] })));
+        Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(async {
+            prop_assert_eq!(whole.list("s").await, reduced.list("s").await);
+            for search in searches {
+                let answer = whole.search("s", search.clone()).await;
+                prop_assert_eq!(answer, reduced.search("s", search).await);
+            }
+            for name in &hidden {
+                let input = json!({ "name": name, "arguments": { "path": "a" } });
+                let answer = whole.call_named("tools_call", input.clone()).await;
+                prop_assert_eq!(answer, reduced.call_named("tools_call", input).await);
+            }
+            Ok(())
+        })?;
+    }
+}
+
+#[tokio::test]
+async fn the_list_of_a_session_is_equal_after_a_hundred_searches_and_calls() {
+    let host = host(folded(), &[], &some_tools());
+    let before = host.list("s").await;
+    assert_eq!(ids(&before), ["tools.search", "tools.call", "tools.read"]);
+    for at in 0..100 {
+        let found = host.search("s", json!({ "queries": [format!("create issue {at}")] })).await;
+        assert!(found.contains("alpha_create_issue(path: str, limit?: int)  adds"), "{found}");
+        let input = json!({ "name": "alpha_create_issue", "arguments": { "path": "a" } });
+        assert_eq!(
+            host.call_named("tools_call", input).await,
+            "alpha.create_issue {\"path\":\"a\"}"
+        );
+    }
+    host.host.offer_tools("beta", Vec::new());
+    assert_eq!(host.list("s").await, before);
+    offer(&host.host, &some_tools());
+    assert_eq!(host.list("s").await, before);
+    assert!(!host.host.lists_follow_catalog(&ada(), Some(&"s".into())));
+}
+
+#[tokio::test]
+async fn a_caller_without_a_session_gets_the_same_list_all_day() {
+    let host = host(folded(), &[], &some_tools());
+    let list = async || match host.ask(HostRequest::ListTools { after: None }).await {
+        Ok(HostAnswer::Tools(page)) => page.tools[0].spec().description.clone(),
+        _ => panic!("it is a list"),
+    };
+    let before = list().await;
+    assert!(before.ends_with("4 tools: alpha 2, beta 2."), "{before}");
+    host.host.offer_tools("beta", Vec::new());
+    assert_eq!(list().await, before);
+}
+
+#[tokio::test]
+async fn a_call_through_tools_call_is_a_call_of_the_called_tool() {
+    let host = host(folded(), &[deny(vec!["beta.send_mail".to_owned()])], &some_tools());
+    let arguments = json!({ "path": "a" });
+    for (name, expected) in [
+        ("alpha_list_issues", "alpha.list_issues {\"path\":\"a\"}"),
+        ("mcp__toolgate__alpha_list_issues", "alpha.list_issues {\"path\":\"a\"}"),
+        ("alpha:list_issues", "alpha.list_issues {\"path\":\"a\"}"),
+        ("list_issues", "alpha.list_issues {\"path\":\"a\"}"),
+    ] {
+        let input = json!({ "name": name, "arguments": arguments });
+        assert_eq!(host.call_named("tools_call", input).await, expected, "{name}");
+    }
+    let input = json!({ "name": "beta_send_mail", "arguments": arguments });
+    let refused = host.call_named("tools_call", input).await;
+    assert!(refused.starts_with("no tool is named `beta_send_mail`"), "{refused}");
+    host.host.flush();
+    let log = std::fs::read_to_string(host.folder.path().join("audit.jsonl")).expect("a log");
+    let records: Vec<Value> =
+        log.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let [.., known, unknown] = &records[..] else { panic!("there are records") };
+    assert_eq!(
+        (&known["tool"], &known["via"]),
+        (&json!("alpha.list_issues"), &json!("tools.call"))
+    );
+    assert_eq!(
+        (&unknown["tool"], &unknown["outcome"]),
+        (&json!("beta_send_mail"), &json!("unknown_tool"))
+    );
+}
+
+#[tokio::test]
+async fn tools_read_calls_only_tools_that_read() {
+    let host = host(folded(), &[], &some_tools());
+    let input = |name: &str| json!({ "name": name, "arguments": { "path": "a" } });
+    let read = host.call_named("tools_read", input("beta_read_mail")).await;
+    assert_eq!(read, "beta.read_mail {\"path\":\"a\"}");
+    for nested in [
+        input("beta_send_mail"),
+        json!({ "name": "tools_call", "arguments": input("beta_send_mail") }),
+    ] {
+        let refused = host.call_named("tools_read", nested).await;
+        assert!(refused.contains("does more than read"), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn wrong_arguments_are_answered_with_the_schema_and_an_example() {
+    let host = host(folded(), &[], &some_tools());
+    let input = json!({ "name": "alpha_create_issue", "arguments": { "paht": "a" } });
+    let answer = host.call_named("tools_call", input).await;
+    for part in [
+        "alpha_create_issue takes: {",
+        "tools_call {\"name\":\"alpha_create_issue\",\"arguments\":{\"path\":\"…\"}}",
+    ] {
+        assert!(answer.contains(part), "{answer}");
+    }
+    let unknown = json!({ "name": "alpha_create_isue", "arguments": {} });
+    let answer = host.call_named("tools_call", unknown).await;
+    assert!(answer.contains("nearest:\n  alpha_create_issue("), "{answer}");
+}
+
+#[tokio::test]
+async fn a_query_that_led_to_a_call_ranks_its_tool_first_in_the_same_session() {
+    let tools = vec![
+        echo("alpha.one", "Handle a ticket of a customer.", Effects::Reads),
+        echo("alpha.two", "Handle a ticket of a customer.", Effects::Reads),
+    ];
+    let host = host(folded(), &[], &tools);
+    let query = json!({ "queries": ["the broken thing of a customer"] });
+    let first = async |session| {
+        let answer = host.search(session, query.clone()).await;
+        answer.trim_start().split('(').next().unwrap_or_default().to_owned()
+    };
+    assert_eq!(first("s").await, "alpha_one");
+    host.call_named("tools_call", json!({ "name": "alpha_two", "arguments": { "path": "a" } }))
+        .await;
+    assert_eq!(first("s").await, "alpha_two");
+    assert_eq!(first("other").await, "alpha_one");
+    host.host.end_session("s");
+    assert_eq!(first("s").await, "alpha_one");
+}
+
+#[tokio::test]
+async fn a_list_is_folded_only_beyond_its_budget_and_keeps_favourites() {
+    let auto =
+        |budget_tokens| ToolSearchSettings { mode: ToolListMode::Auto, budget_tokens, ..folded() };
+    let whole = host(auto(10_000), &[], &some_tools());
+    let all = ["alpha.create_issue", "alpha.list_issues", "beta.read_mail", "beta.send_mail"];
+    assert_eq!(ids(&whole.list("s").await), all);
+    assert!(whole.host.lists_follow_catalog(&ada(), Some(&"s".into())));
+    let favourites = vec!["beta.read_*".to_owned()];
+    let favourites = ToolSearchSettings { favourites, ..auto(10) };
+    let short = host(favourites, &[], &some_tools());
+    let list = short.list("s").await;
+    assert_eq!(ids(&list), ["beta.read_mail", "tools.search", "tools.call", "tools.read"]);
+    let hidden = host(auto(10), &[deny(vec!["tools.*".to_owned()])], &some_tools());
+    assert_eq!(ids(&hidden.list("s").await), all);
+}

@@ -1,0 +1,171 @@
+//! Tool search: the tools `tools.search`, `tools.call` and `tools.read`, and the folded lists in
+//! which they stand for all other tools.
+
+mod memory;
+mod vectors;
+mod lists;
+mod answers;
+mod tools;
+mod forwarding;
+mod replies;
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use toolgate_contract::{AnyTool, Caller, Effects, ToolError, ToolFault, ToolId, ToolSpec};
+
+use crate::Gate;
+use crate::catalog::ServerDescriptions;
+use crate::live_gate::LiveGate;
+use crate::policy::{RuleError, ToolPattern};
+use lists::FrozenLists;
+use memory::SearchMemory;
+
+pub use vectors::{SentenceModel, ToolVectors};
+
+pub(crate) use forwarding::{forward, is_forwarder, run_forwarded};
+
+/// Id of the tool that finds tools.
+const SEARCH: &str = "tools.search";
+/// Id of the tool that calls others.
+const CALL: &str = "tools.call";
+/// Id of the tool that calls others that only read.
+pub(crate) const READ: &str = "tools.read";
+
+/// Setting with the patterns of favourites.
+const FAVOURITES: &str = "discovery.favourites";
+
+/// Which tools a list contains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ToolListMode {
+    /// All tools.
+    #[default]
+    Whole,
+    /// All tools, if those of other servers are within the budget. Otherwise this server's own tools
+    /// and favourites.
+    Auto,
+    /// Favourites only.
+    Folded,
+}
+
+/// For whom questions are remembered that led to a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SearchMemoryScope {
+    /// For nobody.
+    Off,
+    /// For the session in which they were asked.
+    #[default]
+    Session,
+    /// For the caller who asked them, until the server stops.
+    Caller,
+}
+
+/// Settings of tool search.
+#[derive(Debug, Clone, Default)]
+pub struct ToolSearchSettings {
+    /// Which tools a list contains.
+    pub mode: ToolListMode,
+    /// Most tokens that the tools of other servers may have in a list of [`ToolListMode::Auto`].
+    pub budget_tokens: usize,
+    /// For whom questions are remembered.
+    pub memory: SearchMemoryScope,
+    /// Dialects whose lists may be folded. The others promise certain tools by name.
+    pub dialects: &'static [&'static str],
+    /// Patterns of tools that every list contains.
+    pub favourites: Vec<String>,
+}
+
+/// Tool search of one gate: its settings, the lists that are decided, and remembered questions.
+#[derive(Default)]
+pub(crate) struct ToolSearch {
+    settings: ToolSearchSettings,
+    favourites: Vec<ToolPattern>,
+    lists: Mutex<FrozenLists>,
+    memory: Mutex<SearchMemory>,
+    /// Vectors of a sentence model, if one is configured.
+    vectors: Option<ToolVectors>,
+}
+
+impl ToolSearch {
+    pub(crate) fn new(
+        settings: ToolSearchSettings,
+        vectors: Option<ToolVectors>,
+    ) -> Result<Self, RuleError> {
+        let favourites = settings.favourites.iter();
+        let favourites = favourites.map(|pattern| ToolPattern::new(FAVOURITES, pattern));
+        let favourites = favourites.collect::<Result<_, _>>()?;
+        Ok(Self { settings, favourites, vectors, ..Self::default() })
+    }
+
+    fn is_favourite(&self, id: &ToolId) -> bool {
+        self.favourites.iter().any(|pattern| pattern.matches(id))
+    }
+
+    fn lists(&self) -> MutexGuard<'_, FrozenLists> {
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn memory(&self) -> MutexGuard<'_, SearchMemory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets the list and the questions of `session`.
+    pub(crate) fn end_session(&self, session: &str) {
+        self.lists().end_session(session);
+        self.memory().end_session(session);
+    }
+}
+
+/// Reference from the tools of tool search to the gate. It is set later, because tools are created
+/// before the host.
+#[derive(Clone, Default)]
+pub struct ToolSearchHandle(Arc<OnceLock<Weak<LiveGate>>>);
+
+impl ToolSearchHandle {
+    pub(crate) fn set(&self, gate: &Arc<LiveGate>) {
+        // The tools belong to the first host that offers them.
+        let _ = self.0.set(Arc::downgrade(gate));
+    }
+
+    fn gate(&self) -> Result<Arc<Gate>, ToolError> {
+        let live = self.0.get().and_then(Weak::upgrade);
+        live.map(|live| live.current())
+            .ok_or_else(|| ToolError::new(ToolFault::Unavailable, "this server has no tool search"))
+    }
+}
+
+/// Creates the tools that find and call other tools, with the gate in `handle`.
+pub(crate) fn tools(handle: &ToolSearchHandle) -> Vec<Arc<dyn AnyTool>> {
+    tools::all(handle)
+}
+
+/// Returns true if the tool finds or calls other tools.
+pub(crate) fn is_meta_tool(id: &ToolId) -> bool {
+    [SEARCH, CALL, READ].contains(&id.as_str())
+}
+
+impl Gate {
+    /// Returns the first sentence of the instructions of each server that has any.
+    fn server_descriptions(&self) -> ServerDescriptions {
+        let sources = self.library.dynamic_sources.as_ref();
+        let instructions = sources.map(|sources| sources.instructions()).unwrap_or_default();
+        let first = instructions
+            .into_iter()
+            .map(|(server, text)| (server, toolgate_tool_search::first_sentence(&text)));
+        first.collect()
+    }
+
+    /// Returns true if `caller` may find the tool by a search.
+    fn is_searchable(&self, caller: &Caller, spec: &ToolSpec) -> bool {
+        !is_meta_tool(&spec.id) && self.policy.shows(caller, spec)
+    }
+}
+
+/// Returns what a tool may do, in one word.
+fn effects_word(effects: Effects) -> &'static str {
+    match effects {
+        Effects::Reads => "reads",
+        Effects::Adds => "adds",
+        Effects::Changes => "changes",
+        Effects::Runs => "runs",
+    }
+}

@@ -1,0 +1,253 @@
+//! Answers searches: by queries, by names, or by server.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use toolgate_contract::{Caller, ToolContext, ToolError, ToolSpec, fold_name};
+use toolgate_tool_search::{
+    Coverage, FoundTool, Meaning, QueryFindings, Question, ToolIndex, ToolView, lean_schema,
+    nearest_names, rank, tool_line, write_findings,
+};
+
+use super::effects_word;
+use super::tools::SearchInput;
+use crate::Gate;
+use crate::catalog::{Catalog, CatalogEntry, CatalogIndex};
+
+/// Number of tools that a query finds, unless the caller asks for another.
+const LIMIT: usize = 10;
+/// Largest number of tools that a query finds.
+const LIMIT_MAX: usize = 20;
+/// Largest number of queries or names in one search.
+const QUERIES_MAX: usize = 20;
+/// Number of tools in a page of one server's tools.
+const PAGE: usize = 50;
+
+/// A search of one caller.
+pub(super) struct CatalogSearch<'g> {
+    gate: &'g Gate,
+    caller: &'g Caller,
+    session: Option<&'g Arc<str>>,
+    catalog: Arc<Catalog>,
+    view: Arc<ToolView>,
+}
+
+impl<'g> CatalogSearch<'g> {
+    /// Opens the search of the caller of `ctx`.
+    pub(super) fn new(gate: &'g Gate, ctx: &'g ToolContext) -> Self {
+        Self::of_caller(gate, &ctx.caller, ctx.session.as_ref())
+    }
+
+    /// Opens the search of `caller`.
+    pub(super) fn of_caller(
+        gate: &'g Gate,
+        caller: &'g Caller,
+        session: Option<&'g Arc<str>>,
+    ) -> Self {
+        let catalog = gate.catalog.snapshot();
+        let index = catalog.search_index(|| gate.server_descriptions());
+        let is_searchable = |spec: &ToolSpec| gate.is_searchable(caller, spec);
+        let view = index.view(catalog.entries(), caller, is_searchable);
+        Self { gate, caller, session, catalog, view }
+    }
+
+    /// Answers `input`.
+    pub(super) async fn answer(&self, input: &SearchInput) -> Result<String, ToolError> {
+        let queries: Vec<&str> = input.all_queries().collect();
+        if queries.len() > QUERIES_MAX || input.names.len() > QUERIES_MAX {
+            let message = format!("at most {QUERIES_MAX} queries and names; split the search");
+            return Err(ToolError::invalid("/queries", message));
+        }
+        let server = input.server.as_deref().map(|name| self.find_server(name)).transpose()?;
+        let mut text = self.describe_all(&input.names);
+        if !queries.is_empty() {
+            let limit = input.limit.unwrap_or(LIMIT).clamp(1, LIMIT_MAX);
+            let meanings = self.meanings(&queries).await;
+            text.push_str(&self.find(&queries, &meanings, server.as_deref(), limit));
+        } else if input.names.is_empty() {
+            text.push_str(&match &server {
+                Some(server) => self.list_server(server, input.page.unwrap_or(1)),
+                None => self.list_servers(),
+            });
+        }
+        Ok(text)
+    }
+
+    /// Returns the lines of up to `count` tools whose names are nearest to `name`.
+    pub(super) fn nearest(&self, name: &str, count: usize) -> Vec<String> {
+        let mut places = nearest_names(self.index(), &self.view, name, count);
+        if places.is_empty() {
+            let words = name.replace(['_', '.', '-', ':'], " ");
+            places = self.rank(&Question::new(&words), None, None, count).0;
+        }
+        places.into_iter().map(|at| line_of(&self.catalog.entries()[at])).collect()
+    }
+
+    /// Returns the cosines of the tools with each query, if a sentence model is configured.
+    async fn meanings(&self, queries: &[&str]) -> Vec<Option<Vec<Option<f32>>>> {
+        let mut meanings = Vec::new();
+        for query in queries {
+            meanings.push(match &self.gate.tool_search.vectors {
+                Some(vectors) => vectors.cosines(self.built_index().sentences(), query).await,
+                None => None,
+            });
+        }
+        meanings
+    }
+
+    fn find(
+        &self,
+        queries: &[&str],
+        meanings: &[Option<Vec<Option<f32>>>],
+        server: Option<&str>,
+        limit: usize,
+    ) -> String {
+        let mut searched = Vec::new();
+        let mut findings = Vec::new();
+        for (&query, meaning) in queries.iter().zip(meanings) {
+            let question = Question::new(query);
+            let (places, coverage) = self.rank(&question, meaning.as_deref(), server, limit);
+            let entries = || places.iter().map(|at| &self.catalog.entries()[*at]);
+            let ids = entries().map(|entry| entry.spec().id.as_str().to_owned()).collect();
+            searched.push((question, ids));
+            let tools = entries().map(|entry| found_tool(entry)).collect();
+            findings.push(QueryFindings { query, tools, coverage });
+        }
+        let scope = self.gate.tool_search.settings.memory;
+        self.gate.tool_search.memory().note_search(scope, self.caller, self.session, searched);
+        let left_out = server.map_or(0, |server| self.view.count() - self.count_of(server));
+        write_findings(&findings, left_out)
+    }
+
+    fn rank(
+        &self,
+        question: &Question,
+        meaning: Option<&Meaning>,
+        server: Option<&str>,
+        limit: usize,
+    ) -> (Vec<usize>, Coverage) {
+        let tool_search = &self.gate.tool_search;
+        let scope = tool_search.settings.memory;
+        let memory = tool_search.memory().learned(scope, self.caller, self.session);
+        let (ranked, coverage) = rank(self.index(), &self.view, question, &memory, meaning);
+        let is_wanted =
+            |at: &usize| server.is_none_or(|server| self.catalog.entries()[*at].server() == server);
+        let places = ranked.into_iter().map(|tool| tool.at).filter(is_wanted).take(limit);
+        (places.collect(), coverage)
+    }
+
+    /// Returns the descriptions and whole schemas of the tools `names`.
+    fn describe_all(&self, names: &[String]) -> String {
+        let mut text = String::new();
+        for name in names {
+            let found = self.gate.find(self.caller, name);
+            match found.ok().filter(|it| self.gate.is_searchable(self.caller, it.spec())) {
+                Some(entry) => describe(&entry, &mut text),
+                None => {
+                    _ = writeln!(text, "no tool is named `{}`; nearest:", shorten(name));
+                    for line in self.nearest(name, 3) {
+                        _ = writeln!(text, "{line}");
+                    }
+                }
+            }
+        }
+        text
+    }
+
+    fn built_index(&self) -> &CatalogIndex {
+        self.catalog.search_index(|| self.gate.server_descriptions())
+    }
+
+    fn index(&self) -> &ToolIndex {
+        self.built_index().index()
+    }
+
+    fn seen(&self) -> impl Iterator<Item = &Arc<CatalogEntry>> {
+        let entries = self.catalog.entries().iter().enumerate();
+        entries.filter(|(at, _)| self.view.shows(*at)).map(|(_, entry)| entry)
+    }
+
+    fn count_of(&self, server: &str) -> usize {
+        self.seen().filter(|entry| entry.server() == server).count()
+    }
+
+    /// Returns the servers of the tools that the caller sees, by name, with their counts.
+    fn servers(&self) -> Vec<(&str, usize)> {
+        let mut servers: Vec<(&str, usize)> = Vec::new();
+        for entry in self.seen() {
+            match servers.iter_mut().find(|(name, _)| *name == entry.server()) {
+                Some((_, count)) => *count += 1,
+                None => servers.push((entry.server(), 1)),
+            }
+        }
+        servers.sort_unstable();
+        servers
+    }
+
+    /// Returns the name of the server that the caller calls `name`.
+    fn find_server(&self, name: &str) -> Result<String, ToolError> {
+        let servers = self.servers();
+        let same = |known: &str| fold_name(known).eq_ignore_ascii_case(&fold_name(name));
+        if let Some((known, _)) = servers.iter().find(|(known, _)| same(known)) {
+            return Ok((*known).to_owned());
+        }
+        let names: Vec<&str> = servers.iter().map(|(name, _)| *name).collect();
+        let message =
+            format!("no server is named `{}`; there are: {}", shorten(name), names.join(", "));
+        Err(ToolError::invalid("/server", message))
+    }
+
+    fn list_servers(&self) -> String {
+        let mut text = String::new();
+        for (name, count) in self.servers() {
+            _ = writeln!(text, "{name}: {count} tools");
+        }
+        text.push_str("Search with `queries`, or list the tools of one `server`.");
+        text
+    }
+
+    fn list_server(&self, server: &str, page: usize) -> String {
+        let all: Vec<_> = self.seen().filter(|entry| entry.server() == server).collect();
+        let start = page.saturating_sub(1).saturating_mul(PAGE);
+        let mut text = String::new();
+        for entry in all.iter().skip(start).take(PAGE) {
+            _ = writeln!(text, "{}", line_of(entry));
+        }
+        let end = start.saturating_add(PAGE);
+        if end < all.len() {
+            let rest = all.len() - end;
+            _ = writeln!(text, "{rest} more: use \"page\": {}.", page.max(1) + 1);
+        }
+        text.push_str("Call one with tools_call.");
+        text
+    }
+}
+
+/// Returns the line of one tool.
+pub(super) fn line_of(entry: &CatalogEntry) -> String {
+    let FoundTool { name, effects, description, input_schema } = found_tool(entry);
+    tool_line(&name, effects, description, input_schema)
+}
+
+fn found_tool(entry: &CatalogEntry) -> FoundTool<'_> {
+    let spec = entry.spec();
+    FoundTool {
+        name: fold_name(spec.id.as_str()),
+        effects: effects_word(spec.effects),
+        description: &spec.description,
+        input_schema: &spec.input_schema,
+    }
+}
+
+fn describe(entry: &CatalogEntry, text: &mut String) {
+    let spec = entry.spec();
+    let name = fold_name(spec.id.as_str());
+    _ = writeln!(text, "{name}  {}", effects_word(spec.effects));
+    _ = writeln!(text, "  {}", spec.description.trim());
+    _ = writeln!(text, "  {}", lean_schema(&spec.input_schema));
+}
+
+/// Returns the part of a name that a message repeats.
+fn shorten(name: &str) -> String {
+    name.chars().take(100).collect()
+}

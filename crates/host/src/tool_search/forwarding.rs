@@ -1,0 +1,267 @@
+//! Turns a call of `tools.call` or `tools.read` into a call of the named tool, before the gate.
+//!
+//! From then on, it is a call of that tool: policy, confirmation, limits, validation, deadline and
+//! audit see nothing else.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use toolgate_contract::{
+    CallEnding, CallError, ToolCall, ToolId, ToolOutput, ToolSpec, ValidationProblem, fold_name,
+};
+use toolgate_tool_search::strip_prefix;
+
+use super::replies::{add_note, explain_failure};
+use super::{CALL, READ};
+use crate::catalog::CatalogEntry;
+use crate::{Gate, pipeline};
+
+/// Most calls within calls that are unpacked.
+const NESTING_MAX: usize = 3;
+
+/// A call that names another tool.
+struct NamedCall {
+    name: String,
+    arguments: Value,
+    /// True if the named tool must only read.
+    only_reads: bool,
+    /// What was corrected, in words.
+    notes: Vec<String>,
+}
+
+/// Returns the id of the tool that passes calls on, if `name` names one.
+fn forwarder_id(name: &str) -> Option<&'static str> {
+    // This runs on every call, and few names begin so.
+    let rest = name.strip_prefix("tools")?;
+    [CALL, READ].into_iter().find(|id| {
+        fold_name(rest)
+            .strip_prefix('_')
+            .is_some_and(|verb| Some(verb) == id.strip_prefix("tools."))
+    })
+}
+
+/// Returns true if `call` names a tool that passes calls on, and its caller may use that tool.
+pub(crate) fn is_forwarder(gate: &Gate, call: &ToolCall) -> bool {
+    let Some(id) = forwarder_id(&call.tool) else { return false };
+    let entry = ToolId::new(id).and_then(|id| gate.catalog.snapshot().entry(&id));
+    entry.is_some_and(|entry| gate.policy.shows(&call.caller, entry.spec()))
+        && (!call.metadata.by_id || call.tool == id)
+}
+
+/// Runs the tool that `call` names in its arguments, and adds what helps the caller to its result.
+pub(crate) async fn run_forwarded(
+    gate: &Gate,
+    call: &mut ToolCall,
+) -> Result<ToolOutput, CallError> {
+    let notes = forward(gate, call).await?;
+    let session = call.metadata.session.clone();
+    let outcome = pipeline::run_call(gate, call, None).await;
+    match outcome {
+        Ok(mut output) => {
+            if output.ending == CallEnding::Done {
+                let scope = gate.tool_search.settings.memory;
+                let mut memory = gate.tool_search.memory();
+                memory.note_call(scope, &call.caller, session.as_ref(), &call.tool);
+            }
+            add_note(&mut output, &notes);
+            Ok(output)
+        }
+        Err(error) => explain_failure(gate, call, error, &notes),
+    }
+}
+
+/// Rewrites `call` to a call of the tool that it names. Returns what was corrected.
+///
+/// # Errors
+/// The arguments name no tool. The error is recorded.
+pub(crate) async fn forward(gate: &Gate, call: &mut ToolCall) -> Result<Vec<String>, CallError> {
+    let only_reads = forwarder_id(&call.tool) == Some(READ);
+    let named = match read_call(call.input.clone(), only_reads) {
+        Ok(named) => named,
+        Err(problem) => {
+            let error = CallError::InvalidInput { problems: vec![problem] };
+            return Err(pipeline::refuse_call(gate, call, error).await);
+        }
+    };
+    let NamedCall { name, arguments, only_reads, mut notes } = named;
+    if !gate.catalog.is_settled(&name) {
+        gate.catalog.wait_for_listings(Some(&name)).await;
+    }
+    call.tool = match find_named(gate, call, &name) {
+        Some(entry) => {
+            let id = entry.spec().id.as_str();
+            if fold_name(id) != fold_name(&name) {
+                notes.push(format!("`{}` was read as `{}`", shorten(&name), fold_name(id)));
+            }
+            id.to_owned()
+        }
+        None => name,
+    };
+    call.input = arguments;
+    call.metadata.via = Some(if only_reads { READ } else { CALL });
+    // These describe the arguments of the tool that was called first.
+    call.metadata.header_params = None;
+    Ok(notes)
+}
+
+/// Returns the tool that `name` means, if there is only one reading.
+fn find_named(gate: &Gate, call: &ToolCall, name: &str) -> Option<Arc<CatalogEntry>> {
+    let find = |name: &str| gate.find(&call.caller, name).ok();
+    let shows = |spec: &ToolSpec| gate.policy.shows(&call.caller, spec);
+    let bare = strip_prefix(name);
+    find(name)
+        .or_else(|| bare.and_then(find))
+        .or_else(|| gate.catalog.snapshot().find_unprefixed(bare.unwrap_or(name), shows))
+}
+
+/// Reads the arguments of a tool that passes calls on. Corrects slips that have one reading.
+fn read_call(input: Value, only_reads: bool) -> Result<NamedCall, ValidationProblem> {
+    let mut call =
+        NamedCall { name: String::new(), arguments: input, only_reads, notes: Vec::new() };
+    for _ in 0..NESTING_MAX {
+        let fields = match std::mem::take(&mut call.arguments) {
+            Value::Object(fields) => fields,
+            _ => return Err(problem("/arguments", "it must be an object")),
+        };
+        (call.name, call.arguments) = read_fields(fields, &mut call.notes)?;
+        let Some(inner) = forwarder_id(&call.name) else { return Ok(call) };
+        call.only_reads |= inner == READ;
+        call.notes.push(format!("`{}` was called for what it names", fold_name(inner)));
+    }
+    Err(problem("/name", "name the tool to run, not a tool that calls others"))
+}
+
+/// Returns the name and the arguments in `fields`.
+fn read_fields(
+    mut fields: Map<String, Value>,
+    notes: &mut Vec<String>,
+) -> Result<(String, Value), ValidationProblem> {
+    let name = fields.shift_remove("name");
+    let arguments = fields.shift_remove("arguments");
+    let mut arguments = match arguments {
+        None | Some(Value::Null) => Map::new(),
+        Some(Value::Object(arguments)) => arguments,
+        Some(Value::String(text)) => match serde_json::from_str(&text) {
+            Ok(Value::Object(arguments)) => {
+                notes.push("`arguments` was read as JSON; send an object".to_owned());
+                arguments
+            }
+            _ => return Err(problem("/arguments", "it must be an object")),
+        },
+        Some(_) => return Err(problem("/arguments", "it must be an object")),
+    };
+    let name = match name {
+        Some(Value::String(name)) => name,
+        // The name of the tool may have slipped into its arguments.
+        None => match arguments.shift_remove("name") {
+            Some(Value::String(name)) => {
+                notes.push("`name` belongs beside `arguments`".to_owned());
+                name
+            }
+            _ => return Err(problem("/name", "it is missing: the name of the tool to call")),
+        },
+        Some(_) => return Err(problem("/name", "it must be a string")),
+    };
+    if !fields.is_empty() {
+        if !arguments.is_empty() {
+            let names: Vec<&str> = fields.keys().map(|name| name.as_str()).take(8).collect();
+            let names = names.join("`, `");
+            return Err(problem("/arguments", &format!("move `{}` into it", shorten(&names))));
+        }
+        notes.push("the tool's arguments belong into `arguments`".to_owned());
+        arguments = fields;
+    }
+    Ok((name, Value::Object(arguments)))
+}
+
+fn problem(pointer: &str, message: &str) -> ValidationProblem {
+    ValidationProblem { pointer: pointer.to_owned(), message: message.to_owned() }
+}
+
+/// Returns the part of a name that a message repeats.
+fn shorten(name: &str) -> String {
+    name.chars().take(100).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    /// Checks the name and the arguments that `input` is read as, and the number of corrections.
+    #[track_caller]
+    fn check(input: &Value, name: &str, arguments: &Value, corrections: usize) {
+        let call = read_call(input.clone(), false).map_err(|problem| problem.message);
+        let call = call.unwrap_or_else(|why| panic!("{input}: {why}"));
+        assert_eq!((call.name.as_str(), &call.arguments), (name, arguments), "{input}");
+        assert_eq!(call.notes.len(), corrections, "{input}");
+    }
+
+    #[test]
+    fn a_slip_with_one_reading_is_corrected_and_reported() {
+        let arguments = json!({ "path": "a" });
+        let inner = json!({ "name": "files_read", "arguments": arguments });
+        for (input, corrections) in [
+            (inner.clone(), 0),
+            (json!({ "arguments": { "name": "files_read", "path": "a" } }), 1),
+            (json!({ "name": "files_read", "path": "a" }), 1),
+            (json!({ "name": "files_read", "arguments": "{\"path\":\"a\"}" }), 1),
+            (json!({ "name": "tools_call", "arguments": inner }), 1),
+        ] {
+            check(&input, "files_read", &arguments, corrections);
+        }
+        check(&json!({ "name": "t" }), "t", &json!({}), 0);
+        check(&json!({ "name": "t", "arguments": null }), "t", &json!({}), 0);
+    }
+
+    #[test]
+    fn a_slip_with_two_readings_is_refused() {
+        for input in [
+            json!({ "name": "t", "arguments": { "a": 1 }, "b": 2 }),
+            json!({ "name": "t", "arguments": "not JSON" }),
+            json!({ "name": 1 }),
+            json!({ "arguments": { "path": "a" } }),
+            json!([]),
+        ] {
+            assert!(read_call(input.clone(), false).is_err(), "{input}");
+        }
+    }
+
+    #[test]
+    fn a_call_within_a_reading_call_stays_restricted_to_reading() {
+        let input = json!({ "name": "tools_call", "arguments": { "name": "t" } });
+        assert!(read_call(input, true).is_ok_and(|call| call.only_reads));
+        let input = json!({ "name": "tools.read", "arguments": { "name": "t" } });
+        assert!(read_call(input, false).is_ok_and(|call| call.only_reads));
+    }
+
+    #[test]
+    fn only_the_names_of_forwarding_tools_are_forwarded() {
+        for name in ["tools_call", "tools.call", "tools/call", "tools-call"] {
+            assert_eq!(forwarder_id(name), Some(CALL), "{name}");
+        }
+        for name in ["tools", "toolscall", "tools_calls", "tools_search", "files_read", "tools_"] {
+            assert_eq!(forwarder_id(name), None, "{name}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_tool_that_is_read_is_named_in_the_input(
+            outer in "[a-z_]{0,12}", inner in "[a-z_]{0,12}", nested: bool,
+        ) {
+            let arguments = json!({ "name": inner, "x": 1 });
+            let input = match nested {
+                true => json!({ "arguments": arguments }),
+                false => json!({ "name": outer, "arguments": arguments }),
+            };
+            let expected = if nested || forwarder_id(&outer).is_some() { &inner } else { &outer };
+            match read_call(input, false) {
+                Ok(call) => prop_assert_eq!(&call.name, expected),
+                Err(_) => prop_assert!(forwarder_id(expected).is_some()),
+            }
+        }
+    }
+}

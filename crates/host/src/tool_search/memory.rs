@@ -1,0 +1,109 @@
+//! Questions that led to calls, by session or caller.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use toolgate_contract::Caller;
+use toolgate_tool_search::{Question, RememberedQuestions};
+
+use super::SearchMemoryScope;
+
+/// Longest time between a search and the call that it led to.
+const PAIR_WINDOW: Duration = Duration::from_secs(600);
+/// Most sessions or callers whose questions are remembered.
+const KEYS_MAX: usize = 256;
+/// Most queries of one search that are remembered.
+const QUERIES_MAX: usize = 20;
+
+/// Remembered questions of all sessions or callers.
+#[derive(Default)]
+pub(super) struct SearchMemory {
+    known: HashMap<MemoryKey, KeptQuestions>,
+}
+
+#[derive(PartialEq, Eq, Hash)]
+enum MemoryKey {
+    Session(Arc<str>),
+    Caller(Caller),
+}
+
+/// Questions of one session or caller.
+struct KeptQuestions {
+    learned: Arc<RememberedQuestions>,
+    /// The last search: each query, and the ids that it found.
+    last: Vec<(Question, Vec<String>)>,
+    used: Instant,
+}
+
+impl MemoryKey {
+    fn new(scope: SearchMemoryScope, caller: &Caller, session: Option<&Arc<str>>) -> Option<Self> {
+        match scope {
+            SearchMemoryScope::Off => None,
+            SearchMemoryScope::Session => session.cloned().map(Self::Session),
+            SearchMemoryScope::Caller => Some(Self::Caller(Caller::new(&caller.name, caller.kind))),
+        }
+    }
+}
+
+impl SearchMemory {
+    /// Returns the questions that led to calls of the caller.
+    pub(super) fn learned(
+        &self,
+        scope: SearchMemoryScope,
+        caller: &Caller,
+        session: Option<&Arc<str>>,
+    ) -> Arc<RememberedQuestions> {
+        let key = MemoryKey::new(scope, caller, session);
+        key.and_then(|key| self.known.get(&key)).map(|it| it.learned.clone()).unwrap_or_default()
+    }
+
+    /// Notes a search, for the call that may follow it.
+    pub(super) fn note_search(
+        &mut self,
+        scope: SearchMemoryScope,
+        caller: &Caller,
+        session: Option<&Arc<str>>,
+        mut searched: Vec<(Question, Vec<String>)>,
+    ) {
+        let Some(key) = MemoryKey::new(scope, caller, session) else { return };
+        searched.truncate(QUERIES_MAX);
+        if !self.known.contains_key(&key) && self.known.len() >= KEYS_MAX {
+            self.known.retain(|_, kept| kept.used.elapsed() < PAIR_WINDOW);
+            if self.known.len() >= KEYS_MAX {
+                return;
+            }
+        }
+        let used = Instant::now();
+        let kept = self.known.entry(key).or_insert_with(|| KeptQuestions {
+            learned: Arc::default(),
+            last: Vec::new(),
+            used,
+        });
+        (kept.last, kept.used) = (searched, used);
+    }
+
+    /// Remembers that the last search led to a successful call of the tool `id`.
+    pub(super) fn note_call(
+        &mut self,
+        scope: SearchMemoryScope,
+        caller: &Caller,
+        session: Option<&Arc<str>>,
+        id: &str,
+    ) {
+        let key = MemoryKey::new(scope, caller, session);
+        let Some(kept) = key.and_then(|key| self.known.get_mut(&key)) else { return };
+        if kept.used.elapsed() > PAIR_WINDOW {
+            return;
+        }
+        let found = kept.last.iter().filter(|(_, ids)| ids.iter().any(|known| known == id));
+        for (question, _) in found {
+            Arc::make_mut(&mut kept.learned).remember(id, question);
+        }
+    }
+
+    pub(super) fn end_session(&mut self, session: &str) {
+        self.known.remove(&MemoryKey::Session(session.into()));
+    }
+}

@@ -1,0 +1,129 @@
+//! The tools `tools.search`, `tools.call` and `tools.read`.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use toolgate_contract::{
+    AnyTool, ContentOnly, Effects, JobSupport, Tool, ToolContext, ToolError, ToolSpec, erase_tool,
+    with_spec,
+};
+use toolgate_tool_search::{CALL_DESCRIPTION, READ_DESCRIPTION, call_schema, search_schema};
+
+use super::answers::CatalogSearch;
+use super::{CALL, READ, SEARCH, ToolSearchHandle};
+
+/// Creates the three tools.
+pub(super) fn all(handle: &ToolSearchHandle) -> Vec<Arc<dyn AnyTool>> {
+    let call = erase_tool(CallTool);
+    let spec = ToolSpec { announced_effects: Some(Effects::Runs), ..call.spec().clone() };
+    vec![erase_tool(SearchTools(handle.clone())), with_spec(call, spec), erase_tool(ReadTool)]
+}
+
+/// Tool that finds tools.
+struct SearchTools(ToolSearchHandle);
+
+/// What to search for.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default)]
+pub(super) struct SearchInput {
+    /// One query for each need.
+    queries: Vec<String>,
+    /// A single query, which many clients send.
+    query: Option<String>,
+    /// Names of tools whose schemas are wanted.
+    pub(super) names: Vec<String>,
+    /// Server whose tools are wanted.
+    pub(super) server: Option<String>,
+    /// Number of tools for each query.
+    pub(super) limit: Option<usize>,
+    /// Page of the tools of a server, from 1.
+    pub(super) page: Option<usize>,
+}
+
+impl SearchInput {
+    /// Returns all queries that are not empty.
+    pub(super) fn all_queries(&self) -> impl Iterator<Item = &str> {
+        let all = self.queries.iter().chain(&self.query);
+        all.map(|query| query.trim()).filter(|query| !query.is_empty())
+    }
+}
+
+impl Tool for SearchTools {
+    const NAME: &'static str = SEARCH;
+    const TITLE: &'static str = "Search tools";
+    const DESCRIPTION: &'static str = "Find tools by what they do; call them with tools_call. Write \
+        one query for each need. `names` returns whole schemas, `server` lists the tools of one \
+        server.";
+    const EFFECTS: Effects = Effects::Reads;
+    const IDEMPOTENT: bool = true;
+    const JOB: JobSupport = JobSupport::Never;
+    type Input = SearchInput;
+    type Output = ContentOnly;
+
+    fn input_schema() -> Value {
+        search_schema()
+    }
+
+    async fn run(&self, ctx: &ToolContext, input: SearchInput) -> Result<ContentOnly, ToolError> {
+        let gate = self.0.gate()?;
+        gate.catalog.wait_for_listings(None).await;
+        Ok(ContentOnly::text(CatalogSearch::new(&gate, ctx).answer(&input).await?))
+    }
+}
+
+/// Tool that calls others. The host calls the named tool in its place, so this one never runs.
+struct CallTool;
+
+/// Tool that calls others that only read.
+struct ReadTool;
+
+/// The tool to call, and its arguments.
+#[derive(Debug, Deserialize, JsonSchema)]
+struct CallInput {
+    name: String,
+    #[serde(default)]
+    #[allow(dead_code, reason = "part of the schema")]
+    arguments: Map<String, Value>,
+}
+
+fn not_passed_on(tool: &str) -> ToolError {
+    let message = format!("a call of `{tool}` cannot be passed on here; call the tool by its name");
+    ToolError::invalid("/name", message)
+}
+
+impl Tool for CallTool {
+    const NAME: &'static str = CALL;
+    const TITLE: &'static str = "Call tool";
+    const DESCRIPTION: &'static str = CALL_DESCRIPTION;
+    // The called tool is checked by its own effects.
+    const EFFECTS: Effects = Effects::Reads;
+    type Input = CallInput;
+    type Output = ContentOnly;
+
+    fn input_schema() -> Value {
+        call_schema()
+    }
+
+    async fn run(&self, _ctx: &ToolContext, input: CallInput) -> Result<ContentOnly, ToolError> {
+        Err(not_passed_on(&input.name))
+    }
+}
+
+impl Tool for ReadTool {
+    const NAME: &'static str = READ;
+    const TITLE: &'static str = "Call reading tool";
+    const DESCRIPTION: &'static str = READ_DESCRIPTION;
+    const EFFECTS: Effects = Effects::Reads;
+    type Input = CallInput;
+    type Output = ContentOnly;
+
+    fn input_schema() -> Value {
+        call_schema()
+    }
+
+    async fn run(&self, _ctx: &ToolContext, input: CallInput) -> Result<ContentOnly, ToolError> {
+        Err(not_passed_on(&input.name))
+    }
+}

@@ -1,0 +1,106 @@
+//! Vectors of a sentence model, made in the background.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use blake3::Hash;
+use foldhash::HashMap;
+use tokio_util::task::AbortOnDropHandle;
+use toolgate_contract::BoxFuture;
+
+/// Longest time that a search waits for the vector of its question.
+const QUESTION_WAIT: Duration = Duration::from_secs(1);
+/// Number of tools that are embedded at once.
+const BATCH: usize = 32;
+/// Most vectors that are kept.
+const VECTORS_MAX: usize = 50_000;
+
+/// A model that turns sentences into vectors of length 1.
+pub trait SentenceModel: Send + Sync + 'static {
+    /// Returns the vector of a question, or the reason why there is none.
+    fn embed_question(&self, question: String) -> BoxFuture<'_, Result<Vec<f32>, String>>;
+    /// Returns the vectors of descriptions of tools, in order, or the reason why there are none.
+    fn embed_tools(&self, sentences: Vec<String>) -> BoxFuture<'_, Result<Vec<Vec<f32>>, String>>;
+}
+
+/// Vectors of tools. Clones share them, so they outlive a change of the settings.
+#[derive(Clone)]
+pub struct ToolVectors(Arc<VectorState>);
+
+struct VectorState {
+    model: Arc<dyn SentenceModel>,
+    /// Vectors by the hash of their sentence.
+    known: Mutex<HashMap<Hash, Arc<[f32]>>>,
+    /// The task that embeds tools, while it runs.
+    task: Mutex<Option<AbortOnDropHandle<()>>>,
+}
+
+impl ToolVectors {
+    /// Creates an empty set of vectors of `model`.
+    pub fn new(model: Arc<dyn SentenceModel>) -> Self {
+        Self(Arc::new(VectorState { model, known: Mutex::default(), task: Mutex::default() }))
+    }
+
+    /// Returns the cosine of each of `sentences` with `question`, or `None` for sentences whose
+    /// vector is not ready. Starts to make the missing ones. Returns `None` if the question has no
+    /// vector.
+    pub(super) async fn cosines(
+        &self,
+        sentences: &[String],
+        question: &str,
+    ) -> Option<Vec<Option<f32>>> {
+        let hashes: Vec<Hash> =
+            sentences.iter().map(|text| blake3::hash(text.as_bytes())).collect();
+        self.make_missing(sentences, &hashes);
+        let asked = self.0.model.embed_question(question.to_owned());
+        let asked = tokio::time::timeout(QUESTION_WAIT, asked).await.ok()?.ok()?;
+        let known = self.0.known();
+        let cosine = |hash: &Hash| {
+            let vector = known.get(hash)?;
+            Some(vector.iter().zip(&asked).map(|(a, b)| a * b).sum())
+        };
+        Some(hashes.iter().map(cosine).collect())
+    }
+
+    /// Starts to embed the sentences without a vector, unless a task does so already.
+    fn make_missing(&self, sentences: &[String], hashes: &[Hash]) {
+        let missing: Vec<(Hash, String)> = {
+            let known = self.0.known();
+            let pairs = hashes.iter().zip(sentences).filter(|(hash, _)| !known.contains_key(*hash));
+            pairs.map(|(hash, text)| (*hash, text.clone())).collect()
+        };
+        let mut task = self.0.task.lock().unwrap_or_else(PoisonError::into_inner);
+        if missing.is_empty() || task.as_ref().is_some_and(|task| !task.is_finished()) {
+            return;
+        }
+        let making = make_vectors(Arc::downgrade(&self.0), missing);
+        *task = Some(AbortOnDropHandle::new(tokio::spawn(making)));
+    }
+}
+
+impl VectorState {
+    fn known(&self) -> MutexGuard<'_, HashMap<Hash, Arc<[f32]>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Embeds `missing` in batches. Stops at the first failure; the next search tries again.
+async fn make_vectors(state: Weak<VectorState>, missing: Vec<(Hash, String)>) {
+    for batch in missing.chunks(BATCH) {
+        let Some(state) = state.upgrade() else { return };
+        let sentences = batch.iter().map(|(_, text)| text.clone()).collect();
+        let vectors = match state.model.embed_tools(sentences).await {
+            Ok(vectors) => vectors,
+            Err(why) => {
+                tracing::debug!("tool search continues without vectors: {why}");
+                return;
+            }
+        };
+        let mut known = state.known();
+        if known.len() + batch.len() > VECTORS_MAX {
+            // Vectors of tools that are gone are not worth a search for them.
+            known.clear();
+        }
+        known.extend(batch.iter().zip(vectors).map(|((hash, _), vector)| (*hash, vector.into())));
+    }
+}

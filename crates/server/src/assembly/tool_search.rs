@@ -1,0 +1,55 @@
+//! Tool search as the settings describe it.
+
+use std::sync::Arc;
+
+use toolgate_contract::BoxFuture;
+use toolgate_host::{
+    SearchMemoryScope, SentenceModel, ToolListMode, ToolSearchSettings, ToolVectors,
+};
+use toolgate_toolsets::search::SearchService;
+
+use crate::config::{Config, DiscoveryMemory, DiscoveryMode};
+
+/// Returns true if tools can be found by a search.
+pub(crate) fn searches_tools(config: &Config) -> bool {
+    config.discovery.mode != DiscoveryMode::Off
+}
+
+/// Converts the settings of tool search.
+pub(crate) fn tool_search_settings(config: &Config) -> ToolSearchSettings {
+    let discovery = &config.discovery;
+    ToolSearchSettings {
+        mode: match discovery.mode {
+            DiscoveryMode::Off => ToolListMode::Whole,
+            DiscoveryMode::Auto => ToolListMode::Auto,
+            DiscoveryMode::On => ToolListMode::Folded,
+        },
+        budget_tokens: usize::try_from(discovery.budget_tokens).unwrap_or(usize::MAX),
+        memory: match discovery.memory {
+            DiscoveryMemory::Off => SearchMemoryScope::Off,
+            DiscoveryMemory::Session => SearchMemoryScope::Session,
+            DiscoveryMemory::Caller => SearchMemoryScope::Caller,
+        },
+        // The older contracts promise their tools by name.
+        dialects: &["mcp"],
+        favourites: discovery.favourites.clone(),
+    }
+}
+
+/// Returns the vectors of tools by the embedding model of `search`, if it has one.
+pub(crate) fn tool_vectors(search: &Arc<SearchService>) -> Option<ToolVectors> {
+    search.has_embedder().then(|| ToolVectors::new(Arc::new(SearchModel(search.clone()))))
+}
+
+/// The embedding model of code search.
+struct SearchModel(Arc<SearchService>);
+
+impl SentenceModel for SearchModel {
+    fn embed_question(&self, question: String) -> BoxFuture<'_, Result<Vec<f32>, String>> {
+        Box::pin(self.0.embed_query(question))
+    }
+
+    fn embed_tools(&self, sentences: Vec<String>) -> BoxFuture<'_, Result<Vec<Vec<f32>>, String>> {
+        Box::pin(async move { self.0.embed_texts(&sentences).await })
+    }
+}

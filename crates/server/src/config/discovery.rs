@@ -1,0 +1,60 @@
+//! Settings of tool lists and tool search.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Tool lists of MCP clients, and the search that stands for long ones.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct DiscoverySection {
+    /// Tools in the list of an MCP client. `off` lists all. `on` lists the favourites, and the tools
+    /// that find and call all others (`tools_search`, `tools_call`, `tools_read`). `auto` lists all
+    /// while the tools of upstreams have at most `budget_tokens`, and otherwise leaves them to the
+    /// search.
+    pub mode: DiscoveryMode,
+    /// Most tokens that the tools of all upstreams may have in a whole list of `auto`. Counted are
+    /// name, description and arguments of each tool, estimated from their characters.
+    #[schemars(range(min = 0, max = 10_000_000))]
+    pub budget_tokens: u32,
+    /// Patterns of tools that every list contains, such as `github.create_issue` or `files.*`.
+    pub favourites: Vec<String>,
+    /// Memory of queries that led to a successful call. They make the same tool easier to find.
+    /// `session` keeps them until the session ends, `caller` until the server stops, and `off` keeps
+    /// none. Nothing is written to disk.
+    pub memory: DiscoveryMemory,
+}
+
+/// Tools in the list of an MCP client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DiscoveryMode {
+    /// All tools.
+    Off,
+    /// All tools up to the budget.
+    Auto,
+    /// Favourites only.
+    On,
+}
+
+/// Memory of queries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DiscoveryMemory {
+    /// No memory.
+    Off,
+    /// Memory of one session.
+    Session,
+    /// Memory of one caller.
+    Caller,
+}
+
+impl Default for DiscoverySection {
+    fn default() -> Self {
+        Self {
+            mode: DiscoveryMode::Auto,
+            budget_tokens: 10_000,
+            favourites: Vec::new(),
+            memory: DiscoveryMemory::Session,
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Folded tool lists, and the search that stands for them.
+
+use serde_json::json;
+
+use super::{launch, names, stdio, text, with_odd};
+use crate::support::Client;
+
+const FOLDED: [&str; 3] = ["tools_search", "tools_call", "tools_read"];
+
+#[test]
+fn a_folded_list_leads_to_all_tools_in_every_era() {
+    let workspace = with_odd("\n[discovery]\nmode = \"on\"\n");
+    for mut client in [stdio(&workspace), Client::http(launch(&workspace), "2025-06-18")] {
+        let listed = client.tools();
+        let cost = listed.iter().map(|tool| {
+            let shown = [&tool["name"], &tool["description"], &tool["inputSchema"]];
+            shown.iter().map(|part| part.to_string().len()).sum::<usize>()
+        });
+        // A token has 3.9 characters.
+        assert!(cost.sum::<usize>() < 500 * 39 / 10, "{listed:?}");
+        assert_eq!(names(&mut client), FOLDED);
+        let found = client.call("tools_search", json!({ "queries": ["echo a message"] }));
+        assert!(text(&found).starts_with("  odd_echo("), "{found}");
+        let input = json!({ "name": "odd_echo", "arguments": { "message": "hello" } });
+        assert_eq!(text(&client.call("tools_call", input)), "hello");
+        let input = json!({ "name": "files_tree", "arguments": {} });
+        assert_eq!(client.call("tools_read", input)["result"]["isError"], json!(false));
+        let refused = json!({ "name": "odd_echo", "arguments": { "message": "hello" } });
+        let refused = client.call("tools_read", refused);
+        assert!(refused.to_string().contains("does more than read"), "{refused}");
+        assert_eq!(text(&client.call("odd_echo", json!({ "message": "direct" }))), "direct");
+        assert_eq!(names(&mut client), FOLDED);
+    }
+}
+
+#[test]
+fn a_short_list_stays_whole_by_default() {
+    let mut client = stdio(&with_odd(""));
+    let listed = names(&mut client);
+    assert!(listed.contains(&"odd_echo".to_owned()), "{listed:?}");
+    assert!(FOLDED.iter().all(|name| !listed.contains(&(*name).to_owned())), "{listed:?}");
+}
