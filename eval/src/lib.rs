@@ -17,3 +17,4 @@ pub mod measure;
 pub mod lookup;
 pub mod page;
 pub mod train;
+pub mod tools;

@@ -28,6 +28,7 @@ pub struct PackageSource {
 pub enum PackageKind {
     Crate,
     Wheel,
+    Sdist,
 }
 
 impl PackageSource {
@@ -35,7 +36,7 @@ impl PackageSource {
     pub fn lang(&self) -> PackageLanguage {
         match self.kind {
             PackageKind::Crate => PackageLanguage::Rust,
-            PackageKind::Wheel => PackageLanguage::Python,
+            PackageKind::Wheel | PackageKind::Sdist => PackageLanguage::Python,
         }
     }
 
@@ -67,7 +68,12 @@ pub fn list_packages(split: Split) -> anyhow::Result<Vec<PackageSource>> {
 
 /// Fetches the missing packages of `list`, and returns the folder that contains a folder for each.
 pub fn fetch(split: Split, list: &[PackageSource]) -> anyhow::Result<PathBuf> {
-    let sources = folder().join("sources").join(split.name());
+    fetch_into(split.name(), list)
+}
+
+/// Fetches the missing packages of `list` into the folder `name`, and returns that folder.
+pub fn fetch_into(name: &str, list: &[PackageSource]) -> anyhow::Result<PathBuf> {
+    let sources = folder().join("sources").join(name);
     std::fs::create_dir_all(&sources)?;
     let missing = |kind: PackageKind| {
         let of_kind = list.iter().filter(|it| it.kind == kind);
@@ -75,6 +81,9 @@ pub fn fetch(split: Split, list: &[PackageSource]) -> anyhow::Result<PathBuf> {
     };
     fetch_crates(&missing(PackageKind::Crate), &sources)?;
     fetch_wheels(&missing(PackageKind::Wheel), &sources)?;
+    for source in missing(PackageKind::Sdist) {
+        fetch_sdist(source, &sources)?;
+    }
     Ok(sources)
 }
 
@@ -151,6 +160,30 @@ fn fetch_wheels(missing: &[&PackageSource], sources: &Path) -> anyhow::Result<()
             .current_dir(&work))?;
         std::fs::rename(unpacked, source.folder(sources))?;
     }
+    Ok(std::fs::remove_dir_all(&work)?)
+}
+
+/// Fetches the sources of a Python package by `pip download`, and unpacks them.
+fn fetch_sdist(source: &PackageSource, sources: &Path) -> anyhow::Result<()> {
+    let PackageSource { name, version, sha256, .. } = source;
+    eprintln!("fetching the sources of {name}; this takes some minutes");
+    let work = create_empty(&sources.join(".sdist"))?;
+    let line = format!("{name}=={version} --hash=sha256:{sha256}\n");
+    std::fs::write(work.join("requirements.txt"), line)?;
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"]);
+    run(pip.args(["--require-hashes", "-r", "requirements.txt"]).current_dir(&work))?;
+    let mut files = std::fs::read_dir(&work)?.filter_map(Result::ok).map(|entry| entry.path());
+    let archive = files.find(|path| path.extension().is_some_and(|it| it == "gz"));
+    let archive = archive.with_context(|| format!("`{name}` has no archive of its sources"))?;
+    let unpacked = create_empty(&work.join("unpacked"))?;
+    run(Command::new("tar")
+        .arg("xzf")
+        .arg(&archive)
+        .arg("--strip-components=1")
+        .arg("-C")
+        .arg(&unpacked))?;
+    std::fs::rename(unpacked, source.folder(sources))?;
     Ok(std::fs::remove_dir_all(&work)?)
 }
 

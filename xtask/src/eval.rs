@@ -7,6 +7,11 @@ pub(crate) fn search(args: &[String]) -> anyhow::Result<()> {
     build_and_run("toolgate-eval", args)
 }
 
+/// Measures tool search with `args`.
+pub(crate) fn tools(args: &[String]) -> anyhow::Result<()> {
+    build_and_run("tools", args)
+}
+
 /// Trains the built-in models of search, selected by `args`, and writes them into the source.
 pub(crate) fn train(args: &[String]) -> anyhow::Result<()> {
     build_and_run("train", args)

@@ -100,6 +100,9 @@ Long runs, for a schedule or by hand:
   eval-search [--split report | tune] [--no-model] [--queries N]
                        measure how well search ranks, compared with baselines, on packages that
                        were not used to tune it, and print the tables
+  eval-tools [--split report | tune] [--no-model]
+                       measure how well tool search ranks, compared with baselines, and what it
+                       costs in tokens and time, and print the tables
   train-search words | networks
                        train the built-in word vectors or ranking networks, on data that is not
                        used for reports
@@ -124,6 +127,7 @@ fn main() -> ExitCode {
         Some("conformance-driver") => conformance::drive(args.get(1).map_or("", String::as_str)),
         Some("contracts") => contracts::run_command(&args[1..]),
         Some("eval-search") => eval::search(&args[1..]),
+        Some("eval-tools") => eval::tools(&args[1..]),
         Some("train-search") => eval::train(&args[1..]),
         Some("doc") => doc::check(),
         Some("docs") => site::from_words(&args[1..]),

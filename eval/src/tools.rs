@@ -1,0 +1,9 @@
+//! Measures how well tool search ranks, what it costs in tokens, and how long it takes.
+
+pub mod sets;
+pub mod baselines;
+pub mod ours;
+pub mod recall;
+pub mod tokens;
+pub mod latency;
+pub mod report;

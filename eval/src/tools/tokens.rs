@@ -1,0 +1,95 @@
+//! What lists, answers and sessions cost in tokens.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+use toolgate_tool_search::{
+    CALL_DESCRIPTION, Coverage, FoundTool, QueryFindings, Question, READ_DESCRIPTION, call_schema,
+    search_description, search_schema, signature, write_findings,
+};
+
+use super::ours::IndexedTools;
+use super::sets::{CatalogTool, ToolSet};
+
+fn count(text: &str) -> usize {
+    bpe_openai::cl100k_base().count(text)
+}
+
+/// Returns the tokens of a listed tool: name, description and arguments.
+fn listed(name: &str, description: &str, schema: &Value) -> usize {
+    count(&json!({ "name": name, "description": description, "inputSchema": schema }).to_string())
+}
+
+/// Returns the tokens of the folded list of `tools`.
+pub fn folded_list(tools: &[CatalogTool]) -> usize {
+    let mut servers: Vec<(String, usize)> = Vec::new();
+    for tool in tools {
+        match servers.iter_mut().find(|(name, _)| *name == tool.server) {
+            Some((_, count)) => *count += 1,
+            None => servers.push((tool.server.clone(), 1)),
+        }
+    }
+    listed("tools_search", &search_description(&servers), &search_schema())
+        + listed("tools_call", CALL_DESCRIPTION, &call_schema())
+        + listed("tools_read", READ_DESCRIPTION, &call_schema())
+}
+
+/// Returns the answer to `question` with the best `limit` tools.
+pub fn answer(
+    tools: &[CatalogTool],
+    indexed: &IndexedTools,
+    question: &str,
+    limit: usize,
+) -> String {
+    let ranked = indexed.rank(&Question::new(question), None);
+    let found = ranked.into_iter().take(limit).map(|at| FoundTool {
+        name: tools[at].name.as_str().into(),
+        effects: "runs",
+        description: &tools[at].description,
+        input_schema: &tools[at].schema,
+    });
+    let findings =
+        QueryFindings { query: question, tools: found.collect(), coverage: Coverage::Fits };
+    write_findings(&[findings], 0)
+}
+
+#[allow(clippy::cast_precision_loss, reason = "counts are small")]
+fn ratio(some: usize, all: usize) -> f64 {
+    some as f64 / all.max(1) as f64
+}
+
+/// Returns the tables about tokens, measured on the searches of `sessions`.
+pub fn tables(sessions: &ToolSet) -> String {
+    let tools = &sessions.tools;
+    let indexed = IndexedTools::new(tools);
+    let whole: usize = tools.iter().map(|it| listed(&it.name, &it.description, &it.schema)).sum();
+    let folded = folded_list(tools);
+    let mut text = format!(
+        "| list of the {} tools | tokens |\n|---|---|\n| whole | {whole} |\n| folded | {folded} |\n\n",
+        tools.len()
+    );
+    let questions: Vec<&String> = sessions.tasks.iter().flat_map(|it| &it.questions).collect();
+    let mut per_session = 0.0;
+    text.push_str("| answer | median | 95 % | most |\n|---|---|---|---|\n");
+    for (limit, name) in [(5, "5 tools"), (10, "10 tools")] {
+        let answers = questions.iter().map(|it| count(&answer(tools, &indexed, it, limit)));
+        let mut counts: Vec<usize> = answers.collect();
+        let sum: usize = counts.iter().sum();
+        counts.sort_unstable();
+        let at = |share: usize| counts[(counts.len() - 1) * share / 100];
+        _ = writeln!(text, "| {name} | {} | {} | {} |", at(50), at(95), at(100));
+        per_session = ratio(sum, sessions.tasks.len());
+    }
+    let lossy = tools.iter().filter(|it| signature(&it.schema).is_lossy).count();
+    let searches = ratio(questions.len(), sessions.tasks.len());
+    let session = ratio(folded, 1) + per_session;
+    _ = writeln!(
+        text,
+        "\nA session with 10 tools for each of its {searches:.1} searches costs {session:.0} tokens \
+         with the folded list, {:.1} % less than the whole list. {:.1} % of the lines leave \
+         something out.",
+        100.0 * (1.0 - session / ratio(whole, 1)),
+        100.0 * ratio(lossy, tools.len()),
+    );
+    text
+}
