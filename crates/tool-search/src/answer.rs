@@ -58,13 +58,8 @@ pub fn write_findings(queries: &[QueryFindings<'_>], left_out: usize) -> String 
     if left_out > 0 {
         _ = writeln!(text, "{left_out} tools of other servers were not searched.");
     }
-    if queries.iter().any(|found| !found.tools.is_empty()) {
-        text.push_str("Call one with tools_call.");
-        if has_lossy {
-            text.push_str(
-                " `~` leaves something out: see tools_search {\"names\": [\"…\"]} first.",
-            );
-        }
+    if has_lossy {
+        text.push_str("`~` leaves something out; ask for the tool by `names`.");
     }
     text
 }
