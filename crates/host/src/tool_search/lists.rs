@@ -124,8 +124,10 @@ impl Gate {
         }
         let catalog = self.catalog.snapshot();
         let decision = self.decide_list(&catalog, caller);
-        // An upstream that is still starting would be missing from the list until it ends.
-        if self.catalog.is_complete() {
+        // While an upstream is missing, a list may be whole only because of that, and a list for
+        // the whole day would lack its favourites.
+        let is_folded_session = session.is_some() && matches!(decision, ListDecision::Folded(_));
+        if is_folded_session || self.catalog.is_complete() {
             self.tool_search.lists().keep(key, decision.clone());
         }
         decision
