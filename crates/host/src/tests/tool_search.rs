@@ -25,14 +25,9 @@ impl AnyTool for EchoTool {
         Box::pin(async move {
             let content =
                 vec![toolgate_contract::ContentBlock::text(format!("{} {input}", self.0.id))];
-            Ok(ToolOutput {
-                value: Value::Null,
-                structured: false,
-                text: toolgate_contract::ResultText::default(),
-                content,
-                meta: toolgate_contract::MetaFields::new(),
-                ending: CallEnding::Done,
-            })
+            let text = toolgate_contract::ResultText::default();
+            let output = ToolOutput::new(Value::Null, text, CallEnding::Done);
+            Ok(ToolOutput { structured: false, content, ..output })
         })
     }
 }

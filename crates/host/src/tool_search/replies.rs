@@ -55,14 +55,8 @@ pub(super) fn explain_failure(
         _ = write!(text, "\n{note}");
     }
     let content = vec![ContentBlock::text(text)];
-    Ok(ToolOutput {
-        value: Value::Null,
-        structured: false,
-        text: ResultText::default(),
-        content,
-        meta: toolgate_contract::MetaFields::new(),
-        ending: CallEnding::ToolFailed,
-    })
+    let failed = ToolOutput::new(Value::Null, ResultText::default(), CallEnding::ToolFailed);
+    Ok(ToolOutput { structured: false, content, ..failed })
 }
 
 fn describe_arguments(gate: &Gate, call: &ToolCall, text: &mut String) {
