@@ -6,8 +6,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::signature::{self, RsaPublicKeyComponents, UnparsedPublicKey, VerificationAlgorithm};
-use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
 
 /// Largest token, in bytes.
 const TOKEN_BYTES_MAX: usize = 16 << 10;
@@ -61,14 +61,24 @@ struct JwsHeader {
     alg: String,
     kid: Option<String>,
     typ: Option<String>,
-    /// Critical extensions. Tokens that contain this field are refused, because no extension is
+    /// True if there are critical extensions. Such tokens are refused, because no extension is
     /// supported.
-    crit: Option<IgnoredAny>,
-    /// Header fields of an unencoded, compressed or encrypted payload. Tokens that contain them are
-    /// refused.
-    b64: Option<IgnoredAny>,
-    zip: Option<IgnoredAny>,
-    enc: Option<IgnoredAny>,
+    #[serde(default, deserialize_with = "is_present")]
+    crit: bool,
+    /// True if there are header fields of an unencoded, compressed or encrypted payload. Such
+    /// tokens are refused.
+    #[serde(default, deserialize_with = "is_present")]
+    b64: bool,
+    #[serde(default, deserialize_with = "is_present")]
+    zip: bool,
+    #[serde(default, deserialize_with = "is_present")]
+    enc: bool,
+}
+
+/// Returns true for a field that is present, whatever its value. For `null`, too, which an
+/// `Option` would treat as missing.
+pub(super) fn is_present<'de, D: Deserializer<'de>>(value: D) -> Result<bool, D::Error> {
+    IgnoredAny::deserialize(value).map(|_| true)
 }
 
 impl<'t> UnverifiedToken<'t> {
@@ -87,7 +97,7 @@ impl<'t> UnverifiedToken<'t> {
         let header: JwsHeader =
             serde_json::from_slice(&decoded(head)?).map_err(|_| "its header is invalid")?;
         let JwsHeader { alg, kid, typ, crit, b64, zip, enc } = header;
-        if crit.is_some() || b64.is_some() || zip.is_some() || enc.is_some() {
+        if crit || b64 || zip || enc {
             return Err("its header has an unsupported extension");
         }
         if !typ.is_none_or(|typ| is_access_token(&typ)) {
@@ -197,3 +207,6 @@ impl VerificationKey {
         fits && self.algorithm.is_none_or(|only| only == algorithm)
     }
 }
+
+#[cfg(test)]
+mod tests;

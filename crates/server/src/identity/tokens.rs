@@ -5,15 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use toolgate_contract::{Caller, CallerKind};
 use toolgate_world::HttpFetcher;
 
 use super::issuer::TokenIssuer;
 use super::jwks::JwkSet;
-use super::jws::UnverifiedToken;
+use super::jws::{UnverifiedToken, is_present};
 use crate::config::{Config, KeyDigest};
 use crate::sync::lock_mutex;
 
@@ -88,13 +87,21 @@ struct TokenClaims {
     iss: String,
     sub: Option<String>,
     aud: Option<StringOrList>,
+    #[serde(default, deserialize_with = "parse_number")]
     exp: Option<f64>,
+    #[serde(default, deserialize_with = "parse_number")]
     nbf: Option<f64>,
     scope: Option<StringOrList>,
     scp: Option<StringOrList>,
-    /// Proof-of-possession key. Tokens with this claim are refused, because the server cannot check
-    /// the proof.
-    cnf: Option<IgnoredAny>,
+    /// True if there is a proof-of-possession key. Such tokens are refused, because the server
+    /// cannot check the proof.
+    #[serde(default, deserialize_with = "is_present")]
+    cnf: bool,
+}
+
+/// Parses a number. Fails for `null`, which an `Option` would treat as missing.
+fn parse_number<'de, D: Deserializer<'de>>(value: D) -> Result<Option<f64>, D::Error> {
+    f64::deserialize(value).map(Some)
 }
 
 #[derive(Deserialize)]
@@ -176,7 +183,7 @@ impl TokenValidator {
         if !is_for_us {
             return Err("its audience is another server");
         }
-        if claims.cnf.is_some() {
+        if claims.cnf {
             return Err("it is bound to a proof-of-possession key, which cannot be checked");
         }
         let expires = claims.exp.filter(|exp| exp.is_finite()).ok_or("it has no expiry")?;
@@ -269,4 +276,39 @@ pub(super) fn check_claims(json: &[u8]) {
     assert_eq!(Some(subject), claims.sub.as_deref());
     assert!(caller.scopes.len() <= WORDS_MAX && caller.roles.len() <= WORDS_MAX);
     assert!(caller.scopes.iter().chain(&*caller.roles).all(|word| word.len() <= WORD_BYTES_MAX));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Claims of a wrong type must not count as missing, as in CVE-2026-25537 (jsonwebtoken) and
+    /// CVE-2020-26160 (jwt-go).
+    #[test]
+    fn claims_of_a_wrong_type_make_the_token_invalid() {
+        let with = |claim: &str| format!(r#"{{"iss":"https://id.example","sub":"ada",{claim}}}"#);
+        let parse = |claim: &str| serde_json::from_str::<TokenClaims>(&with(claim));
+        for claim in [
+            r#""exp":"9999999999""#,
+            r#""exp":"never""#,
+            r#""exp":null"#,
+            r#""exp":[9999999999]"#,
+            r#""exp":true"#,
+            r#""exp":1e999"#,
+            r#""nbf":"9999999999""#,
+            r#""nbf":null"#,
+            r#""nbf":{}"#,
+            r#""aud":1"#,
+            r#""aud":{"a":"b"}"#,
+            r#""aud":["a",1]"#,
+            r#""scope":7"#,
+            r#""iss":"https://other.example""#,
+            r#""exp":1,"exp":9999999999"#,
+        ] {
+            assert!(parse(claim).is_err(), "{claim}");
+        }
+        assert!(serde_json::from_str::<TokenClaims>(r#"{"iss":["https://id.example"]}"#).is_err());
+        let claims = parse(r#""exp":1.5,"cnf":null"#).unwrap();
+        assert!(claims.exp == Some(1.5) && claims.nbf.is_none() && claims.cnf);
+    }
 }

@@ -60,9 +60,16 @@ fn forgeries(provider: &IdentityProvider) -> Vec<(String, Value)> {
         claims(json!({ "aud": "https://TOOLS.example/mcp" })),
         claims(json!({ "aud": null })),
         claims(json!({ "aud": [] })),
+        claims(json!({ "aud": [""] })),
         claims(json!({ "iss": "https://id.example" })),
         claims(json!({ "iss": format!("{url}/") })),
+        // A part of the issuer, as in CVE-2024-53861 (PyJWT).
+        claims(json!({ "iss": &url[..url.len() - 1] })),
+        claims(json!({ "iss": [url] })),
         claims(json!({ "exp": null })),
+        // A wrong type does not count as missing, as in CVE-2026-25537 (jsonwebtoken).
+        claims(json!({ "exp": true })),
+        claims(json!({ "nbf": ["9999999999"] })),
         claims(json!({ "sub": null })),
         claims(json!({ "sub": "" })),
         claims(json!({ "sub": "ada\nlocal" })),
