@@ -23,13 +23,14 @@ const STANDS_IN: &str = "XTASK_STANDS_IN_FOR_RUSTC";
 /// The packages with coverage: ours and the foreign parsers that we rely on, each with its level of
 /// optimization. The level differs from that of the tests, so that Cargo keeps both builds apart.
 /// All other packages are shared with the tests.
-const COVERED: [(&str, u8); 11] = [
+const COVERED: [(&str, u8); 12] = [
     ("toolgate", 1),
     ("toolgate-contract", 1),
     ("toolgate-transports", 1),
     ("toolgate-upstream", 1),
     ("toolgate-dialects", 1),
     ("toolgate-host", 1),
+    ("toolgate-net", 1),
     ("toolgate-toolsets", 1),
     ("toolgate-world", 1),
     ("cel", 2),

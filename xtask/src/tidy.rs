@@ -9,23 +9,25 @@ use serde_json::Value;
 use crate::shell::{cargo, checkout, output};
 
 /// The arrows of ARCHITECTURE.md: each of our crates, and the only others that it may depend on.
-const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 13] = [
+const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 14] = [
     ("toolgate-contract", &[]),
     ("toolgate-budget", &["toolgate-contract"]),
     ("toolgate-transports", &["toolgate-contract", "toolgate-budget"]),
     ("toolgate-dialects", &["toolgate-contract"]),
     ("toolgate-host", &["toolgate-contract", "toolgate-budget", "toolgate-tool-search"]),
-    ("toolgate-world", &["toolgate-contract"]),
+    ("toolgate-net", &["toolgate-contract"]),
+    ("toolgate-world", &["toolgate-contract", "toolgate-net"]),
     ("toolgate-chunks", &[]),
     ("toolgate-embed", &[]),
     ("toolgate-tool-search", &["toolgate-chunks"]),
     ("toolgate-search", &["toolgate-chunks"]),
-    ("toolgate-upstream", &["toolgate-contract", "toolgate-dialects"]),
+    ("toolgate-upstream", &["toolgate-contract", "toolgate-dialects", "toolgate-net"]),
     (
         "toolgate-toolsets",
         &[
             "toolgate-contract",
             "toolgate-budget",
+            "toolgate-net",
             "toolgate-world",
             "toolgate-search",
             "toolgate-chunks",
@@ -40,6 +42,7 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 13] = [
             "toolgate-transports",
             "toolgate-dialects",
             "toolgate-host",
+            "toolgate-net",
             "toolgate-world",
             "toolgate-toolsets",
             "toolgate-upstream",

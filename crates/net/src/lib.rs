@@ -1,0 +1,16 @@
+//! Parts that all clients of the network share: URLs, classes of IP addresses, pauses between
+//! attempts, server-sent events, and an HTTP client.
+//!
+//! This crate opens no connections. The HTTP client calls a function of its owner for each new
+//! connection, so that the owner decides which addresses are reachable.
+
+pub mod addresses;
+mod backoff;
+mod event_stream;
+mod url;
+mod http_client;
+
+pub use backoff::{Backoff, parse_retry_after};
+pub use event_stream::{SseEvent, SseParser, TruncatedText};
+pub use http_client::{ByteStream, HttpClient, HttpFailure};
+pub use url::{HttpUrl, HttpUrlError};
