@@ -5,14 +5,6 @@
 #![no_main]
 
 mod bounds;
-#[path = "../../crates/server/src/cli/remote/events.rs"]
-#[allow(
-    dead_code,
-    unexpected_cfgs,
-    unused_imports,
-    reason = "only the command line and its tests use the rest"
-)]
-mod events;
 
 use std::sync::OnceLock;
 
@@ -20,8 +12,8 @@ use libfuzzer_sys::fuzz_target;
 
 type Target = fn(&[u8]);
 
-/// The targets of each crate, and the one of the command line.
-const TARGETS: [&[(&str, Target)]; 8] = [
+/// The targets of each crate.
+const TARGETS: [&[(&str, Target)]; 7] = [
     toolgate::fuzzing::TARGETS,
     toolgate_dialects::fuzzing::TARGETS,
     toolgate_host::fuzzing::TARGETS,
@@ -29,7 +21,6 @@ const TARGETS: [&[(&str, Target)]; 8] = [
     toolgate_world::fuzzing::TARGETS,
     toolgate_transports::fuzzing::TARGETS,
     toolgate_upstream::fuzzing::TARGETS,
-    &[("server_sent_events", events::check_any_chunking)],
 ];
 
 /// Returns all targets.

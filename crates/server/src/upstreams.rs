@@ -8,11 +8,11 @@ pub(crate) mod pins;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::task::{Context as Polls, Poll};
 use std::time::{Duration, Instant};
 
@@ -20,18 +20,19 @@ use anyhow::{Context, anyhow};
 use serde_json::{Map, Value};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::process::ChildStdout;
-use tokio::time::timeout;
 use toolgate_contract::{
     BoxFuture, PromptSource, ResourceSource, SkillSource, WatchGuard, with_icons,
 };
 use toolgate_host::{CatalogReadiness, DynamicSources, Host, RejectedTool};
+use toolgate_net::ByteStream;
+use toolgate_net::addresses::{is_own_address, is_own_host, is_public};
 use toolgate_toolsets::{icons, skills};
 use toolgate_upstream::{
-    ByteStream, NetworkAddress, ProgramOutput, ProgramToStart, RunningProgram, UpstreamHost,
-    UpstreamSettings, UpstreamWorld, Upstreams,
+    NetworkAddress, ProgramOutput, ProgramToStart, RunningProgram, UpstreamHost, UpstreamSettings,
+    UpstreamWorld, Upstreams,
 };
 use toolgate_world::Root;
-use toolgate_world::dial::{self, CertificateTrust, TlsClient};
+use toolgate_world::dial;
 use toolgate_world::processes::{self, OpenProgram, ProcessRunner, ProgramStart};
 use toolgate_world::programs;
 use toolgate_world::programs::ProgramLookupError;
@@ -200,7 +201,6 @@ struct MachineAccess {
     root: Root,
     processes: ProcessRunner,
     search_path: String,
-    tls: OnceLock<Result<TlsClient, String>>,
     credentials: CredentialStore,
 }
 
@@ -300,20 +300,9 @@ impl UpstreamWorld for MachineAccess {
             let mut why = format!("`{}` has no address", place.host);
             for address in addresses {
                 let to = dial::DialAddress::Port(address.ip().to_string(), address.port());
-                match dial::dial(&to, CONNECT_TIMEOUT).await {
-                    Ok(stream) if place.secure => {
-                        let secure = self.tls_client().await?;
-                        let stream =
-                            timeout(CONNECT_TIMEOUT, secure.connect(stream, &place.host)).await;
-                        let timeout_error = |_| {
-                            let seconds = CONNECT_TIMEOUT.as_secs();
-                            format!("{address}: the TLS handshake timed out after {seconds} s")
-                        };
-                        let stream =
-                            stream.map_err(timeout_error)?.map_err(|err| err.to_string())?;
-                        return Ok(Box::new(stream) as Box<dyn ByteStream>);
-                    }
-                    Ok(stream) => return Ok(Box::new(stream) as Box<dyn ByteStream>),
+                let tls_host = place.secure.then_some(place.host.as_str());
+                match dial::dial_stream(&to, tls_host, CONNECT_TIMEOUT).await {
+                    Ok(stream) => return Ok(stream),
                     Err(err) => why = format!("{address}: {err}"),
                 }
             }
@@ -358,7 +347,6 @@ impl MachineAccess {
             root: root.clone(),
             processes: processes.clone(),
             search_path: processes.search_path(),
-            tls: OnceLock::new(),
             credentials: CredentialStore::new(),
         }
     }
@@ -385,23 +373,6 @@ impl MachineAccess {
     fn open_folder_at(&self, at: &str) -> Result<std::os::fd::OwnedFd, String> {
         open_folder(&self.root.path().join(at))
     }
-
-    async fn tls_client(&self) -> Result<TlsClient, String> {
-        if self.tls.get().is_none() {
-            // Blocking: the system's certificates are read from files.
-            let client =
-                tokio::task::spawn_blocking(|| TlsClient::new(&CertificateTrust::System)).await;
-            let client = client.map_err(|err| err.to_string())?;
-            self.tls.get_or_init(|| client);
-        }
-        self.tls.get().cloned().unwrap_or_else(|| Err("TLS is unavailable".to_owned()))
-    }
-}
-
-/// Returns true if `address` is this machine (loopback or unspecified).
-fn is_local(address: IpAddr) -> bool {
-    let address = address.to_canonical();
-    address.is_loopback() || address.is_unspecified()
 }
 
 /// Resolves `place` to the addresses that the upstream may use. Private and loopback addresses need
@@ -416,12 +387,12 @@ async fn resolve_addresses(place: &NetworkAddress) -> Result<Vec<SocketAddr>, St
     }
     let addresses = tokio::net::lookup_host((host.as_str(), *port)).await;
     let addresses = addresses.map_err(|err| format!("cannot resolve `{host}`: {err}"))?;
-    let is_localhost = host == "localhost" || host.ends_with(".localhost");
+    let is_localhost = is_own_host(host);
     let mut refused = None;
     let mut allowed: Vec<_> = addresses.collect();
     allowed.retain(|address| {
         let ip = address.ip();
-        let is_allowed = match is_local(ip) {
+        let is_allowed = match is_own_address(ip) {
             true => is_localhost || *may_be_local,
             false => *private_network || is_public(ip),
         };
@@ -431,7 +402,7 @@ async fn resolve_addresses(place: &NetworkAddress) -> Result<Vec<SocketAddr>, St
         is_allowed
     });
     match (allowed.is_empty(), refused) {
-        (true, Some(ip)) if *private_network && is_local(ip) => {
+        (true, Some(ip)) if *private_network && is_own_address(ip) => {
             Err(format!("`{host}` is an address of this machine, which is not allowed here"))
         }
         (true, Some(ip)) => Err(private_network_error(&format!("{ip}, the address of `{host}`,"))),
@@ -454,55 +425,6 @@ fn sandbox_profile(name: &str) -> Result<SandboxProfile, String> {
     })
 }
 
-/// Returns true if an address is globally routable.
-fn is_public(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(v4) => is_public_v4(v4),
-        IpAddr::V6(v6) => match embedded_ipv4(v6) {
-            Some(v4) => is_public_v4(v4),
-            None => {
-                let first = v6.segments()[0];
-                // Global unicast, without the documentation range 2001:db8::/32.
-                (0x2000..0x4000).contains(&first) && !(first == 0x2001 && v6.segments()[1] == 0xdb8)
-            }
-        },
-    }
-}
-
-/// Returns the IPv4 address that an IPv6 address embeds: IPv4-mapped, NAT64 or 6to4.
-fn embedded_ipv4(v6: Ipv6Addr) -> Option<Ipv4Addr> {
-    let s = v6.segments();
-    let from_halves = |high: u16, low: u16| {
-        let [[a, b], [c, d]] = [high.to_be_bytes(), low.to_be_bytes()];
-        Ipv4Addr::new(a, b, c, d)
-    };
-    match s {
-        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
-            Some(from_halves(high, low))
-        }
-        [0x2002, high, low, ..] => Some(from_halves(high, low)),
-        _ => None,
-    }
-}
-
-fn is_public_v4(v4: Ipv4Addr) -> bool {
-    let [a, b, c, _] = v4.octets();
-    let special = v4.is_private()
-        || v4.is_loopback()
-        || v4.is_link_local()
-        || v4.is_unspecified()
-        || v4.is_multicast()
-        || v4.is_broadcast()
-        || v4.is_documentation()
-        || a == 0
-        || a >= 240
-        // Ranges for carrier-grade NAT, protocol assignments and benchmarks.
-        || (a == 100 && (64..128).contains(&b))
-        || (a == 192 && b == 0 && c == 0)
-        || (a == 198 && (b == 18 || b == 19));
-    !special
-}
-
 /// Checks the settings of all upstreams of `config`.
 pub(crate) fn check_upstreams(config: &Config) -> anyhow::Result<()> {
     for (name, settings) in &config.upstream {
@@ -515,18 +437,6 @@ pub(crate) fn check_upstreams(config: &Config) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn addresses_of_this_machine_are_recognized_in_any_spelling() {
-        for local in
-            ["127.0.0.1", "127.9.9.9", "::1", "0.0.0.0", "::", "::ffff:127.0.0.1", "::ffff:0.0.0.0"]
-        {
-            assert!(is_local(local.parse().expect("an address")), "{local}");
-        }
-        for other in ["10.0.0.1", "1.1.1.1", "::2", "::ffff:10.0.0.1"] {
-            assert!(!is_local(other.parse().expect("an address")), "{other}");
-        }
-    }
 
     #[tokio::test]
     async fn a_name_resolves_to_this_machine_only_if_that_is_allowed() {
@@ -546,34 +456,6 @@ mod tests {
         ] {
             let place = address(host, private_network, may_be_local);
             assert_eq!(resolve_addresses(&place).await.is_ok(), is_allowed, "{place:?}");
-        }
-    }
-
-    #[test]
-    fn addresses_of_private_networks_are_recognized_in_any_spelling() {
-        let private = [
-            "10.0.0.1",
-            "172.16.3.4",
-            "192.168.1.1",
-            "169.254.169.254",
-            "100.64.0.1",
-            "0.0.0.0",
-            "127.0.0.1",
-            "::1",
-            "fe80::1",
-            "fc00::1",
-            "::ffff:10.0.0.1",
-            "64:ff9b::a9fe:a9fe",
-            "2002:a00:1::",
-            "224.0.0.1",
-            "2001:db8::1",
-            "::",
-        ];
-        for address in private {
-            assert!(!is_public(address.parse().expect("an address")), "{address}");
-        }
-        for address in ["1.1.1.1", "8.8.8.8", "2606:4700::1111", "::ffff:1.1.1.1"] {
-            assert!(is_public(address.parse().expect("an address")), "{address}");
         }
     }
 }

@@ -5,11 +5,11 @@ use toolgate_dialects::mcp::upstream::{
     parse_completion, parse_contents, parse_icons, parse_output, parse_prompt_spec,
     parse_prompt_text, parse_question, parse_resource, parse_template,
 };
+use toolgate_net::SseParser;
 
 use crate::message::{self, UpstreamMessage};
 use crate::oauth::BearerChallenge;
 use crate::pins::{PinLock, ToolDefinition, UpstreamChanges, UpstreamPins, render_changes};
-use crate::transports::events::SseParser;
 use crate::{instructions, names, server_requests};
 
 /// A fuzz target. It takes one input and panics if it finds a bug.
@@ -115,8 +115,8 @@ fn challenges(bytes: &[u8]) {
 /// Checks that the events of an upstream are the same, however their bytes are split.
 fn upstream_events(bytes: &[u8]) {
     let read = |size: usize| {
-        let mut events = SseParser::default();
-        let pieces = bytes.chunks(size).flat_map(|piece| events.parse(piece, 1 << 20));
+        let mut events = SseParser::new(1 << 20);
+        let pieces = bytes.chunks(size).flat_map(|piece| events.parse(piece));
         let read: Vec<_> = pieces.collect();
         format!("{read:?}")
     };

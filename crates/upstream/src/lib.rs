@@ -45,9 +45,7 @@ pub use settings::{
 };
 pub use start_report::StartReport;
 pub use upstream::{Upstream, UpstreamHost, UpstreamState};
-pub use world::{
-    ByteStream, NetworkAddress, ProgramOutput, ProgramToStart, RunningProgram, UpstreamWorld,
-};
+pub use world::{NetworkAddress, ProgramOutput, ProgramToStart, RunningProgram, UpstreamWorld};
 
 /// All upstreams of a server. Clones share one set.
 #[derive(Clone)]

@@ -1,14 +1,12 @@
 //! Transports to upstreams, one file each.
 
 mod adaptive_spin;
-pub(crate) mod events;
 mod refusals;
 pub(crate) mod site;
 pub(crate) mod http;
 mod in_flight;
 mod writer;
 pub(crate) mod lines;
-pub(crate) mod pool;
 pub(crate) mod sse;
 pub(crate) mod conversation;
 pub(crate) mod websocket;

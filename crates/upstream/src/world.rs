@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{BoxFuture, WatchGuard};
+use toolgate_net::{ByteStream, HttpUrl};
 
 /// Starts programs and opens connections for upstreams. The implementation decides which addresses
 /// are reachable and how programs are confined.
@@ -73,11 +74,6 @@ pub trait ProgramOutput: AsyncRead + Send + Unpin {
     }
 }
 
-/// A two-way byte stream.
-pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> ByteStream for T {}
-
 /// A network address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct NetworkAddress {
@@ -91,4 +87,18 @@ pub struct NetworkAddress {
     pub private_network: bool,
     /// True if a host name may resolve to this machine.
     pub may_be_local: bool,
+}
+
+impl NetworkAddress {
+    /// Returns the address of the server of `url`. With `private_network`, it may be in a private
+    /// network or on this machine.
+    pub(crate) fn from_url(url: &HttpUrl, private_network: bool) -> Self {
+        Self {
+            host: url.host().to_owned(),
+            port: url.port(),
+            secure: url.is_secure(),
+            private_network,
+            may_be_local: private_network,
+        }
+    }
 }

@@ -1,16 +1,13 @@
-//! Opens connections to database servers and other engines: a TCP or Unix stream within a time
-//! limit, and TLS over it.
+//! Opens connections to servers: a TCP or Unix stream within a time limit, and TLS over it.
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::OnceCell;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -25,6 +22,7 @@ use tokio_rustls::rustls::{
     self, AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore,
     SignatureScheme,
 };
+use toolgate_net::{ByteStream, HttpUrl};
 
 /// Idle time before TCP keepalive probes start. A probe follows each further third of this time,
 /// and three unanswered probes end the connection.
@@ -33,53 +31,8 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
 /// Maximum number of names in a certificate that an error repeats.
 const NAMES_MAX: usize = 3;
 
-/// A byte stream to a server.
-pub enum DialedStream {
-    /// A TCP connection.
-    Port(TcpStream),
-    /// A Unix socket connection.
-    Socket(UnixStream),
-}
-
-impl AsyncRead for DialedStream {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Port(stream) => Pin::new(stream).poll_read(cx, buf),
-            Self::Socket(stream) => Pin::new(stream).poll_read(cx, buf),
-        }
-    }
-}
-
-impl AsyncWrite for DialedStream {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Port(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Self::Socket(stream) => Pin::new(stream).poll_write(cx, bytes),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Port(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Socket(stream) => Pin::new(stream).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Port(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Socket(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
-    }
-}
+/// A byte stream to a server: a TCP or Unix socket connection.
+pub type DialedStream = Box<dyn ByteStream>;
 
 /// The address at which a server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,19 +65,64 @@ pub async fn dial(place: &DialAddress, within: Duration) -> Result<DialedStream,
                 let stream = TcpStream::connect((host.as_str(), *port)).await?;
                 stream.set_nodelay(true)?;
                 keep_alive(&stream)?;
-                Ok(DialedStream::Port(stream))
+                Ok(Box::new(stream) as DialedStream)
             }
-            DialAddress::Socket(path) => Ok(DialedStream::Socket(UnixStream::connect(path).await?)),
+            DialAddress::Socket(path) => {
+                Ok(Box::new(UnixStream::connect(path).await?) as DialedStream)
+            }
         }
     });
     match connected.await {
         Ok(connected) => connected.map_err(|err: io::Error| match err.kind() {
             io::ErrorKind::NotFound => "the socket does not exist".to_owned(),
-            io::ErrorKind::ConnectionRefused => "nothing is listening there".to_owned(),
+            io::ErrorKind::ConnectionRefused => {
+                "connection refused: nothing is listening there".to_owned()
+            }
             _ => err.to_string(),
         }),
         Err(_) => Err(format!("timed out after {} ms", within.as_millis())),
     }
+}
+
+/// Connects to `place` and, if `tls_host` is set, checks with TLS that the server is `tls_host`. The
+/// connection and the TLS handshake may each take the time `within`.
+///
+/// # Errors
+/// A sentence that explains why the connection failed.
+pub async fn dial_stream(
+    place: &DialAddress,
+    tls_host: Option<&str>,
+    within: Duration,
+) -> Result<DialedStream, String> {
+    let stream = dial(place, within).await?;
+    let Some(host) = tls_host else { return Ok(stream) };
+    let connected = timeout(within, system_tls().await?.connect(stream, host)).await;
+    let connected = connected
+        .map_err(|_| format!("the TLS handshake timed out after {} s", within.as_secs()))?;
+    Ok(Box::new(connected.map_err(|err| err.to_string())?))
+}
+
+/// Connects to the server of `url`, with TLS for an `https` URL, as [`dial_stream`] does.
+///
+/// # Errors
+/// A sentence that explains why the connection failed.
+pub async fn dial_url(url: &HttpUrl, within: Duration) -> Result<DialedStream, String> {
+    let place = DialAddress::Port(url.host().to_owned(), url.port());
+    dial_stream(&place, url.is_secure().then(|| url.host()), within).await
+}
+
+/// Returns the TLS client that trusts the system's certificate authorities. The certificates are
+/// read once, when a client is first needed.
+///
+/// # Errors
+/// This system has no trusted certificates.
+async fn system_tls() -> Result<&'static TlsClient, String> {
+    static SYSTEM_TLS: OnceCell<TlsClient> = OnceCell::const_new();
+    let create = async || {
+        let created = tokio::task::spawn_blocking(|| TlsClient::new(&CertificateTrust::System));
+        created.await.map_err(|err| err.to_string())?
+    };
+    SYSTEM_TLS.get_or_try_init(create).await
 }
 
 /// Turns on TCP keepalive, so that a dead peer is noticed.
@@ -185,7 +183,7 @@ impl TlsClient {
 
 /// Explains the error `err` of a TLS handshake with `host` to a person. The advice about an unknown
 /// issuer depends on `trusts_system`: whether the client trusts the system's certificates.
-pub(crate) fn explain_tls_error(err: io::Error, host: &str, trusts_system: bool) -> io::Error {
+fn explain_tls_error(err: io::Error, host: &str, trusts_system: bool) -> io::Error {
     let cause = err.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
     let why = match cause {
         Some(rustls::Error::InvalidCertificate(problem)) => {

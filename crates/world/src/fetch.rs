@@ -1,45 +1,43 @@
 //! HTTP for tools: one request, one response, within a time limit.
 //!
 //! It follows no redirect, does not retry, keeps no connection open, and ignores proxy variables.
-//! The system's certificates are read at the first `https` request.
 
 use std::error::Error as _;
-use std::fmt;
 use std::io;
-use std::net::IpAddr;
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HOST, RETRY_AFTER,
-    TRANSFER_ENCODING, USER_AGENT,
+    ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, TRANSFER_ENCODING,
 };
-use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderValue, Request, Uri};
+use http::{HeaderValue, Request, Response};
 use http_body_util::{BodyExt, Full};
-use hyper::body::Body as _;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use hyper::body::{Body as _, Incoming};
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::ServerName;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use toolgate_net::{HttpClient, HttpUrl};
 
-use crate::dial::explain_tls_error;
+use crate::dial::dial_url;
 
+/// The time limit of a connection, and of its TLS handshake.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The default time limit of a request, from name lookup to the last byte of the response.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The default limit of a response body, in bytes. The rest of a longer body is not read.
 const RESPONSE_BYTES_MAX: usize = 1 << 20;
 
-/// An HTTP client. Clones are cheap.
-#[derive(Clone, Default)]
-pub struct HttpFetcher {
-    tls: Arc<OnceLock<Result<TlsConnector, String>>>,
+/// Creates an HTTP client over TCP and TLS that keeps no idle connections.
+pub fn open_http_client() -> HttpClient {
+    HttpClient::new(0, |url| Box::pin(async move { dial_url(&url, CONNECT_TIMEOUT).await }))
+}
+
+/// An HTTP client for single requests. Clones are cheap.
+#[derive(Clone)]
+pub struct HttpFetcher(HttpClient);
+
+impl Default for HttpFetcher {
+    fn default() -> Self {
+        Self(open_http_client())
+    }
 }
 
 /// A POST request. The type does not implement `Debug`, because a request contains a secret key.
@@ -74,78 +72,6 @@ pub struct FetchResponse {
     pub cache_control: Option<String>,
 }
 
-/// An `http` or `https` URL that receives requests.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HttpTarget {
-    is_https: bool,
-    authority: Authority,
-    path: PathAndQuery,
-}
-
-impl HttpTarget {
-    /// Parses `url` and appends `path` to its path.
-    ///
-    /// # Errors
-    /// A phrase that explains why the URL is unusable: no host, another scheme, a user name or a
-    /// query.
-    pub fn new(url: &str, path: &str) -> Result<Self, String> {
-        let url: Uri = url.trim().parse().map_err(|err| format!("is not a URL: {err}"))?;
-        let is_secure = match url.scheme() {
-            Some(scheme) if *scheme == Scheme::HTTPS => true,
-            Some(scheme) if *scheme == Scheme::HTTP => false,
-            Some(_) | None => return Err("does not start with `http://` or `https://`".to_owned()),
-        };
-        let authority = url.authority().filter(|authority| !authority.host().is_empty());
-        let authority = authority.cloned().ok_or("has no host")?;
-        if authority.as_str().contains('@') {
-            return Err("contains a user name, which every caller would see".to_owned());
-        }
-        if url.query().is_some() {
-            return Err("has a query".to_owned());
-        }
-        let path = format!("{}{path}", url.path().trim_end_matches('/'));
-        let path = path.parse().map_err(|err| format!("has an invalid path `{path}`: {err}"))?;
-        Ok(Self { is_https: is_secure, authority, path })
-    }
-
-    /// Parses a whole `url`, including its query.
-    ///
-    /// # Errors
-    /// A phrase that explains why the URL is unusable.
-    pub fn from_url(url: &str) -> Result<Self, String> {
-        let (plain, query) = match url.split_once('?') {
-            Some((plain, query)) => (plain, format!("?{query}")),
-            None => (url, String::new()),
-        };
-        let target = Self::new(plain, "/")?;
-        let path = plain.parse::<Uri>().map_err(|err| format!("is not a URL: {err}"))?;
-        let path = format!("{}{query}", path.path());
-        let path = path.parse().map_err(|err| format!("has an invalid path `{path}`: {err}"))?;
-        Ok(Self { path, ..target })
-    }
-
-    /// Returns `true` if nobody on the network can read requests: the URL is `https`, or the host
-    /// is loopback.
-    pub fn is_encrypted_or_loopback(&self) -> bool {
-        let host = self.host();
-        let address = host.parse::<IpAddr>();
-        self.is_https || host == "localhost" || address.is_ok_and(|address| address.is_loopback())
-    }
-
-    /// Returns the host. An IPv6 address has no brackets.
-    pub fn host(&self) -> &str {
-        self.authority.host().trim_start_matches('[').trim_end_matches(']')
-    }
-}
-
-impl fmt::Display for HttpTarget {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { is_https: is_secure, authority, path } = self;
-        let scheme = if *is_secure { "https" } else { "http" };
-        write!(out, "{scheme}://{authority}{path}")
-    }
-}
-
 impl HttpFetcher {
     /// Sends a GET request to `target`.
     ///
@@ -153,21 +79,20 @@ impl HttpFetcher {
     /// A sentence that explains why there is no response.
     pub async fn get(
         &self,
-        target: &HttpTarget,
+        target: &HttpUrl,
         within: Duration,
         answer_bytes_max: usize,
     ) -> Result<FetchResponse, String> {
-        let request = Request::get(target.path.clone()).body(Full::default());
+        let request = Request::get(target.uri().clone()).body(Full::default());
         let request = request.map_err(|err| err.to_string())?;
-        let exchange = self.exchange(target, request, answer_bytes_max);
-        timeout(within, exchange).await.unwrap_or_else(|_| Err(timeout_message(within)))
+        self.exchange(request, within, answer_bytes_max).await
     }
 
     /// Posts `json` to `target` within the default limits and without a key.
     ///
     /// # Errors
     /// A sentence for the log that explains why there is no response.
-    pub async fn post(&self, target: &HttpTarget, json: Vec<u8>) -> Result<HttpResponse, String> {
+    pub async fn post(&self, target: &HttpUrl, json: Vec<u8>) -> Result<HttpResponse, String> {
         let answer_bytes_max = RESPONSE_BYTES_MAX;
         let request = JsonPost { json, key: None, timeout: DEFAULT_TIMEOUT, answer_bytes_max };
         Ok(self.post_request(target, request).await?.response)
@@ -179,11 +104,11 @@ impl HttpFetcher {
     /// A sentence that explains why there is no response. It never contains the key.
     pub async fn post_request(
         &self,
-        target: &HttpTarget,
+        target: &HttpUrl,
         post: JsonPost<'_>,
     ) -> Result<FetchResponse, String> {
         let JsonPost { json, key, timeout: within, answer_bytes_max } = post;
-        let mut request = Request::post(target.path.clone())
+        let mut request = Request::post(target.uri().clone())
             .header(CONTENT_TYPE, "application/json")
             .body(Full::new(Bytes::from(json)))
             .map_err(|err| err.to_string())?;
@@ -194,94 +119,56 @@ impl HttpFetcher {
             bearer.set_sensitive(true);
             request.headers_mut().insert(AUTHORIZATION, bearer);
         }
-        let exchange = self.exchange(target, request, answer_bytes_max);
-        timeout(within, exchange).await.unwrap_or_else(|_| Err(timeout_message(within)))
+        self.exchange(request, within, answer_bytes_max).await
     }
 
+    /// Sends `request` and reads its response within the time `within`.
     async fn exchange(
         &self,
-        target: &HttpTarget,
         mut request: Request<Full<Bytes>>,
+        within: Duration,
         answer_bytes_max: usize,
     ) -> Result<FetchResponse, String> {
-        let HttpTarget { is_https: is_secure, authority, .. } = target;
-        let host = target.host();
-        let port = authority.port_u16().unwrap_or(if *is_secure { 443 } else { 80 });
-        let stream = TcpStream::connect((host, port)).await.map_err(|err| err.to_string())?;
-        // Without a delay, the body leaves right after its headers.
-        stream.set_nodelay(true).map_err(|err| err.to_string())?;
-        let host_named = HeaderValue::try_from(authority.as_str());
         let headers = request.headers_mut();
-        headers.insert(HOST, host_named.map_err(|err| err.to_string())?);
         headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
-        let agent = concat!("toolgate/", env!("CARGO_PKG_VERSION"));
-        headers.insert(USER_AGENT, HeaderValue::from_static(agent));
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
-        if !is_secure {
-            return send_over(stream, request, answer_bytes_max).await;
-        }
-        let name = ServerName::try_from(host.to_owned()).map_err(|err| err.to_string())?;
-        let secure = self.new_tls_connector().await?;
-        let connected = secure.connect(name, stream).await;
-        let stream = connected.map_err(|err| explain_tls_error(err, host, true).to_string())?;
-        send_over(stream, request, answer_bytes_max).await
-    }
-
-    async fn new_tls_connector(&self) -> Result<TlsConnector, String> {
-        if self.tls.get().is_none() {
-            // The system's certificates are files.
-            let connector_result =
-                tokio::task::spawn_blocking(connector).await.map_err(|err| err.to_string())?;
-            self.tls.get_or_init(|| connector_result);
-        }
-        self.tls.get().cloned().unwrap_or_else(|| Err("TLS is unavailable".to_owned()))
+        let exchange = async {
+            let response = self.0.send(request).await.map_err(|failure| failure.to_string())?;
+            read_response(response, answer_bytes_max).await.map_err(|err| err.to_string())
+        };
+        timeout(within, exchange).await.unwrap_or_else(|_| Err(timeout_message(within)))
     }
 }
 
-/// Sends one request over `stream` and reads its response.
-async fn send_over(
-    stream: impl AsyncRead + AsyncWrite + Unpin,
-    request: Request<Full<Bytes>>,
+async fn read_response(
+    mut response: Response<Incoming>,
     answer_bytes_max: usize,
-) -> Result<FetchResponse, String> {
-    let (mut sender, connection) =
-        http1::handshake(TokioIo::new(stream)).await.map_err(|err| err.to_string())?;
-    let exchange = async move {
-        let mut response = sender.send_request(request).await?;
-        let status = response.status().as_u16();
-        let header = |name| {
-            let value = response.headers().get(name)?;
-            Some(value.to_str().ok()?.to_owned())
+) -> Result<FetchResponse, hyper::Error> {
+    let status = response.status().as_u16();
+    let header = |name| {
+        let value = response.headers().get(name)?;
+        Some(value.to_str().ok()?.to_owned())
+    };
+    let retry_after = header(RETRY_AFTER);
+    let cache_control = header(CACHE_CONTROL);
+    // A body without a declared length ends with the stream. Many servers then close without the
+    // TLS close message.
+    let is_endless = response.body().size_hint().exact().is_none()
+        && !response.headers().contains_key(TRANSFER_ENCODING);
+    let mut body = Vec::new();
+    while body.len() < answer_bytes_max {
+        let frame = match response.body_mut().frame().await {
+            Some(Ok(frame)) => frame,
+            Some(Err(err)) if is_endless && is_hangup(&err) => break,
+            Some(Err(err)) => return Err(err),
+            None => break,
         };
-        let retry_after = header(RETRY_AFTER);
-        let cache_control = header(CACHE_CONTROL);
-        // A body without a declared length ends with the stream. Many servers then close without
-        // the TLS close message.
-        let is_endless = response.body().size_hint().exact().is_none()
-            && !response.headers().contains_key(TRANSFER_ENCODING);
-        let mut body = Vec::new();
-        while body.len() < answer_bytes_max {
-            let frame = match response.body_mut().frame().await {
-                Some(Ok(frame)) => frame,
-                Some(Err(err)) if is_endless && is_hangup(&err) => break,
-                Some(Err(err)) => return Err(err),
-                None => break,
-            };
-            if let Ok(bytes) = frame.into_data() {
-                let room = answer_bytes_max - body.len();
-                body.extend_from_slice(&bytes[..bytes.len().min(room)]);
-            }
+        if let Ok(bytes) = frame.into_data() {
+            let room = answer_bytes_max - body.len();
+            body.extend_from_slice(&bytes[..bytes.len().min(room)]);
         }
-        Ok(FetchResponse { response: HttpResponse { status, body }, retry_after, cache_control })
-    };
-    let mut exchange = std::pin::pin!(exchange);
-    let answered: Result<FetchResponse, hyper::Error> = tokio::select! {
-        answered = &mut exchange => answered,
-        // The exchange ends with the connection at the latest. Bytes that were read before are
-        // still there.
-        _ = connection => exchange.await,
-    };
-    answered.map_err(|err| err.to_string())
+    }
+    Ok(FetchResponse { response: HttpResponse { status, body }, retry_after, cache_control })
 }
 
 fn timeout_message(within: Duration) -> String {
@@ -292,23 +179,6 @@ fn timeout_message(within: Duration) -> String {
 fn is_hangup(err: &hyper::Error) -> bool {
     let source = err.source().and_then(|source| source.downcast_ref::<io::Error>());
     source.is_some_and(|source| source.kind() == io::ErrorKind::UnexpectedEof)
-}
-
-/// Creates a TLS client that trusts the system's certificate authorities.
-fn connector() -> Result<TlsConnector, String> {
-    let found = rustls_native_certs::load_native_certs();
-    let mut roots = RootCertStore::empty();
-    let (added, _) = roots.add_parsable_certificates(found.certs);
-    if added == 0 {
-        let why = found.errors.first().map_or_else(String::new, |err| format!(": {err}"));
-        return Err(format!("this system has no trusted certificates{why}"));
-    }
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|err| err.to_string())?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(TlsConnector::from(Arc::new(config)))
 }
 
 #[cfg(test)]
@@ -338,7 +208,7 @@ mod tests {
     }
 
     async fn posted(url: &str, path: &str) -> Result<HttpResponse, String> {
-        HttpFetcher::default().post(&HttpTarget::new(url, path).unwrap(), b"{}".to_vec()).await
+        HttpFetcher::default().post(&HttpUrl::parse_below(url, path).unwrap(), b"{}".to_vec()).await
     }
 
     #[tokio::test]
@@ -366,7 +236,7 @@ mod tests {
             stream.write_all(format!("{head}keys").as_bytes()).await.unwrap();
             String::from_utf8(received).unwrap()
         });
-        let target = HttpTarget::from_url(&url).unwrap();
+        let target = HttpUrl::parse(&url).unwrap();
         assert_eq!(target.to_string(), url);
         let got = HttpFetcher::default().get(&target, DEFAULT_TIMEOUT, 3).await.unwrap();
         assert_eq!(got.response, HttpResponse { status: 200, body: b"key".to_vec() });

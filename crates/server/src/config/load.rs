@@ -10,8 +10,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
-use http::Uri;
 
+use toolgate_net::HttpUrl;
 use toolgate_toolsets::{check_folder, commands, files};
 
 use crate::owned_files::{self, LinkPolicy};
@@ -291,14 +291,7 @@ fn describe_type_error(table: &toml::Table, settings: &[SettingSpec]) -> Option<
 
 /// Returns true if `url` has the form `https://tools.example/mcp`.
 fn is_endpoint(url: &str) -> bool {
-    url.parse::<Uri>().is_ok_and(|uri| {
-        let host = uri.authority().is_some_and(|authority| !authority.as_str().contains('@'));
-        let scheme = matches!(uri.scheme_str(), Some("http" | "https"));
-        scheme
-            && host
-            && uri.query().is_none()
-            && uri.path().trim_end_matches('/').ends_with("/mcp")
-    })
+    HttpUrl::parse(url).is_ok_and(|url| !url.has_query() && url.trimmed_path().ends_with("/mcp"))
 }
 
 /// Returns true if `pattern` starts with a program name or an absolute path.

@@ -3,7 +3,7 @@
 use anyhow::{bail, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_world::fetch::HttpTarget;
+use toolgate_net::HttpUrl;
 
 use super::keys::is_word;
 use super::{Config, EffectsMax};
@@ -131,8 +131,8 @@ pub(super) fn check(config: &Config) -> anyhow::Result<()> {
 }
 
 /// Parses `url` and requires https, or http on loopback.
-pub(crate) fn encrypted_target(url: &str) -> Result<HttpTarget, String> {
-    let target = HttpTarget::from_url(url).map_err(|why| format!("`{url}` {why}"))?;
+pub(crate) fn encrypted_target(url: &str) -> Result<HttpUrl, String> {
+    let target = HttpUrl::parse(url).map_err(|why| format!("`{url}` {why}"))?;
     match target.is_encrypted_or_loopback() {
         true => Ok(target),
         false => Err(format!("`{url}` is not encrypted; it must be https")),

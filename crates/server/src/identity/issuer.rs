@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use tokio::sync::watch;
 use toolgate_contract::strip_byte_order_mark_bytes;
+use toolgate_net::HttpUrl;
 use toolgate_world::HttpFetcher;
-use toolgate_world::fetch::HttpTarget;
 
 use super::jwks::JwkSet;
 use crate::config::oauth;
@@ -152,7 +152,7 @@ impl TokenIssuer {
     }
 
     /// Discovers the URL of the keys in the issuer's metadata.
-    async fn discover_keys_target(&self) -> Result<HttpTarget, String> {
+    async fn discover_keys_target(&self) -> Result<HttpUrl, String> {
         let issuer = self.settings.issuer.as_str();
         let mut last = String::new();
         for url in metadata_urls(issuer)? {
@@ -181,10 +181,7 @@ impl TokenIssuer {
     }
 
     /// Fetches `target`. Returns the body and the `Cache-Control` header.
-    async fn fetch_document(
-        &self,
-        target: &HttpTarget,
-    ) -> Result<(Vec<u8>, Option<String>), String> {
+    async fn fetch_document(&self, target: &HttpUrl) -> Result<(Vec<u8>, Option<String>), String> {
         let fetched = self.fetch.get(target, FETCH_TIMEOUT, ANSWER_BYTES_MAX + 1).await;
         let fetched = fetched.map_err(|why| format!("at {target}: {why}"))?;
         if fetched.response.status != 200 {
@@ -199,12 +196,10 @@ impl TokenIssuer {
 
 /// Returns the metadata URLs of `issuer` under OpenID Connect Discovery and RFC 8414.
 fn metadata_urls(issuer: &str) -> Result<[String; 2], String> {
-    let bare = issuer.trim_end_matches('/');
-    let (scheme, rest) = bare.split_once("://").ok_or("the issuer is not a URL")?;
-    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let url = HttpUrl::parse(issuer).map_err(|why| format!("the issuer {why}"))?;
     Ok([
-        format!("{bare}/.well-known/openid-configuration"),
-        format!("{scheme}://{authority}/.well-known/oauth-authorization-server{path}"),
+        format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/')),
+        url.well_known("oauth-authorization-server"),
     ])
 }
 

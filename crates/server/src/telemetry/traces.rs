@@ -13,8 +13,9 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 use toolgate_host::{CallEnd, CallStart};
+use toolgate_net::{Backoff, HttpUrl, parse_retry_after};
 use toolgate_world::HttpFetcher;
-use toolgate_world::fetch::{HttpTarget, JsonPost};
+use toolgate_world::fetch::JsonPost;
 
 use super::span::{FinishedSpan, OpenSpan, otlp_attribute};
 
@@ -26,9 +27,10 @@ const BATCH_SPANS_MAX: usize = 512;
 const BATCH_DELAY: Duration = Duration::from_secs(1);
 /// Timeout of a request to the collector, and longest pause before a retry.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pauses before each retry.
-const RETRY_PAUSES: [Duration; 3] =
-    [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
+/// Maximum number of retries of a request.
+const RETRIES_MAX: usize = 3;
+/// Pause before the first retry. It doubles before each further one.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Longest answer of the collector that is read, in bytes.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 /// Path of the trace endpoint under the collector's URL.
@@ -69,7 +71,7 @@ impl TraceExporter {
     /// # Errors
     /// `url` is invalid, or no thread can be started.
     pub(super) fn to_collector(url: &str) -> anyhow::Result<Self> {
-        let target = HttpTarget::new(url, PATH)
+        let target = HttpUrl::parse_below(url, PATH)
             .map_err(|why| anyhow::anyhow!("telemetry.otlp is `{url}`, which {why}"))?;
         let (queue, items) = mpsc::channel(QUEUE_SPANS_MAX);
         let counts = Arc::<SpanCounters>::default();
@@ -125,7 +127,7 @@ impl TraceExporter {
 
 /// Thread that reads the queue and sends batches.
 struct SpanSender {
-    target: HttpTarget,
+    target: HttpUrl,
     fetch: HttpFetcher,
     counts: Arc<SpanCounters>,
     /// True if the last batch failed.
@@ -195,7 +197,8 @@ impl SpanSender {
     /// Sends `spans`, with up to three retries.
     async fn send_batch(&mut self, spans: &[Value]) {
         let json = export_request(spans);
-        let mut pauses = RETRY_PAUSES.iter();
+        let mut backoff = Backoff::new(RETRY_PAUSE, SEND_TIMEOUT);
+        let mut tried = 0;
         loop {
             let why = match self.try_send(&json).await {
                 Ok(rejected) => {
@@ -207,8 +210,10 @@ impl SpanSender {
                 }
                 Err(ExportFailure::Retryable(wait, why)) => {
                     let is_closing = self.counts.is_closing.load(Ordering::Relaxed);
-                    if let Some(pause) = pauses.next().filter(|_| !is_closing) {
-                        sleep(wait.unwrap_or(*pause).min(SEND_TIMEOUT)).await;
+                    if tried < RETRIES_MAX && !is_closing {
+                        tried += 1;
+                        let pause = backoff.next_pause();
+                        sleep(wait.unwrap_or(pause).min(SEND_TIMEOUT)).await;
                         continue;
                     }
                     why
@@ -235,8 +240,8 @@ impl SpanSender {
         match answer.response.status {
             200..300 => Ok(rejected_spans(&answer.response.body)),
             429 | 502 | 503 | 504 => {
-                let seconds = answer.retry_after.and_then(|after| after.trim().parse().ok());
-                Err(ExportFailure::Retryable(seconds.map(Duration::from_secs), why))
+                let wait = answer.retry_after.as_deref().and_then(parse_retry_after);
+                Err(ExportFailure::Retryable(wait, why))
             }
             _ => Err(ExportFailure::Permanent(why)),
         }

@@ -4,8 +4,9 @@ use serde_json::Value;
 use toolgate_contract::{ToolContext, ToolError, exact_json, strip_byte_order_mark_bytes};
 
 use super::AssetSettings;
+use toolgate_net::{HttpUrl, HttpUrlError};
 use toolgate_world::HttpFetcher;
-use toolgate_world::fetch::{HttpResponse, HttpTarget};
+use toolgate_world::fetch::HttpResponse;
 
 /// The status and detail reported if the backend is unreachable or does not answer in time.
 const UNREACHABLE_RESPONSE: (u16, &str) = (503, "network_unreachable");
@@ -15,7 +16,7 @@ pub struct AssetBackend {
     /// The URL from the settings.
     url: String,
     /// The endpoint for assets, or the reason why the URL is unusable.
-    target: Result<HttpTarget, String>,
+    target: Result<HttpUrl, HttpUrlError>,
     fetch: HttpFetcher,
 }
 
@@ -31,7 +32,7 @@ impl AssetBackend {
     /// Creates a client of the backend in `settings`. Returns `None` if none is configured.
     pub fn new(settings: &AssetSettings, fetch: &HttpFetcher) -> Option<Self> {
         let url = settings.backend()?.to_owned();
-        let target = HttpTarget::new(&url, &settings.assets_path());
+        let target = HttpUrl::parse_below(&url, &settings.assets_path());
         Some(Self { url, target, fetch: fetch.clone() })
     }
 

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::uri_paths;
-use toolgate_world::fetch::HttpTarget;
+use toolgate_net::HttpUrl;
 
 /// The default folder of schemas, used if it exists.
 pub(super) const SCHEMAS_FOLDER_DEFAULT: &str = "libs/synesthetic-schemas/jsonschema";
@@ -65,7 +65,7 @@ impl AssetSettings {
     /// works without it.
     pub fn backend_problem(&self) -> Option<String> {
         let url = self.backend()?;
-        let why = HttpTarget::new(url, &self.assets_path()).err()?;
+        let why = HttpUrl::parse_below(url, &self.assets_path()).err()?;
         let url = url.escape_debug();
         Some(format!(
             "no asset can be sent: `assets.backend_url` (SYN_BACKEND_URL) is `{url}`, which {why}; \

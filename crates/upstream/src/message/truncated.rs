@@ -1,18 +1,7 @@
 //! Identifies messages that are too long to read by their beginning and end.
 
 use toolgate_contract::strip_byte_order_mark_bytes;
-
-/// Number of bytes that are kept of the beginning.
-const HEAD_BYTES: usize = 4096;
-/// Number of bytes that are kept of the end of a message.
-const TAIL_BYTES: usize = 256;
-
-/// The beginning and the end of a message.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct TruncatedMessage {
-    head: Vec<u8>,
-    tail: Vec<u8>,
-}
+use toolgate_net::TruncatedText;
 
 /// Kind of a truncated message, if it can be recognized.
 #[derive(Debug, PartialEq, Eq)]
@@ -23,22 +12,11 @@ pub(crate) enum MessageKind {
     Other,
 }
 
-impl TruncatedMessage {
-    /// Appends the next piece of the message.
-    pub(crate) fn append(&mut self, piece: &[u8]) {
-        let more = piece.len().min(HEAD_BYTES - self.head.len());
-        self.head.extend_from_slice(&piece[..more]);
-        self.tail.extend_from_slice(&piece[piece.len().saturating_sub(TAIL_BYTES)..]);
-        let over = self.tail.len().saturating_sub(TAIL_BYTES);
-        self.tail.drain(..over);
-    }
-
-    /// Identifies the message.
-    pub(crate) fn kind(&self) -> MessageKind {
-        match kind_of_message(&self.head) {
-            MessageKind::Answer(None) => MessageKind::Answer(id_at_end(&self.tail)),
-            is => is,
-        }
+/// Identifies a message that was truncated.
+pub(crate) fn kind_of_truncated(message: &TruncatedText) -> MessageKind {
+    match kind_of_message(&message.head) {
+        MessageKind::Answer(None) => MessageKind::Answer(id_at_end(&message.tail)),
+        is => is,
     }
 }
 
@@ -162,9 +140,9 @@ mod tests {
     use super::*;
 
     fn cut(text: &str) -> MessageKind {
-        let mut cut = TruncatedMessage::default();
+        let mut cut = TruncatedText::default();
         text.as_bytes().chunks(700).for_each(|piece| cut.append(piece));
-        cut.kind()
+        kind_of_truncated(&cut)
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! Discovers the authorization server of an upstream (RFC 9728), and its metadata (RFC 8414 and
 //! OpenID Connect Discovery).
 
-use http::Uri;
 use serde::{Deserialize, Serialize};
+use toolgate_net::HttpUrl;
 
 use super::challenge::BearerChallenge;
 use super::fetch::OAuthFetcher;
 use super::steps::StepReporter;
+use crate::address::parse_url;
 use crate::settings::{OAuthGrant, OAuthSettings};
 
 /// Protected resource metadata of an upstream (RFC 9728).
@@ -74,7 +75,7 @@ pub(crate) async fn discover(
     let Some(ResourceMetadata { resource, authorization_servers, scopes_supported }) = described
     else {
         // Before 2025-06-18 an MCP server was its own authorization server.
-        let origin = origin(url)?;
+        let origin = parse_url(url)?.origin();
         let issuer = settings.issuer.clone().unwrap_or_else(|| origin.clone());
         let server = match fetch_server_metadata(fetcher, &issuer, steps).await? {
             Some(server) => server,
@@ -255,45 +256,33 @@ fn default_endpoints(origin: &str) -> AuthorizationServer {
     }
 }
 
-fn origin(url: &str) -> Result<String, String> {
-    let uri: Uri = url.parse().map_err(|err| format!("`{url}` is not a URL: {err}"))?;
-    let scheme = uri.scheme_str().unwrap_or("https");
-    let authority = uri.authority().ok_or_else(|| format!("`{url}` has no host"))?;
-    Ok(format!("{scheme}://{authority}"))
-}
-
-fn path(url: &str) -> String {
-    let uri: Result<Uri, _> = url.parse();
-    uri.map_or_else(|_| String::new(), |uri| uri.path().trim_end_matches('/').to_owned())
-}
-
 /// Returns the well-known URLs of the document `name`: under the path of `url`, then at its root.
 fn well_known(url: &str, name: &str) -> Result<Vec<String>, String> {
-    let origin = origin(url)?;
-    let path = path(url);
-    let root = format!("{origin}/.well-known/{name}");
-    Ok(match path.is_empty() {
-        true => vec![root],
-        false => vec![format!("{root}{path}"), root],
+    let url = parse_url(url)?;
+    let root = format!("{}/.well-known/{name}", url.origin());
+    Ok(match url.trimmed_path() {
+        "" => vec![root],
+        _ => vec![url.well_known(name), root],
     })
 }
 
 /// Returns true if two issuers are equal, ignoring the trailing slash of a URL without a path.
 pub(crate) fn is_same_issuer(one: &str, other: &str) -> bool {
-    let bare = |url: &str| match (origin(url), path(url).is_empty()) {
-        (Ok(origin), true) => url.strip_suffix('/').filter(|it| *it == origin).map(str::to_owned),
-        _ => None,
+    let bare = |url: &str| {
+        let origin = HttpUrl::parse(url).ok()?.origin();
+        (url.strip_suffix('/') == Some(&origin)).then_some(origin)
     };
     one == other || bare(one).as_deref() == Some(other) || bare(other).as_deref() == Some(one)
 }
 
 /// Returns true if `url` lies within `resource`.
 fn covers(resource: &str, url: &str) -> bool {
-    let (Ok(one), Ok(other)) = (origin(resource), origin(url)) else { return false };
-    let inner = path(url);
-    let outer = path(resource);
-    let below = inner.strip_prefix(&outer).is_some_and(|it| it.is_empty() || it.starts_with('/'));
-    one.eq_ignore_ascii_case(&other) && below
+    let (Ok(outer), Ok(inner)) = (HttpUrl::parse(resource), HttpUrl::parse(url)) else {
+        return false;
+    };
+    let below = inner.trimmed_path().strip_prefix(outer.trimmed_path());
+    below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        && outer.is_same_origin(&inner)
 }
 
 #[cfg(test)]

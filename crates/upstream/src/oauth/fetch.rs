@@ -1,27 +1,24 @@
 //! Sends requests to authorization servers, and limits the addresses to which requests may go.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, USER_AGENT};
-use http::response::Parts;
-use http::{HeaderValue, Method, Request, StatusCode, Uri};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
-use tokio_util::task::AbortOnDropHandle;
 use toolgate_contract::strip_byte_order_mark_bytes;
 use toolgate_dialects::mcp::upstream::{ProtocolEra, Revision, discover_params};
+use toolgate_net::HttpClient;
+use toolgate_net::addresses::is_own_host;
 
 use super::challenge::challenges;
-use crate::address::parse_address;
+use crate::address::parse_url;
 use crate::message;
 use crate::settings::UpstreamTransport;
-use crate::world::UpstreamWorld;
+use crate::world::{NetworkAddress, UpstreamWorld};
 
 /// Timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
@@ -30,13 +27,9 @@ const BYTES_MAX: usize = 256 << 10;
 
 /// HTTP client for authorization. It follows no redirects.
 pub(crate) struct OAuthFetcher {
-    world: Arc<dyn UpstreamWorld>,
-    private_network: bool,
+    client: HttpClient,
     /// True if the upstream is on this machine. Only then may its authorization server be, too.
     is_upstream_local: bool,
-    /// Hosts that the settings name: the host of the upstream and the host of the authorization
-    /// server.
-    hosts: Vec<String>,
 }
 
 /// A response of an authorization server.
@@ -66,11 +59,19 @@ impl OAuthFetcher {
         issuer: Option<&str>,
         private_network: bool,
     ) -> Result<Self, String> {
-        let host = |url| Ok::<_, String>(parse_address(url, private_network)?.0.host);
+        let host = |url| Ok::<_, String>(parse_url(url)?.host().to_owned());
+        // The hosts that the settings name.
         let mut hosts = vec![host(url)?];
-        let is_upstream_local = is_this_machine(&hosts[0]);
+        let is_upstream_local = is_own_host(&hosts[0]);
         hosts.extend(issuer.map(host).transpose()?);
-        Ok(Self { world, private_network, is_upstream_local, hosts })
+        let client = HttpClient::new(0, move |url| {
+            let world = world.clone();
+            let mut address = NetworkAddress::from_url(&url, private_network);
+            // A host that the settings do not name must not resolve to this machine.
+            address.may_be_local &= is_upstream_local || hosts.contains(&address.host);
+            Box::pin(async move { world.dial(&address).await })
+        });
+        Ok(Self { client, is_upstream_local })
     }
 
     /// Checks that secrets may be sent to `url`.
@@ -78,8 +79,8 @@ impl OAuthFetcher {
     /// Refuses unencrypted URLs of other machines. Refuses URLs of this machine if the upstream is
     /// on another machine.
     pub(crate) fn check(&self, url: &str) -> Result<(), String> {
-        let (place, _) = parse_address(url, self.private_network)?;
-        match (is_this_machine(&place.host), place.secure) {
+        let parsed = parse_url(url)?;
+        match (is_own_host(parsed.host()), parsed.is_secure()) {
             (true, _) if !self.is_upstream_local => {
                 Err(format!("`{url}` is on this machine, but the upstream is not"))
             }
@@ -135,9 +136,8 @@ impl OAuthFetcher {
             UpstreamTransport::Sse | UpstreamTransport::WebSocket => (Method::GET, Bytes::new()),
         };
         let probed = async {
-            let (head, _, _connection) =
-                self.send_head(method, url, "application/json", None, body).await?;
-            Ok((head.status.as_u16(), challenges(&head.headers)))
+            let response = self.send_request(method, url, "application/json", None, body).await?;
+            Ok((response.status().as_u16(), challenges(response.headers())))
         };
         let late = |_| Err(format!("it did not answer within {} s", REQUEST_TIMEOUT.as_secs()));
         let probed = tokio::time::timeout(REQUEST_TIMEOUT, probed).await.unwrap_or_else(late);
@@ -167,71 +167,45 @@ impl OAuthFetcher {
         authorization: Option<HeaderValue>,
         body: Bytes,
     ) -> Result<FetchedResponse, String> {
-        let (head, body, _connection) =
-            self.send_head(method, url, kind, authorization, body).await?;
-        let body = Limited::new(body, BYTES_MAX).collect().await.map_err(|err| err.to_string())?;
-        if head.status.is_redirection() {
-            return Err(format!("it redirects ({}), and redirects are not followed", head.status));
+        let response = self.send_request(method, url, kind, authorization, body).await?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), BYTES_MAX).collect().await;
+        let body = body.map_err(|err| err.to_string())?.to_bytes();
+        if status.is_redirection() {
+            return Err(format!("it redirects ({status}), and redirects are not followed"));
         }
-        Ok(FetchedResponse { status: head.status, body: body.to_bytes() })
+        Ok(FetchedResponse { status, body })
     }
 
-    /// Sends a request and returns the head and body of the response. The connection lives as long
-    /// as the returned handle.
-    async fn send_head(
+    async fn send_request(
         &self,
         method: Method,
         url: &str,
         kind: &'static str,
         authorization: Option<HeaderValue>,
         body: Bytes,
-    ) -> Result<(Parts, Incoming, AbortOnDropHandle<()>), String> {
-        let (mut place, uri) = parse_address(url, self.private_network)?;
-        // A host that the settings do not name must not resolve to this machine.
-        place.may_be_local &= self.is_upstream_local || self.hosts.contains(&place.host);
+    ) -> Result<Response<Incoming>, String> {
         let fixed = HeaderValue::from_static;
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;
-        let path = uri.path_and_query().map_or("/", |path| path.as_str());
-        *request.uri_mut() = path.parse::<Uri>().map_err(|err| err.to_string())?;
-        let host = uri.authority().map_or("", |authority| authority.as_str());
+        *request.uri_mut() = parse_url(url)?.uri().clone();
         let headers = request.headers_mut();
-        headers.insert(HOST, HeaderValue::try_from(host).map_err(|err| err.to_string())?);
         headers.insert(ACCEPT, fixed("application/json, text/event-stream;q=0.5"));
-        headers.insert(USER_AGENT, fixed(concat!("toolgate/", env!("CARGO_PKG_VERSION"))));
         if !kind.is_empty() {
             headers.insert(CONTENT_TYPE, fixed(kind));
         }
         headers.extend(authorization.map(|value| (AUTHORIZATION, value)));
-        let stream = self.world.dial(&place).await?;
-        let handshake = http1::handshake(TokioIo::new(stream)).await;
-        let (mut sender, connection) = handshake.map_err(|err| err.to_string())?;
-        let connection = AbortOnDropHandle::new(tokio::spawn(async move {
-            // A failure reaches the reader of the response.
-            let _ = connection.await;
-        }));
-        let response = sender.send_request(request).await.map_err(|err| err.to_string())?;
-        let (head, body) = response.into_parts();
-        Ok((head, body, connection))
+        self.client.send(request).await.map_err(|failure| failure.to_string())
     }
-}
-
-/// Returns true if `host` is this machine.
-fn is_this_machine(host: &str) -> bool {
-    // An unspecified address (`0.0.0.0`) connects to this machine.
-    let is_own = |address: IpAddr| address.is_loopback() || address.is_unspecified();
-    let address = host.parse::<IpAddr>();
-    address.is_ok_and(|address| is_own(address.to_canonical()))
-        || host == "localhost"
-        || host.ends_with(".localhost")
 }
 
 #[cfg(test)]
 mod tests {
     use toolgate_contract::{BoxFuture, WatchGuard};
+    use toolgate_net::ByteStream;
 
     use super::*;
-    use crate::world::{self, NetworkAddress, ProgramToStart, RunningProgram};
+    use crate::world::{ProgramToStart, RunningProgram};
 
     /// A network in which every connection fails. The error shows if a local address was allowed.
     struct UnreachableNetwork;
@@ -247,7 +221,7 @@ mod tests {
         fn dial<'a>(
             &'a self,
             place: &'a NetworkAddress,
-        ) -> BoxFuture<'a, Result<Box<dyn world::ByteStream>, String>> {
+        ) -> BoxFuture<'a, Result<Box<dyn ByteStream>, String>> {
             Box::pin(async { Err(format!("may be local: {}", place.may_be_local)) })
         }
 

@@ -9,11 +9,12 @@ use serde_json::value::RawValue;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use toolgate_contract::{BoxFuture, WatchGuard};
+use toolgate_net::TruncatedText;
 
 use super::adaptive_spin::AnswerSpin;
 use super::in_flight::InFlightRequests;
 use super::writer::LineWriter;
-use crate::message::truncated::{MessageKind, TruncatedMessage};
+use crate::message::truncated::{MessageKind, kind_of_truncated};
 use crate::message::{self, UpstreamMessage, UpstreamRpcError};
 use crate::transport::{MessageReceiver, OutgoingMessage, RequestFailure, TransportConnection};
 
@@ -222,9 +223,9 @@ pub(crate) async fn run_until(ends: CancellationToken, work: impl Future<Output 
 impl IncomingMessages {
     /// Fails the request that an overlong message answers. If its id is unreadable, all requests in
     /// flight fail.
-    pub(crate) fn fail_too_long(&self, cut: &TruncatedMessage, bytes_max: usize) {
+    pub(crate) fn fail_too_long(&self, cut: &TruncatedText, bytes_max: usize) {
         let shared = &self.shared;
-        let all = match cut.kind() {
+        let all = match kind_of_truncated(cut) {
             MessageKind::Answer(Some(id)) => {
                 shared.in_flight.forget_abandoned(id);
                 shared.in_flight.remove(id).into_iter().collect()

@@ -10,8 +10,8 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
-use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
-use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use serde_json::Value;
@@ -20,14 +20,13 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use toolgate_contract::BoxFuture;
 use toolgate_dialects::mcp::upstream::{ProtocolEra, Revision};
+use toolgate_net::{HttpClient, HttpUrl};
 
 use super::adaptive_spin::AnswerSpin;
 use super::conversation::QUESTIONS_MAX;
 use super::in_flight::InFlightRequests;
-use super::pool::{HttpPool, PooledConnection};
 use super::refusals::{ResponseError, is_session_unknown, names_session};
 use super::site::{RedirectedTo, UpstreamSite, describe_response};
-use crate::address::{request_path, without_query};
 use crate::message::{self, UpstreamMessage, UpstreamRpcError};
 use crate::server_requests::ELICITATION_COMPLETE;
 use crate::transport::{MessageReceiver, OutgoingMessage, RequestFailure, TransportConnection};
@@ -49,9 +48,9 @@ pub(crate) struct HttpTransport(Arc<HttpEndpoint>, DropGuard);
 
 struct HttpEndpoint {
     site: UpstreamSite,
-    pool: Arc<HttpPool>,
-    /// Path for requests. A redirect replaces it.
-    path: RwLock<Uri>,
+    client: HttpClient,
+    /// URL for requests. A redirect replaces it.
+    url: RwLock<HttpUrl>,
     headers: Vec<(HeaderName, HeaderValue)>,
     receiver: Arc<dyn MessageReceiver>,
     /// Requests in flight. They also receive messages from the notification stream.
@@ -75,12 +74,12 @@ impl HttpTransport {
         site: UpstreamSite,
         receiver: Arc<dyn MessageReceiver>,
     ) -> Result<Self, String> {
-        let (address, uri) = site.address()?;
-        let headers = site.fixed_headers(&uri)?;
-        let path = RwLock::new(request_path(&uri));
+        let url = site.http_url()?;
+        let headers = site.fixed_headers(&url)?;
+        let url = RwLock::new(url);
         let gone = CancellationToken::new();
         let drop_guard = gone.clone().drop_guard();
-        let pool = HttpPool::new(site.world.clone(), address);
+        let client = site.http_client();
         let session = RwLock::default();
         let revision = RwLock::default();
         let in_flight = Arc::new(InFlightRequests::new(receiver.clone()));
@@ -90,8 +89,8 @@ impl HttpTransport {
         let refusals = semaphore();
         let endpoint = HttpEndpoint {
             site,
-            pool,
-            path,
+            client,
+            url,
             headers,
             receiver,
             in_flight,
@@ -123,10 +122,8 @@ impl HttpEndpoint {
         let body = message.map(|message| message.body.clone()).unwrap_or_default();
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;
-        *request.uri_mut() = self.path.read().unwrap_or_else(PoisonError::into_inner).clone();
         let headers = request.headers_mut();
         let fixed = HeaderValue::from_static;
-        headers.insert(USER_AGENT, fixed(concat!("toolgate/", env!("CARGO_PKG_VERSION"))));
         match message {
             Some(_) => {
                 headers.insert(CONTENT_TYPE, fixed("application/json"));
@@ -166,7 +163,7 @@ impl HttpEndpoint {
         method: Method,
         message: Option<&OutgoingMessage>,
         last: Option<&str>,
-    ) -> Result<(Response<Incoming>, PooledConnection), RequestFailure> {
+    ) -> Result<Response<Incoming>, RequestFailure> {
         let last = last.map(HeaderValue::try_from).transpose();
         let last = last.map_err(|err| RequestFailure::Lost(err.to_string()))?;
         let make = || {
@@ -175,15 +172,16 @@ impl HttpEndpoint {
             request.headers_mut().extend(last);
             Ok(request)
         };
-        let sent = self.site.send(&self.pool, make).await?;
-        if let Some(RedirectedTo(redirected)) = sent.0.extensions().get() {
-            self.receiver.record_redirect(&without_query(redirected));
-            if sent.0.status().is_success() {
-                *self.path.write().unwrap_or_else(PoisonError::into_inner) =
-                    request_path(redirected);
+        let url = self.url.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let response = self.site.send(&self.client, url, make).await?;
+        if let Some(RedirectedTo(redirected)) = response.extensions().get() {
+            self.receiver.record_redirect(&redirected.without_query());
+            if response.status().is_success() {
+                let mut url = self.url.write().unwrap_or_else(PoisonError::into_inner);
+                *url = redirected.clone();
             }
         }
-        Ok(sent)
+        Ok(response)
     }
 
     fn is_in_session(&self) -> bool {
@@ -204,7 +202,7 @@ impl HttpEndpoint {
         receiver: Arc<dyn MessageReceiver>,
     ) -> Result<Box<RawValue>, RequestFailure> {
         let id = message.id.unwrap_or_default();
-        let (response, pooled) = self.send(Method::POST, Some(&message), None).await?;
+        let response = self.send(Method::POST, Some(&message), None).await?;
         if message.method == "initialize"
             && let Some(session) = response.headers().get("mcp-session-id")
         {
@@ -218,10 +216,9 @@ impl HttpEndpoint {
             let body = read_body(&mut response, self.site.bytes_max)
                 .await
                 .map_err(RequestFailure::Lost)?;
-            pooled.give_back();
             return self.answer_in_body(&body, id, &receiver);
         }
-        self.answer_in_stream(response, pooled, id, &receiver).await
+        self.answer_in_stream(response, id, &receiver).await
     }
 
     /// Handles the messages of an event. Returns the answer to `id` if it is among them.
@@ -371,11 +368,10 @@ impl HttpEndpoint {
 
     /// Posts a message that has no answer.
     async fn post(self: &Arc<Self>, message: &OutgoingMessage) -> Result<(), RequestFailure> {
-        let (response, pooled) = self.send(Method::POST, Some(message), None).await?;
+        let response = self.send(Method::POST, Some(message), None).await?;
         let mut response = self.check_status(response).await?;
-        if read_body(&mut response, ERROR_BODY_BYTES_MAX).await.is_ok() {
-            pooled.give_back();
-        }
+        // The connection is used again once the body was read.
+        let _ = read_body(&mut response, ERROR_BODY_BYTES_MAX).await;
         Ok(())
     }
 

@@ -12,11 +12,11 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::strip_byte_order_mark_bytes;
+use toolgate_net::TruncatedText;
 
 use super::adaptive_spin::{self, AnswerSpin};
 use super::conversation::{IncomingMessages, UpstreamConversation, run_until};
 use super::writer::LineWriter;
-use crate::message::truncated::TruncatedMessage;
 use crate::transport::MessageReceiver;
 use crate::world::{ProgramOutput, RunningProgram};
 
@@ -133,7 +133,7 @@ const OUTPUT_HELD_OPEN: &str = "it exited, but a child process keeps its output 
 enum LineRead {
     Whole,
     /// A line that is too long, truncated to its beginning and end.
-    TooLong(TruncatedMessage),
+    TooLong(TruncatedText),
     End,
 }
 
@@ -153,7 +153,7 @@ async fn next_line(
     bytes_max: usize,
     note_begun: impl Fn(&[u8]),
 ) -> std::io::Result<LineRead> {
-    let mut cut: Option<TruncatedMessage> = None;
+    let mut cut: Option<TruncatedText> = None;
     loop {
         let piece = output.next().await?;
         if piece.is_empty() {
@@ -166,7 +166,7 @@ async fn next_line(
         let end = memchr::memchr(b'\n', piece);
         let taken = end.unwrap_or(piece.len());
         if cut.is_none() && line.len() + taken > bytes_max {
-            let mut begun = TruncatedMessage::default();
+            let mut begun = TruncatedText::default();
             begun.append(&std::mem::take(line));
             cut = Some(begun);
         }

@@ -7,12 +7,13 @@ use serde_json::{Map, Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream};
 use tokio::sync::broadcast;
 use toolgate_contract::{BoxFuture, WatchGuard};
+use toolgate_net::ByteStream;
 
 use super::site::UpstreamSite;
 use crate::message;
 use crate::server_requests::RefusingReceiver;
 use crate::transport::{MessageReceiver, OutgoingMessage};
-use crate::world::{ByteStream, NetworkAddress, ProgramToStart, RunningProgram, UpstreamWorld};
+use crate::world::{NetworkAddress, ProgramToStart, RunningProgram, UpstreamWorld};
 
 /// A received request.
 #[derive(Clone, Debug)]

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use http::header::{AUTHORIZATION, HOST, LOCATION};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
+use toolgate_net::{HttpClient, HttpFailure, HttpUrl};
 
-use super::pool::{HttpPool, PooledConnection};
-use crate::address::{is_same_origin, parse_address, request_path, resolve_reference};
+use crate::address::parse_url;
 use crate::oauth::{BearerChallenge, UpstreamCredentials, challenges};
 use crate::transport::RequestFailure;
 use crate::world::{NetworkAddress, UpstreamWorld};
@@ -18,14 +18,27 @@ use crate::world::{NetworkAddress, UpstreamWorld};
 /// once for a missing scope.
 const TOKEN_RETRIES: u32 = 2;
 
+/// Maximum number of idle connections.
+const IDLE_CONNECTIONS_MAX: usize = 64;
+
 /// URL to which a request was redirected.
 #[derive(Debug, Clone)]
-pub(crate) struct RedirectedTo(pub(crate) Uri);
+pub(crate) struct RedirectedTo(pub(crate) HttpUrl);
 
 /// Returns the URL or path to which a response redirects.
 fn redirect_location(status: StatusCode, headers: &HeaderMap) -> Option<&str> {
     let is_redirect = matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308);
     headers.get(LOCATION).filter(|_| is_redirect)?.to_str().ok()
+}
+
+/// Returns the URL to which `response` redirects a request for `url`, if it is on the same server.
+/// Credentials are sent to no other server.
+fn redirect_target(url: &HttpUrl, response: &Response<Incoming>) -> Option<HttpUrl> {
+    let location = redirect_location(response.status(), response.headers())?;
+    let target = url.resolve(location).ok()?;
+    // The status 303 asks for a GET request, which contains no message.
+    let keeps_body = response.status() != StatusCode::SEE_OTHER;
+    (keeps_body && url.is_same_origin(&target)).then_some(target)
 }
 
 /// Describes the response to a request as a phrase that can follow "it", with the target of a
@@ -55,23 +68,34 @@ pub(crate) struct UpstreamSite {
 }
 
 impl UpstreamSite {
-    /// Returns the address and the parsed URL.
+    /// Returns the parsed URL.
     ///
     /// # Errors
     ///
     /// Returns an error if the URL is invalid.
-    pub(crate) fn address(&self) -> Result<(NetworkAddress, Uri), String> {
-        parse_address(&self.url, self.private_network)
+    pub(crate) fn http_url(&self) -> Result<HttpUrl, String> {
+        parse_url(&self.url)
     }
 
-    /// Returns the configured headers and `Host` for requests to `uri`.
+    /// Creates an HTTP client for the upstream. It shares no connections with other upstreams.
+    pub(crate) fn http_client(&self) -> HttpClient {
+        let world = self.world.clone();
+        let private_network = self.private_network;
+        HttpClient::new(IDLE_CONNECTIONS_MAX, move |url| {
+            let world = world.clone();
+            let address = NetworkAddress::from_url(&url, private_network);
+            Box::pin(async move { world.dial(&address).await })
+        })
+    }
+
+    /// Returns the configured headers and `Host` for requests to `url`.
     ///
     /// # Errors
     ///
     /// Returns an error that names an invalid header.
     pub(crate) fn fixed_headers(
         &self,
-        uri: &Uri,
+        url: &HttpUrl,
     ) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
         let mut headers = Vec::new();
         for (name, value) in &self.headers {
@@ -81,60 +105,47 @@ impl UpstreamSite {
             value.set_sensitive(true);
             headers.push((name, value));
         }
-        let host = uri.authority().map(|authority| authority.as_str().to_owned());
-        let host = HeaderValue::try_from(host.unwrap_or_default()).map_err(|e| e.to_string())?;
+        let host = HeaderValue::try_from(url.authority()).map_err(|err| err.to_string())?;
         headers.push((HOST, host));
         Ok(headers)
     }
 
-    /// Sends the request that `make` creates, with a token. If the token is refused, repeats the
-    /// request with another one. Follows one redirect within the server, and adds [`RedirectedTo`]
-    /// to the extensions of the response.
+    /// Sends the request that `make` creates to `url`, with a token. If the token is refused,
+    /// repeats the request with another one. Follows one redirect within the server, and adds
+    /// [`RedirectedTo`] to the extensions of the response.
     pub(crate) async fn send(
         &self,
-        pool: &Arc<HttpPool>,
+        client: &HttpClient,
+        mut url: HttpUrl,
         make: impl Fn() -> Result<Request<Full<bytes::Bytes>>, RequestFailure>,
-    ) -> Result<(Response<Incoming>, PooledConnection), RequestFailure> {
+    ) -> Result<Response<Incoming>, RequestFailure> {
         let mut tried = 0;
-        let mut redirected = None;
+        let mut is_redirected = false;
         loop {
             let token = self.token().await?;
             let mut request = make()?;
-            if let Some(RedirectedTo(uri)) = &redirected {
-                *request.uri_mut() = request_path(uri);
-            }
-            let path = request.uri().clone();
+            *request.uri_mut() = url.uri().clone();
             let header = token.clone().map(|token| (AUTHORIZATION, token));
             request.headers_mut().extend(header);
-            let (mut response, pooled) = pool.send(request).await?;
-            if redirected.is_none()
-                && let Some(uri) = self.redirect_target(&path, &response)
-            {
-                redirected = Some(RedirectedTo(uri));
+            let mut response = client.send(request).await.map_err(|failure| match failure {
+                HttpFailure::NotSent(why) => RequestFailure::NotSent(why),
+                HttpFailure::Lost(why) => RequestFailure::Lost(why),
+            })?;
+            if !is_redirected && let Some(target) = redirect_target(&url, &response) {
+                url = target;
+                is_redirected = true;
                 continue;
             }
-            if let Some(redirected) = &redirected {
-                response.extensions_mut().insert(redirected.clone());
+            if is_redirected {
+                response.extensions_mut().insert(RedirectedTo(url.clone()));
             }
             if tried == TOKEN_RETRIES || !self.is_refused(response.status(), response.headers()) {
-                return Ok((response, pooled));
+                return Ok(response);
             }
             self.replace_refused_token(token.as_ref(), response.status(), response.headers())
                 .await?;
             tried += 1;
         }
-    }
-
-    /// Returns the URL to which `response` redirects a request for `path`, if it is on the same
-    /// server. Credentials are sent to no other server.
-    fn redirect_target(&self, path: &Uri, response: &Response<Incoming>) -> Option<Uri> {
-        let location = redirect_location(response.status(), response.headers())?;
-        let (_, url) = self.address().ok()?;
-        let base = resolve_reference(&url, path.path_and_query()?.as_str()).ok()?;
-        let target = resolve_reference(&base, location).ok()?;
-        // The status 303 asks for a GET request, which contains no message.
-        let keeps_body = response.status() != StatusCode::SEE_OTHER;
-        (keeps_body && is_same_origin(&url, &target)).then_some(target)
     }
 
     /// Returns the `Authorization` header, if there is a token.

@@ -5,21 +5,19 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{HeaderValue, Request, Response, Uri};
+use http::{HeaderValue, Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use toolgate_contract::WatchGuard;
+use toolgate_net::{HttpClient, HttpUrl, SseParser};
 
 use super::adaptive_spin::AnswerSpin;
 use super::conversation::{IncomingMessages, UpstreamConversation, run_until};
-use super::events::SseParser;
 use super::http::{ERROR_BODY_BYTES_MAX, read_body};
-use super::pool::HttpPool;
 use super::refusals::{ResponseError, is_session_unknown};
 use super::site::{RedirectedTo, UpstreamSite, describe_response};
-use crate::address::{is_same_origin, request_path, resolve_reference, without_query};
 use crate::message;
 use crate::transport::describe_failure;
 use crate::transport::{MessageReceiver, RequestFailure};
@@ -34,37 +32,36 @@ pub(crate) async fn open(
     site: UpstreamSite,
     receiver: Arc<dyn MessageReceiver>,
 ) -> Result<UpstreamConversation, String> {
-    let (address, uri) = site.address()?;
-    let headers = site.fixed_headers(&uri)?;
-    let pool = HttpPool::new(site.world.clone(), address);
+    let url = site.http_url()?;
+    let headers = site.fixed_headers(&url)?;
+    let client = site.http_client();
     let bytes_max = site.bytes_max;
-    let request = move |method: &str, path: Uri, body: Bytes| {
+    let request = move |method: &str, body: Bytes| {
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method.parse().unwrap_or_default();
-        *request.uri_mut() = path;
         request.headers_mut().extend(headers.iter().cloned());
         request
     };
     let open = || {
-        let mut open = request("GET", request_path(&uri), Bytes::new());
+        let mut open = request("GET", Bytes::new());
         open.headers_mut().insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
         Ok(open)
     };
-    let opened = site.send(&pool, open).await;
-    let (mut response, _) = opened.map_err(|failure| describe_failure(&failure))?;
+    let opened = site.send(&client, url.clone(), open).await;
+    let mut response = opened.map_err(|failure| describe_failure(&failure))?;
     let opened_at = match response.extensions().get() {
         Some(RedirectedTo(redirected)) => {
-            receiver.record_redirect(&without_query(redirected));
+            receiver.record_redirect(&redirected.without_query());
             redirected.clone()
         }
-        None => uri.clone(),
+        None => url,
     };
     if !response.status().is_success() {
         return Err(format!("it {}", describe_response(response.status(), response.headers())));
     }
-    let mut events = SseParser::default();
-    let endpoint = read_endpoint(&mut response, &mut events, bytes_max).await?;
-    let endpoint = endpoint_path(&opened_at, &endpoint)?;
+    let mut events = SseParser::new(bytes_max);
+    let endpoint = read_endpoint(&mut response, &mut events).await?;
+    let endpoint = endpoint_url(&opened_at, &endpoint)?;
     let (conversation, messages, ends) =
         UpstreamConversation::start(receiver, WatchGuard::none(), AnswerSpin::new());
     let incoming = conversation.incoming();
@@ -73,15 +70,15 @@ pub(crate) async fn open(
         incoming.shared.end(why);
     };
     tokio::spawn(run_until(ends.clone(), reading));
-    let post = move |path, body| {
-        let mut post = request("POST", path, body);
+    let post = move |body| {
+        let mut post = request("POST", body);
         let json = HeaderValue::from_static("application/json");
         post.headers_mut().insert(CONTENT_TYPE, json);
         post
     };
     let posts = MessagePoster {
         site,
-        pool,
+        client,
         request: post,
         endpoint: RwLock::new(endpoint),
         incoming: conversation.incoming(),
@@ -94,12 +91,11 @@ pub(crate) async fn open(
 async fn read_endpoint(
     response: &mut Response<Incoming>,
     events: &mut SseParser,
-    bytes_max: usize,
 ) -> Result<String, String> {
     while let Some(frame) = response.body_mut().frame().await {
         let frame = frame.map_err(|err| err.to_string())?;
         let Ok(piece) = frame.into_data() else { continue };
-        let first = events.parse(&piece, bytes_max).into_iter().find(|it| it.kind == "endpoint");
+        let first = events.parse(&piece).into_iter().find(|it| it.kind == "endpoint");
         if let Some(event) = first {
             return Ok(event.data);
         }
@@ -107,15 +103,15 @@ async fn read_endpoint(
     Err("the stream ended before it named the endpoint for messages".to_owned())
 }
 
-/// Returns the path of `endpoint`, a reference in the stream at the URL `stream`. The endpoint must
+/// Returns the URL of `endpoint`, a reference in the stream at the URL `stream`. The endpoint must
 /// be on the server of the stream, so that messages never go to another server.
-fn endpoint_path(stream: &Uri, endpoint: &str) -> Result<Uri, String> {
+fn endpoint_url(stream: &HttpUrl, endpoint: &str) -> Result<HttpUrl, String> {
     let invalid =
-        |why: String| format!("its endpoint for messages, `{endpoint}`, is invalid: {why}");
-    let uri = resolve_reference(stream, endpoint).map_err(invalid)?;
-    match is_same_origin(stream, &uri) {
-        true => Ok(request_path(&uri)),
-        false => Err(invalid("it is on another server".to_owned())),
+        |why: &str| format!("its endpoint for messages, `{endpoint}`, is invalid: it {why}");
+    let url = stream.resolve(endpoint).map_err(|why| invalid(&why.to_string()))?;
+    match stream.is_same_origin(&url) {
+        true => Ok(url),
+        false => Err(invalid("is on another server")),
     }
 }
 
@@ -131,7 +127,7 @@ async fn read_events(
             Ok(Err(_)) => continue,
             Err(err) => return err.to_string(),
         };
-        for event in events.parse(&piece, bytes_max) {
+        for event in events.parse(&piece) {
             match &event.cut {
                 Some(cut) => incoming.fail_too_long(cut, bytes_max),
                 None => incoming.handle(event.data.as_bytes()),
@@ -145,7 +141,7 @@ async fn read_events(
 /// concurrently.
 async fn post_messages<P>(posts: MessagePoster<P>, mut messages: mpsc::Receiver<Bytes>)
 where
-    P: Fn(Uri, Bytes) -> Request<Full<Bytes>> + Send + Sync + 'static,
+    P: Fn(Bytes) -> Request<Full<Bytes>> + Send + Sync + 'static,
 {
     let posts = Arc::new(posts);
     let permits = Arc::new(Semaphore::new(POSTS_MAX));
@@ -173,32 +169,28 @@ where
 /// Sender of messages by POST.
 struct MessagePoster<P> {
     site: UpstreamSite,
-    pool: Arc<HttpPool>,
+    client: HttpClient,
     request: P,
-    /// Path for messages.
-    endpoint: RwLock<Uri>,
+    /// URL for messages.
+    endpoint: RwLock<HttpUrl>,
     incoming: IncomingMessages,
 }
 
-impl<P: Fn(Uri, Bytes) -> Request<Full<Bytes>>> MessagePoster<P> {
+impl<P: Fn(Bytes) -> Request<Full<Bytes>>> MessagePoster<P> {
     /// Posts `message`. Returns false if the server does not accept it. If it is a request, the
     /// request then fails.
     async fn post(&self, id: Option<u64>, message: Bytes) -> bool {
         let sent = async {
             let endpoint = self.endpoint.read().unwrap_or_else(PoisonError::into_inner).clone();
-            let make = || Ok((self.request)(endpoint.clone(), message.clone()));
-            let (mut response, pooled) = self.site.send(&self.pool, make).await?;
+            let make = || Ok((self.request)(message.clone()));
+            let mut response = self.site.send(&self.client, endpoint, make).await?;
             if let Some(RedirectedTo(redirected)) = response.extensions().get() {
                 let mut endpoint = self.endpoint.write().unwrap_or_else(PoisonError::into_inner);
-                *endpoint = request_path(redirected);
+                *endpoint = redirected.clone();
             }
             let status = response.status();
             let why = format!("it {}", describe_response(status, response.headers()));
-            let body = read_body(&mut response, ERROR_BODY_BYTES_MAX).await;
-            if body.is_ok() {
-                pooled.give_back();
-            }
-            let body = body.unwrap_or_default();
+            let body = read_body(&mut response, ERROR_BODY_BYTES_MAX).await.unwrap_or_default();
             if is_session_unknown(status, ResponseError::in_body(&body).as_ref(), &body) {
                 let why = format!("{why}, because the session has ended");
                 self.incoming.shared.end_lost_session(id, why.clone());
@@ -336,14 +328,18 @@ mod tests {
 
     #[test]
     fn messages_are_posted_only_to_the_server_of_the_stream() {
-        let stream: Uri = "http://a.example:1/sse".parse().expect("a URL");
-        let path = |endpoint| endpoint_path(&stream, endpoint).map(|uri| uri.to_string());
-        assert_eq!(path("/messages?id=1"), Ok("/messages?id=1".to_owned()));
-        assert_eq!(path("http://a.example:1/m"), Ok("/m".to_owned()));
-        assert_eq!(path("messages?id=1"), Ok("/messages?id=1".to_owned()));
-        assert_eq!(path(" ?id=1"), Ok("/sse?id=1".to_owned()));
+        let stream = HttpUrl::parse("http://a.example:1/sse").expect("a URL");
+        let url = |endpoint| endpoint_url(&stream, endpoint).map(|url| url.to_string());
+        for (endpoint, expected) in [
+            ("/messages?id=1", "http://a.example:1/messages?id=1"),
+            ("http://a.example:1/m", "http://a.example:1/m"),
+            ("messages?id=1", "http://a.example:1/messages?id=1"),
+            (" ?id=1", "http://a.example:1/sse?id=1"),
+        ] {
+            assert_eq!(url(endpoint), Ok(expected.to_owned()), "{endpoint}");
+        }
         for other in ["http://b.example/m", "https://a.example:1/m", "http://a.example:2/m"] {
-            assert!(path(other).is_err(), "{other}");
+            assert!(url(other).is_err(), "{other}");
         }
     }
 }

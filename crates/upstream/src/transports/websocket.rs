@@ -12,14 +12,15 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 use toolgate_contract::WatchGuard;
+use toolgate_net::ByteStream;
 
 use super::adaptive_spin::AnswerSpin;
 use super::conversation::{UpstreamConversation, run_until};
 use super::site::{UpstreamSite, describe_response};
-use crate::address::{http_url, parse_address};
+use crate::address::{http_url, parse_url};
 use crate::transport::describe_failure;
 use crate::transport::{MessageReceiver, RequestFailure};
-use crate::world::ByteStream;
+use crate::world::NetworkAddress;
 
 /// Longest wait for the closing handshake.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -104,8 +105,8 @@ async fn open_socket(
 ) -> Result<WebSocketStream<Box<dyn ByteStream>>, Error> {
     let io_error = |why: String| Error::Io(std::io::Error::other(why));
     // The handshake is an HTTP request.
-    let (address, uri) =
-        parse_address(&http_url(&site.url), site.private_network).map_err(io_error)?;
+    let url = parse_url(&http_url(&site.url)).map_err(io_error)?;
+    let address = NetworkAddress::from_url(&url, site.private_network);
     let stream = site.world.dial(&address).await.map_err(io_error)?;
     let mut request = Request::new(());
     *request.uri_mut() = site.url.trim().parse()?;
@@ -120,7 +121,7 @@ async fn open_socket(
         let value = HeaderValue::try_from(value).map_err(|err| io_error(err.to_string()))?;
         request.headers_mut().insert(name, value);
     }
-    request.headers_mut().extend(site.fixed_headers(&uri).map_err(io_error)?);
+    request.headers_mut().extend(site.fixed_headers(&url).map_err(io_error)?);
     request.headers_mut().extend(token.map(|token| (AUTHORIZATION, token.clone())));
     let config = WebSocketConfig::default()
         .max_message_size(Some(site.bytes_max))

@@ -19,8 +19,9 @@ use toolgate_search::{Embedder, VectorSpace};
 
 use super::settings::{EmbedderSettings, EndpointKey, Money};
 use crate::counted::counted;
+use toolgate_net::{Backoff, HttpUrl, parse_retry_after};
 use toolgate_world::HttpFetcher;
-use toolgate_world::fetch::{FetchResponse, HttpResponse, HttpTarget, JsonPost};
+use toolgate_world::fetch::{FetchResponse, HttpResponse, JsonPost};
 
 /// The largest number of attempts for a batch if the endpoint answers with an error. A query has
 /// one attempt, because its search can go on without the vector.
@@ -47,7 +48,7 @@ const TOKEN_BYTES: u64 = 2;
 pub(super) struct EmbeddingEndpoint {
     space: VectorSpace,
     url: String,
-    target: HttpTarget,
+    target: HttpUrl,
     model: String,
     shorten: bool,
     key: EndpointKey,
@@ -133,7 +134,7 @@ impl EmbeddingEndpoint {
         texts: &[String],
         role: EmbeddingRole,
     ) -> Result<(Vec<Vec<f32>>, u64), EmbedderUnavailable> {
-        let mut pause = self.pause;
+        let mut backoff = Backoff::new(self.pause, PAUSE_MAX);
         let mut attempts = 0;
         let time_limit = match role {
             EmbeddingRole::Chunk => self.timeout,
@@ -159,6 +160,7 @@ impl EmbeddingEndpoint {
                 Err(EndpointError::Permanent(why)) => return Err(EmbedderUnavailable(why)),
                 Err(EndpointError::Temporary { why, retry_after }) => (why, retry_after),
             };
+            let pause = backoff.next_pause();
             let wait = retry_after.unwrap_or(pause).max(pause);
             let attempts_max = match role {
                 EmbeddingRole::Chunk => ATTEMPTS_MAX,
@@ -176,7 +178,6 @@ impl EmbeddingEndpoint {
                 )));
             }
             sleep(wait).await;
-            pause *= 2;
         }
     }
 
@@ -287,9 +288,8 @@ impl EmbeddingEndpoint {
         let why = format!("the endpoint {url} answers {status}{}", self.error_message(body));
         match status {
             408 | 425 | 429 | 500..=599 => {
-                let seconds = retry_after.and_then(|it| it.trim().parse::<f64>().ok());
-                let seconds = seconds.filter(|it| (0.0..1e6).contains(it));
-                EndpointError::Temporary { why, retry_after: seconds.map(Duration::from_secs_f64) }
+                let retry_after = retry_after.and_then(parse_retry_after);
+                EndpointError::Temporary { why, retry_after }
             }
             _ => EndpointError::Permanent(why),
         }

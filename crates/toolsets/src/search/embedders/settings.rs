@@ -5,7 +5,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use toolgate_world::fetch::HttpTarget;
+use toolgate_net::HttpUrl;
 
 /// The largest batch size, which is what the largest endpoints accept.
 const BATCH_MAX: usize = 2_048;
@@ -187,8 +187,9 @@ impl EmbedderSettings {
     }
 
     /// Returns the URL to request vectors from.
-    pub(super) fn target(&self) -> Result<HttpTarget, String> {
-        HttpTarget::new(self.url.as_deref().unwrap_or_default(), "/embeddings")
+    pub(super) fn target(&self) -> Result<HttpUrl, String> {
+        let base = self.url.as_deref().unwrap_or_default();
+        HttpUrl::parse_below(base, "/embeddings").map_err(|why| why.to_string())
     }
 }
 

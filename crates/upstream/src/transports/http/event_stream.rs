@@ -7,13 +7,12 @@ use http::{Method, Response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde_json::value::RawValue;
+use toolgate_net::{SseEvent, SseParser};
 
 use super::{ERROR_BODY_BYTES_MAX, HttpEndpoint, StreamPosition, read_body};
-use crate::message::truncated::MessageKind;
+use crate::message::truncated::{MessageKind, kind_of_truncated};
 use crate::transport::{MessageReceiver, RequestFailure};
 use crate::transports::conversation::too_long_error;
-use crate::transports::events::{SseEvent, SseParser};
-use crate::transports::pool::PooledConnection;
 
 /// Default pause before a broken stream is resumed.
 pub(super) const RESUME_PAUSE: Duration = Duration::from_millis(500);
@@ -35,11 +34,10 @@ impl HttpEndpoint {
     pub(super) async fn answer_in_stream(
         self: &Arc<Self>,
         response: Response<Incoming>,
-        pooled: PooledConnection,
         id: u64,
         receiver: &Arc<dyn MessageReceiver>,
     ) -> Result<Box<RawValue>, RequestFailure> {
-        let mut streamed = self.read_stream(response, Some(pooled), id, receiver).await?;
+        let mut streamed = self.read_stream(response, id, receiver).await?;
         // A stream of a session may break off and be resumed over another connection.
         let mut tried = 0;
         loop {
@@ -79,52 +77,43 @@ impl HttpEndpoint {
         id: u64,
         receiver: &Arc<dyn MessageReceiver>,
     ) -> Result<StreamOutcome, RequestFailure> {
-        let (response, pooled) = self.send(Method::GET, None, Some(last)).await.map_err(as_lost)?;
+        let response = self.send(Method::GET, None, Some(last)).await.map_err(as_lost)?;
         if !response.status().is_success() {
             let status = response.status();
             return Err(RequestFailure::Lost(format!("the stream cannot be resumed: {status}")));
         }
-        self.read_stream(response, Some(pooled), id, receiver).await
+        self.read_stream(response, id, receiver).await
     }
 
     /// Reads a stream until it answers the request `id` or ends.
     pub(super) async fn read_stream(
         self: &Arc<Self>,
         mut response: Response<Incoming>,
-        pooled: Option<PooledConnection>,
         id: u64,
         receiver: &Arc<dyn MessageReceiver>,
     ) -> Result<StreamOutcome, RequestFailure> {
-        let mut events = SseParser::default();
+        let mut events = SseParser::new(self.site.bytes_max);
         let mut last = None;
         let mut retry = None;
         let mut position = StreamPosition::Start;
         while let Some(frame) = response.body_mut().frame().await {
             let Ok(frame) = frame else { break };
             let Ok(piece) = frame.into_data() else { continue };
-            for SseEvent { data, cut, id: event, retry: wait, .. } in
-                events.parse(&piece, self.site.bytes_max)
-            {
+            for SseEvent { data, cut, id: event, retry: wait, .. } in events.parse(&piece) {
                 last = event.filter(|id| !id.is_empty()).or(last);
                 retry = wait.or(retry);
-                if cut.is_some_and(
-                    |cut| matches!(cut.kind(), MessageKind::Answer(Some(of)) if of == id),
-                ) {
+                let cut_kind = cut.as_ref().map(kind_of_truncated);
+                if cut_kind == Some(MessageKind::Answer(Some(id))) {
                     return Ok(StreamOutcome::Answered(Err(too_long_error(self.site.bytes_max))));
                 }
                 let handled = self.handle_messages(data.as_bytes(), id, receiver, position);
                 position = StreamPosition::Later;
                 if let Some(outcome) = handled {
                     // Nothing follows the answer. The connection is reused if the stream ends soon.
-                    if let Some(pooled) = pooled {
-                        tokio::spawn(async move {
-                            let rest = read_body(&mut response, ERROR_BODY_BYTES_MAX);
-                            let rest = tokio::time::timeout(Duration::from_secs(1), rest).await;
-                            if matches!(rest, Ok(Ok(_))) {
-                                pooled.give_back();
-                            }
-                        });
-                    }
+                    tokio::spawn(async move {
+                        let rest = read_body(&mut response, ERROR_BODY_BYTES_MAX);
+                        let _ = tokio::time::timeout(Duration::from_secs(1), rest).await;
+                    });
                     return Ok(StreamOutcome::Answered(outcome));
                 }
             }

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::{Method, StatusCode};
 
+use toolgate_net::Backoff;
+
 use super::event_stream::{RESUME_PAUSE, StreamOutcome};
 use super::{ERROR_BODY_BYTES_MAX, HttpEndpoint, NO_REQUEST, NOTIFY_TIMEOUT, read_body};
 use crate::transport::MessageReceiver;
@@ -22,11 +24,11 @@ impl HttpEndpoint {
     pub(super) async fn keep_listening(self: Arc<Self>) {
         let mut last: Option<String> = None;
         let mut was_open = false;
-        let mut pause = RESUME_PAUSE;
+        let mut backoff = Backoff::new(RESUME_PAUSE, RETRY_MAX);
         loop {
             let mut wait = None;
             match self.send(Method::GET, None, last.as_deref()).await {
-                Ok((response, _)) if response.status() == StatusCode::OK => {
+                Ok(response) if response.status() == StatusCode::OK => {
                     if was_open && last.is_none() {
                         self.receiver.record_missed();
                     }
@@ -34,16 +36,16 @@ impl HttpEndpoint {
                     let begun = Instant::now();
                     let receiver: Arc<dyn MessageReceiver> = self.in_flight.clone();
                     if let Ok(StreamOutcome::Ended(new, retry)) =
-                        self.read_stream(response, None, NO_REQUEST, &receiver).await
+                        self.read_stream(response, NO_REQUEST, &receiver).await
                     {
                         if begun.elapsed() > STABLE_AFTER || (new.is_some() && new != last) {
-                            pause = RESUME_PAUSE;
+                            backoff.reset();
                             wait = retry.map(Duration::from_millis);
                         }
                         last = new.or(last);
                     }
                 }
-                Ok((mut response, _)) => {
+                Ok(mut response) => {
                     let status = response.status();
                     let body = tokio::time::timeout(
                         NOTIFY_TIMEOUT,
@@ -70,8 +72,8 @@ impl HttpEndpoint {
                 }
                 Err(_) => {}
             }
+            let pause = backoff.next_pause();
             tokio::time::sleep(wait.unwrap_or(pause)).await;
-            pause = (pause * 2).min(RETRY_MAX);
         }
     }
 }

@@ -6,6 +6,7 @@ use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, SslNegotiation};
 
 use super::super::settings::PostgresSettings;
+use toolgate_net::addresses::is_loopback_host;
 use toolgate_world::dial::{CertificateTrust, DialAddress};
 
 /// The address of a server and how to connect to it.
@@ -137,8 +138,7 @@ fn is_local(address: &DialAddress) -> bool {
     match address {
         DialAddress::Socket(_) => true,
         DialAddress::Port(host, _) => {
-            let host = host.trim_start_matches('[').trim_end_matches(']');
-            host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+            is_loopback_host(host.trim_start_matches('[').trim_end_matches(']'))
         }
     }
 }
