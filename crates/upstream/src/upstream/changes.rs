@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use tokio::task::JoinHandle;
 use toolgate_contract::{BoxFuture, ServerChange, ToolError, WatchGuard};
 use toolgate_dialects::mcp::upstream::ProtocolEra;
+use toolgate_net::Backoff;
 
 use super::{InstanceOwner, Upstream};
 use crate::connection::{LISTING_LIFETIME, UpstreamConnection, UpstreamRequest};
@@ -116,7 +117,7 @@ impl Upstream {
         }
         let this = self.this.clone();
         tokio::spawn(async move {
-            let mut pause = RETRY_PAUSE;
+            let mut backoff = Backoff::new(RETRY_PAUSE, RETRY_PAUSE_MAX);
             loop {
                 let Some(upstream) = this.upgrade() else { return };
                 // A caller's own instance may have been dropped for another caller's.
@@ -133,8 +134,7 @@ impl Upstream {
                     Err(why) => tracing::warn!("{}", why.message),
                 }
                 drop(upstream);
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(RETRY_PAUSE_MAX);
+                tokio::time::sleep(backoff.next_pause()).await;
             }
         });
     }
@@ -202,7 +202,7 @@ async fn keep_listening(
     link: Weak<UpstreamConnection>,
     params: Map<String, Value>,
 ) {
-    let mut pause = RETRY_PAUSE;
+    let mut backoff = Backoff::new(RETRY_PAUSE, RETRY_PAUSE_MAX);
     let mut is_repeated = false;
     loop {
         let Some(connection) = link.upgrade() else { return };
@@ -232,10 +232,9 @@ async fn keep_listening(
         }
         drop(connection);
         if begun.elapsed() > STABLE_AFTER {
-            pause = RETRY_PAUSE;
+            backoff.reset();
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(RETRY_PAUSE_MAX);
+        tokio::time::sleep(backoff.next_pause()).await;
         is_repeated = true;
     }
 }

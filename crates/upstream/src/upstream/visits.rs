@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tokio::time::timeout;
 use toolgate_contract::{ClientAnswer, ClientAnswers, PersonChoice, ToolError, ToolFault};
+use toolgate_net::Backoff;
 
 use super::Upstream;
 use crate::message::UpstreamRpcError;
@@ -30,13 +31,14 @@ pub(super) struct PageVisits {
     /// Ids of the visits to which the caller agreed.
     agreed: BTreeSet<String>,
     since: Instant,
-    pause: Duration,
+    backoff: Backoff,
     times: usize,
 }
 
 impl PageVisits {
     pub(super) fn new() -> Self {
-        Self { agreed: BTreeSet::new(), since: Instant::now(), pause: RETRY_PAUSE, times: 0 }
+        let backoff = Backoff::new(RETRY_PAUSE, RETRY_PAUSE_MAX);
+        Self { agreed: BTreeSet::new(), since: Instant::now(), backoff, times: 0 }
     }
 
     /// Returns true if `error` requires a page visit.
@@ -68,8 +70,8 @@ impl PageVisits {
         let open: Vec<_> =
             pages.iter().filter(|page| !self.agreed.contains(&visit_id(page))).collect();
         if open.is_empty() && self.since.elapsed() < VISIT_WAIT {
-            let _ = timeout(self.pause, upstream.visit_completed.notified()).await;
-            self.pause = (self.pause * 2).min(RETRY_PAUSE_MAX);
+            let pause = self.backoff.next_pause();
+            let _ = timeout(pause, upstream.visit_completed.notified()).await;
             return Ok(());
         }
         let open = if open.is_empty() { pages.iter().collect() } else { open };
@@ -80,7 +82,8 @@ impl PageVisits {
             return Err(ToolError::new(ToolFault::NotAllowed, message));
         }
         self.agreed.extend(open.into_iter().map(visit_id));
-        (self.since, self.pause) = (Instant::now(), RETRY_PAUSE);
+        self.since = Instant::now();
+        self.backoff.reset();
         Ok(())
     }
 }

@@ -18,6 +18,7 @@ use toolgate_search::{ChunkHash, Embedder, IndexDocument};
 
 use crate::counted::counted;
 use crate::search::engines::{EngineError, PendingChunk, SearchEngine};
+use toolgate_net::Backoff;
 use toolgate_world::Root;
 use toolgate_world::root::WorkMonitor;
 
@@ -43,7 +44,7 @@ pub(super) struct VectorMaker {
     task: Option<EmbeddingTask>,
     /// True if there is nothing to do until documents are put.
     is_done: bool,
-    pause: Duration,
+    backoff: Backoff,
     not_before: Option<Instant>,
     failure: Option<String>,
     cancel: CancellationToken,
@@ -66,7 +67,7 @@ impl VectorMaker {
             root: root.cloned(),
             task: None,
             is_done: false,
-            pause: PAUSE_MIN,
+            backoff: Backoff::new(PAUSE_MIN, PAUSE_MAX),
             not_before: None,
             failure: None,
             cancel: cancel.clone(),
@@ -108,7 +109,8 @@ impl VectorMaker {
         self.task = None;
         match result {
             Ok(Some(vectors)) => {
-                (self.pause, self.failure) = (PAUSE_MIN, None);
+                self.backoff.reset();
+                self.failure = None;
                 EmbeddedBatch { vectors: Some(vectors) }
             }
             Ok(None) => {
@@ -122,8 +124,7 @@ impl VectorMaker {
                     );
                 }
                 self.failure = Some(why);
-                self.not_before = Some(Instant::now() + self.pause);
-                self.pause = (self.pause * 2).min(PAUSE_MAX);
+                self.not_before = Some(Instant::now() + self.backoff.next_pause());
                 EmbeddedBatch { vectors: None }
             }
         }
