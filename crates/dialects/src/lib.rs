@@ -25,6 +25,7 @@ pub mod synesthetic;
 pub mod workstation;
 pub mod mira;
 mod envelope_data;
+pub mod rest;
 pub mod envelope;
 mod instructions;
 #[cfg(any(fuzzing, test))]

@@ -14,7 +14,9 @@ use http::Method;
 use toolgate_contract::{Caller, FrameHead, MessageFrame, Reply, ReplyBody};
 
 use self::calls::{ZyraTransport, read_message};
-use self::http_paths::{OWN_PATHS, PATHS, ZyraPath, is_zyra_probe, parse_path, single_query_value};
+pub(crate) use self::http_paths::single_query_value;
+use self::http_paths::{OWN_PATHS, PATHS, ZyraPath, is_zyra_probe, parse_path};
+pub(crate) use self::rest::{disposition, retry_seconds};
 use crate::rpc::{INTERNAL_ERROR, RpcError};
 use crate::{
     Conversation, Dialect, FrameReading, FrameRefusal, RequestKey, ServerInfo, SocketUpgrade,
@@ -93,7 +95,7 @@ impl Dialect for ZyraDialect {
             }
             FrameRefusal::Throttled { retry_after } => {
                 rest::error_reply(429, "too many failed authentication attempts; try again later")
-                    .with_header("retry-after", rest::retry_seconds(*retry_after))
+                    .with_header("retry-after", retry_seconds(*retry_after))
             }
             // The id is left out, because it belongs to the request in flight.
             FrameRefusal::DuplicateId { key: RequestKey(id) } => {

@@ -6,13 +6,17 @@
 //! contains a hash of the line before, and [`verify`] detects changes.
 #![allow(clippy::disallowed_methods, reason = "the log is the host's own file, outside every root")]
 
+mod arguments;
 mod record;
+mod call_record;
 mod byte_size;
 mod queue;
 mod chain;
 mod file;
 mod verify;
 mod tail;
+mod log_reader;
+mod index;
 #[cfg(any(fuzzing, test))]
 mod fuzzing;
 
@@ -20,16 +24,21 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tokio::sync::broadcast;
 use toolgate_contract::{CallError, ResourceSource, ToolCall};
 
 use crate::gauges::RecordGauge;
 use file::ChainedLog;
 use queue::{RecordQueue, RecordSink};
 
+pub use arguments::RecordedArguments;
 pub(crate) use byte_size::ByteSize;
+pub use call_record::{CallRecord, RecordFilter};
 pub use chain::AuditKey;
 #[cfg(any(fuzzing, test))]
 pub(crate) use fuzzing::fuzz_log;
+pub use index::{AuditIndex, CallGroup, CallStatistics};
+pub use log_reader::{LogFollower, newest_records};
 pub(crate) use record::{OpenRecord, RecordNumber, outcome_word};
 pub use tail::audit_guard;
 pub use verify::{BrokenAuditLog, IntactAuditLog, verify};
@@ -82,11 +91,13 @@ impl AuditLog {
     /// record is on disk.
     pub fn open(destination: &AuditDestination, strict: bool) -> io::Result<Self> {
         let (sink, file) = match destination {
-            AuditDestination::Off => return Ok(Self(None)),
+            AuditDestination::Off => (RecordSink::Discard, None),
             AuditDestination::Stderr => (RecordSink::Stream(Box::new(io::stderr())), None),
             AuditDestination::File(to) => (to.open_sink()?, Some(to.path.clone())),
         };
-        let queue = Arc::new(RecordQueue::new(RECORDS_MAX, file, strict));
+        let is_kept = !matches!(sink, RecordSink::Discard);
+        let queue = RecordQueue::new(RECORDS_MAX, file, strict && is_kept);
+        let queue = Arc::new(if is_kept { queue } else { queue.for_listeners_only() });
         let writer_queue = queue.clone();
         std::thread::Builder::new()
             .name("audit".into())
@@ -100,7 +111,8 @@ impl AuditLog {
     /// # Errors
     /// The log cannot be written, and the queue stays full for 2 s.
     pub(crate) async fn begin_record(&self, call: &ToolCall) -> Result<OpenRecord<'_>, CallError> {
-        let Some(queue) = &self.0 else { return Ok(OpenRecord::open(call, None)) };
+        let queue = self.0.as_ref().filter(|queue| queue.is_kept || queue.has_live_listeners());
+        let Some(queue) = queue else { return Ok(OpenRecord::open(call, None)) };
         let place = queue.reserve_place().await?;
         Ok(OpenRecord::open(call, Some((queue, place))))
     }
@@ -118,7 +130,16 @@ impl AuditLog {
 
     /// Returns the load of the record queue, or `None` if the log is off.
     pub(crate) fn gauge(&self) -> Option<RecordGauge> {
-        Some(self.0.as_ref()?.gauge(RECORDS_MAX))
+        Some(self.0.as_ref().filter(|queue| queue.is_kept)?.gauge(RECORDS_MAX))
+    }
+
+    /// Subscribes to the records of calls that end from now on, as JSON. Records are sent even if
+    /// the log is off. A listener that falls too far behind receives a lag error.
+    pub fn subscribe(&self) -> broadcast::Receiver<Arc<str>> {
+        match &self.0 {
+            Some(queue) => queue.live_records.subscribe(),
+            None => broadcast::Sender::new(1).subscribe(),
+        }
     }
 
     /// Returns the resource with the latest records, or `None` if the log is not a file.

@@ -41,8 +41,9 @@ use pipeline::multi_round::StateSealer;
 use tool_search::ToolSearch;
 
 pub use audit::{
-    AuditDestination, AuditFile, AuditKey, AuditLog, BrokenAuditLog, IntactAuditLog, audit_guard,
-    audit_record_schema, verify as verify_audit,
+    AuditDestination, AuditFile, AuditIndex, AuditKey, AuditLog, BrokenAuditLog, CallGroup,
+    CallRecord, CallStatistics, IntactAuditLog, LogFollower, RecordFilter, RecordedArguments,
+    audit_guard, audit_record_schema, newest_records, verify as verify_audit,
 };
 pub use catalog::{Catalog, CatalogError, CatalogReadiness, RejectedTool};
 pub use envelopes::{EnvelopeBuilder, EnvelopeLog, EnvelopeSettings};
@@ -119,6 +120,8 @@ pub struct GateSettings {
     pub output_checks: OutputCheckRules,
     /// Largest number of tools in one page of a list. Default: 200.
     pub page_size: usize,
+    /// Arguments in audit records. By default, only the subject of a call.
+    pub recorded_arguments: RecordedArguments,
 }
 
 impl Default for GateSettings {
@@ -130,6 +133,7 @@ impl Default for GateSettings {
             cancel_grace: Duration::from_secs(1),
             output_checks: OutputCheck::Enforce.into(),
             page_size: 200,
+            recorded_arguments: RecordedArguments::default(),
         }
     }
 }

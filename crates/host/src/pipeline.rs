@@ -10,6 +10,7 @@ pub(crate) mod call_observer;
 pub(crate) mod call_trace;
 pub(crate) mod confirm;
 pub(crate) mod multi_round;
+mod operator_action;
 mod recording;
 pub(crate) mod gated_request;
 mod tool_requests;
@@ -63,7 +64,7 @@ pub(crate) async fn run_recorded<R: RecordedRequest>(
         listing.await;
     }
     let mut record = open_record(gate, call).await?;
-    request.note_input(&mut record);
+    request.note_input(gate, &mut record);
     let account = CallAccount::for_call(gate, call);
     let secrets = request.input_secrets(gate, call);
     let trace = request.begin_trace(gate, call);

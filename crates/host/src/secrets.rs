@@ -128,6 +128,19 @@ impl SecretSet {
         self.names.redact(shapes::redact_forms(&FORMS, redact_texts(&self.values, text)))
     }
 
+    /// Returns true if `name` marks the value of an argument as secret.
+    pub(crate) fn is_secret_name(&self, name: &str) -> bool {
+        self.names.is_secret(name)
+    }
+
+    /// Redacts the server's secrets, and those of the call, from `text`, a part of the call's input.
+    pub(crate) fn redact_input(&self, of_call: &CallSecrets, text: &str) -> String {
+        if of_call.too_many {
+            return REDACTED.to_owned();
+        }
+        self.redact(&redact_texts(&of_call.secrets.values, text)).into_owned()
+    }
+
     /// Collects the secrets in `input`, for the duration of the call.
     ///
     /// Copies nothing if the call has no secrets.

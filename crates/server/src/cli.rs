@@ -3,6 +3,7 @@
 mod serve;
 mod stdio;
 mod connect;
+mod console;
 mod terminal_questions;
 mod call;
 mod remote;
@@ -69,6 +70,8 @@ enum CliCommand {
     Stdio(stdio::StdioArgs),
     /// Connect an MCP client, or list the clients on this machine
     Connect(connect::ConnectArgs),
+    /// Print a link that opens the console of a running server
+    Console(console::ConsoleArgs),
     /// Call one tool and print its result
     Call(call::CallArgs),
     /// List the jobs of a folder, or watch one
@@ -226,6 +229,7 @@ pub(crate) fn main() -> ExitCode {
         CliCommand::Serve(args) => serve::run(&args),
         CliCommand::Stdio(args) => stdio::run(&args),
         CliCommand::Connect(args) => connect::run(&args),
+        CliCommand::Console(args) => console::run(&args),
         CliCommand::Call(args) => call::run(&args),
         CliCommand::Jobs(args) => jobs::run(&args),
         CliCommand::Tools(args) => tools::run(&args),

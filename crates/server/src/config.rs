@@ -25,7 +25,7 @@ use toolgate_host::OutputCheck;
 use toolgate_toolsets::{assets, commands, exec, files, git, prompts, search, skills};
 use toolgate_world::sandbox;
 
-pub use audit::AuditSection;
+pub use audit::{ArgumentRecording, AuditSection};
 pub use contracts::ContractEnvironment;
 pub use discovery::{DiscoveryMemory, DiscoveryMode, DiscoverySection};
 pub use keys::{ApiKey, check as check_keys};
@@ -202,6 +202,19 @@ pub struct ServerSection {
     /// If its host is a domain, the server also describes itself at `/mcp/server-card` and
     /// `/.well-known/ai-catalog.json`.
     pub url: Option<String>,
+    /// Pages at `/` for the person who runs the server: `on` or `off`.
+    pub console: ConsoleMode,
+}
+
+/// Availability of the console.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ConsoleMode {
+    /// The console is served at `/`.
+    #[default]
+    On,
+    /// There is no console.
+    Off,
 }
 
 impl Default for ServerSection {
@@ -223,6 +236,7 @@ impl Default for ServerSection {
             drain_ms: 10_000,
             http_sse: false,
             url: None,
+            console: ConsoleMode::default(),
         }
     }
 }
@@ -457,11 +471,27 @@ pub struct LogSection {
     /// Minimum level (`error`, `warn`, `info`, `debug`, `trace`, `off`), or a filter such as
     /// `info,toolgate_host=debug`.
     pub level: String,
+    /// Lines about calls that `toolgate serve` prints: `calls` (one line for each call), `json` (its
+    /// audit record) or `quiet` (none). At most 100 lines are printed per second.
+    pub calls: CallLines,
+}
+
+/// Lines about calls that a server prints.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CallLines {
+    /// One line for each call.
+    #[default]
+    Calls,
+    /// No lines.
+    Quiet,
+    /// The audit record of each call.
+    Json,
 }
 
 impl Default for LogSection {
     fn default() -> Self {
-        Self { level: "info".to_owned() }
+        Self { level: "info".to_owned(), calls: CallLines::default() }
     }
 }
 

@@ -134,6 +134,16 @@ impl Authenticator {
         }
     }
 
+    /// Returns true if the key with this digest, which was accepted before, is still valid. A token
+    /// counts as valid, because its digest is not stored.
+    pub(crate) fn is_valid_now(&self, digest: &KeyDigest) -> bool {
+        match self.keys.find(digest) {
+            KeyLookup::Owner(_) => true,
+            KeyLookup::NotValidNow => false,
+            KeyLookup::Unknown => self.rules().tokens.is_some(),
+        }
+    }
+
     /// Authenticates the request `head` from the address `peer`.
     ///
     /// A rejection is delayed by 100 ms to slow down guessing.
@@ -236,10 +246,16 @@ impl Authenticator {
     /// Counts a guess of `client`. Returns true if there were too many.
     fn is_throttled_after_guess(&self, client: IpAddr) -> bool {
         let count = lock_mutex(&self.throttle).record_failure(client, Instant::now());
-        if count == FAILURES_MAX {
-            tracing::warn!(
+        // After that, an address is throttled, so it cannot fill the log.
+        match count {
+            0..FAILURES_MAX => tracing::warn!(
+                "refused an unknown key or token from {client} (attempt {count} of {FAILURES_MAX} \
+                 within a minute)"
+            ),
+            FAILURES_MAX => tracing::warn!(
                 "{client} sent {FAILURES_MAX} invalid credentials within a minute; throttling it"
-            );
+            ),
+            _ => {}
         }
         count >= FAILURES_MAX
     }

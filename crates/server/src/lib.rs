@@ -10,6 +10,7 @@ pub mod telemetry;
 mod identity;
 mod upstreams;
 mod sessions;
+pub mod console;
 pub mod serve;
 pub mod assembly;
 #[cfg(any(fuzzing, test))]
@@ -23,6 +24,7 @@ use futures_util::future::try_join_all;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use toolgate_budget::InputMemory;
+use toolgate_dialects::rest::RestDialect;
 use toolgate_transports::http::{self, AdmissionRules, HttpListener, OccupancyCounter, serve};
 use toolgate_transports::stdio;
 
@@ -36,7 +38,10 @@ pub use sessions::session::ServerState;
 pub use toolgate_transports::http::WorkerPool;
 
 use assembly::{transport_limits, wiring};
-use config::Config;
+use config::{Config, ConsoleMode};
+use console::Console;
+use identity::Authenticator;
+use serve::exchange::ServerPages;
 use serve::shutdown;
 use telemetry::{ConnectionCounts, MetricsPage};
 
@@ -58,7 +63,9 @@ pub async fn serve_http(
     let host = &served.host;
     let state = ServerState::new(host.clone());
     let maintenance = spawn_maintenance(&state);
-    let dialects = served.dialects_over_http(config).map_err(io::Error::other)?;
+    let mut dialects = served.dialects_over_http(config).map_err(io::Error::other)?;
+    // Last, so that Zyra keeps its own requests about jobs.
+    dialects.push(Arc::new(RestDialect));
     let bounds = transport_limits::session_bounds(config);
     let sockets = usize::from(shared.is_some()) + dedicated.len();
     let limits = ConnectionCounts {
@@ -76,9 +83,11 @@ pub async fn serve_http(
         bounds: limits,
     });
     let sealer = Arc::new(wiring::session_sealer(config).map_err(io::Error::other)?);
+    let console = open_console(served, config, &identity).map_err(io::Error::other)?;
+    let pages = ServerPages { metrics, console };
     let endpoints =
         HttpEndpoints::new(state.clone(), dialects, identity.clone(), sealer.clone(), bounds)
-            .with_metrics(metrics);
+            .with_pages(pages);
     let drain = Duration::from_millis(config.server.drain_ms);
     let stopping = tokio::spawn(state.clone().stop_after(shutdown.clone(), drain));
     let dedicated = dedicated.into_iter().map(|(listener, dialect)| {
@@ -161,6 +170,20 @@ pub async fn serve_stdio(
     host.flush();
     served.telemetry.close().await;
     Ok(result?)
+}
+
+/// Opens the console of `served`, unless the settings remove it.
+fn open_console(
+    served: &PreparedServer,
+    config: &Config,
+    identity: &Arc<Authenticator>,
+) -> anyhow::Result<Option<Arc<Console>>> {
+    if config.server.console == ConsoleMode::Off {
+        return Ok(None);
+    }
+    let Some(sources) = served.console.clone() else { return Ok(None) };
+    let is_secure = config.server.tls_certificate.is_some();
+    Console::new(sources, identity.clone(), is_secure).map(|console| Some(Arc::new(console)))
 }
 
 /// Spawns the task that maintains jobs and releases unused memory while the server is idle.

@@ -6,6 +6,7 @@ mod metrics;
 mod page;
 mod traces;
 mod span;
+pub mod call_lines;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
@@ -117,6 +118,12 @@ pub fn release_log() {
     let held = HELD_LOG.lock().unwrap_or_else(PoisonError::into_inner).take();
     // A closed standard error is not a failure.
     let _ = io::stderr().write_all(&held.unwrap_or_default());
+}
+
+/// Prints one line to the log, at any level.
+pub(crate) fn print_line(line: &str) {
+    // A closed standard error is not a failure.
+    let _ = LogWriter.write_all(format!("{line}\n").as_bytes());
 }
 
 /// Writer of the log: to standard error, or to the buffer while the log is held back.

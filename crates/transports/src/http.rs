@@ -69,6 +69,11 @@ pub trait HttpApplication: Send + Sync + 'static {
     ) -> BoxFuture<'a, RequestSender> {
         Box::pin(async { RequestSender::Known(Caller::anonymous()) })
     }
+    /// Returns true if the body of a message to `path` may be a form of a web page
+    /// (`application/x-www-form-urlencoded`) instead of JSON.
+    fn accepts_form(&self, _path: &str) -> bool {
+        false
+    }
     /// Answers one message. The future is dropped if the client disconnects first.
     fn handle<'a>(&'a self, incoming: &'a ReceivedRequest) -> BoxFuture<'a, OutgoingResponse>;
     /// Returns the answer to a message that could not be read, or `None` to use the transport's
@@ -165,6 +170,8 @@ pub struct ReceivedRequest {
     pub upgrade: bool,
     /// Sender of the message.
     pub sender: RequestSender,
+    /// Address of the connection, which may be that of a proxy.
+    pub peer: SocketAddr,
 }
 
 /// Response to a message.

@@ -177,14 +177,17 @@ impl UpstreamConnection {
             OutgoingMessage { header_params, ..new_message(Some(id), method, target, &params) };
         let _busy = keeps_in_use.then(|| BusyGuard::new(self));
         let answered = self.transport.request(message, receiver).await;
-        let trouble = matches!(
-            answered,
-            Err(RequestFailure::NotSent(_)
-                | RequestFailure::Lost(_)
-                | RequestFailure::Unauthorized(_))
-        );
-        if self.is_troubled.load(Ordering::Relaxed) != trouble {
-            self.is_troubled.store(trouble, Ordering::Relaxed);
+        let delivered = match &answered {
+            Err(
+                RequestFailure::NotSent(why)
+                | RequestFailure::Lost(why)
+                | RequestFailure::Unauthorized(why),
+            ) => Err(why.as_str()),
+            Ok(_) | Err(RequestFailure::Refused(_) | RequestFailure::SessionGone(_)) => Ok(()),
+        };
+        if self.is_troubled.load(Ordering::Relaxed) != delivered.is_err() {
+            self.is_troubled.store(delivered.is_err(), Ordering::Relaxed);
+            self.receiver.record_delivery(delivered);
         }
         let result = answered?;
         exact_json::parse(result.get()).map_err(|err| RequestFailure::Lost(err.to_string()))

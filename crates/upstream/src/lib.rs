@@ -44,7 +44,7 @@ pub use settings::{
     UpstreamSettings, UpstreamTables, UpstreamTransport, variable_names,
 };
 pub use start_report::StartReport;
-pub use upstream::{Upstream, UpstreamHost, UpstreamState};
+pub use upstream::{Upstream, UpstreamHealth, UpstreamHost, UpstreamState};
 pub use world::{NetworkAddress, ProgramOutput, ProgramToStart, RunningProgram, UpstreamWorld};
 
 /// All upstreams of a server. Clones share one set.
@@ -234,6 +234,20 @@ impl Upstreams {
     pub fn states(&self) -> Vec<(String, UpstreamState)> {
         let now = self.current();
         now.iter().map(|one| (one.upstream.name.clone(), one.upstream.state())).collect()
+    }
+
+    /// Returns the reachability of each upstream, by name.
+    pub fn health(&self) -> Vec<(String, UpstreamHealth)> {
+        let now = self.current();
+        now.iter().map(|one| (one.upstream.name.clone(), one.upstream.health())).collect()
+    }
+
+    /// Closes the connections of the upstream `name` as soon as no call uses them, and connects
+    /// again in the background. Returns false if there is no such upstream.
+    pub fn reconnect(&self, name: &str) -> bool {
+        let now = self.current();
+        let named = now.iter().find(|one| one.upstream.name == name);
+        named.inspect(|one| one.upstream.reconnect()).is_some()
     }
 
     /// Adds the known tools of each upstream to the catalog.

@@ -56,6 +56,8 @@ pub(crate) trait MessageReceiver: Send + Sync + 'static {
     fn record_missed(&self) {}
     /// Records that no notifications will arrive from now on.
     fn record_unheard(&self) {}
+    /// Records that requests are delivered again, or the reason why the last one was not.
+    fn record_delivery(&self, _delivered: Result<(), &str>) {}
     /// Records a request of the handshake, and its outcome once it is known.
     fn record_exchange(&self, _asked: &str, _outcome: Option<&str>) {}
     /// Records output that is not a message.

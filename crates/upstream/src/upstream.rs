@@ -11,6 +11,7 @@ mod visits;
 mod tasks;
 mod changes;
 mod failures;
+mod health;
 mod callers;
 mod pin_checks;
 #[cfg(test)]
@@ -48,6 +49,8 @@ pub(crate) use callers::InstanceOwner;
 use changes::{ListenRequest, WatchCounts};
 use connecting::ConnectFailures;
 use dedicated::DedicatedPool;
+use health::HealthLog;
+pub use health::UpstreamHealth;
 use tool::UpstreamTool;
 
 /// Age after which a stored listing is refreshed in the background.
@@ -113,6 +116,8 @@ pub struct Upstream {
     connecting: tokio::sync::Mutex<ConnectFailures>,
     /// True if the last attempt to connect failed.
     failing: AtomicBool,
+    /// Reachability, for people.
+    health: HealthLog,
     listing: RwLock<Arc<UpstreamListing>>,
     /// Index of the listed skills.
     skills: RwLock<Arc<SkillIndex>>,
@@ -208,6 +213,7 @@ impl Upstream {
             shared_connection: RwLock::default(),
             connecting: tokio::sync::Mutex::default(),
             failing: AtomicBool::new(false),
+            health: HealthLog::default(),
             skills: RwLock::new(Arc::new(SkillIndex::from_listing(name, &known))),
             listing: RwLock::new(Arc::new(known)),
             fetched_skills: FetchedSkills::default(),

@@ -238,7 +238,7 @@ fn file_reply(OpenArtefact { name, file }: OpenArtefact) -> Reply {
 
 /// Returns the `Content-Disposition` of a file (RFC 6266): an ASCII name, and the full name in
 /// UTF-8.
-fn disposition(name: &str) -> String {
+pub(crate) fn disposition(name: &str) -> String {
     let plain =
         |c: char| if matches!(c, ' '..='~') && !matches!(c, '"' | '\\' | '%') { c } else { '_' };
     let ascii: String = name.chars().map(plain).collect();

@@ -30,6 +30,9 @@ const STORED_WAIT: Duration = Duration::from_secs(10);
 /// in any case.
 const NOTICES_MAX: usize = 64;
 
+/// Number of records that may wait for a listener to live records.
+const LIVE_RECORDS_MAX: usize = 1024;
+
 /// State shared by calls and the writer thread.
 pub(super) struct RecordQueue {
     /// Permits for records that are open or unwritten.
@@ -45,6 +48,10 @@ pub(super) struct RecordQueue {
     server_suffix: String,
     /// Channel for the names of callers whose records were just written.
     pub(super) written_callers: broadcast::Sender<Arc<str>>,
+    /// Channel for the JSON of records that were just written.
+    pub(super) live_records: broadcast::Sender<Arc<str>>,
+    /// True unless the log is off, so that records are only sent to listeners.
+    pub(super) is_kept: bool,
     /// True if each call waits until its record is on disk.
     strict: bool,
     /// True if the last write failed.
@@ -72,6 +79,8 @@ struct PendingRecords {
 pub(super) enum RecordSink {
     /// A stream without a chain.
     Stream(Box<dyn Write + Send>),
+    /// Nothing, because the log is off.
+    Discard,
     /// A chained file.
     Chain(Box<ChainedLog>),
 }
@@ -103,10 +112,17 @@ impl RecordQueue {
             file,
             server_suffix: format!(",\"server\":\"{pid}-{more:08x}\"}}"),
             written_callers: broadcast::Sender::new(NOTICES_MAX),
+            live_records: broadcast::Sender::new(LIVE_RECORDS_MAX),
+            is_kept: true,
             strict,
             failing: AtomicBool::new(false),
             stored_count: watch::Sender::new(0),
         }
+    }
+
+    /// Returns the queue of a log that is off: its records reach only listeners.
+    pub(super) fn for_listeners_only(self) -> Self {
+        Self { is_kept: false, ..self }
     }
 
     fn lock_pending(&self) -> MutexGuard<'_, PendingRecords> {
@@ -236,9 +252,28 @@ impl RecordQueue {
                 self.stored_count.send_replace(done);
             }
             self.notify_listeners(&records);
+            self.send_live_records(&batch);
         }
         // Without `strict` no write waits for the disk, so sync once at the end.
         sink.sync();
+    }
+
+    /// Returns true if anything listens to live records.
+    pub(super) fn has_live_listeners(&self) -> bool {
+        self.live_records.receiver_count() > 0
+    }
+
+    /// Sends the records of `batch` to the listeners of live records.
+    fn send_live_records(&self, batch: &RecordBatch) {
+        if !self.has_live_listeners() {
+            return;
+        }
+        for body in &batch.bodies {
+            if let Ok(record) = str::from_utf8(&batch.text[body.clone()]) {
+                // Sending fails if the listener has left.
+                let _ = self.live_records.send(record.into());
+            }
+        }
     }
 
     /// Notifies listeners of the callers whose records were written.
@@ -281,6 +316,7 @@ impl RecordSink {
     fn write(&mut self, batch: &mut RecordBatch, strict: bool) -> io::Result<()> {
         let stream = match self {
             Self::Stream(stream) => stream,
+            Self::Discard => return Ok(()),
             Self::Chain(chain) => {
                 if !std::mem::replace(&mut batch.is_chained, true) {
                     let bodies = batch.bodies.iter().map(|body| &batch.text[body.clone()]);

@@ -10,9 +10,11 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::ser::Error as _;
 use serde::{Serialize, Serializer};
+use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
 use toolgate_contract::{CallEnding, CallError, SandboxReport, ToolCall};
 
+use super::arguments::RecordedArguments;
 use super::byte_size::ByteSize;
 use super::chain::encode_hex;
 use super::queue::RecordQueue;
@@ -63,6 +65,12 @@ pub(super) struct AuditRecord {
     /// Cause of a failure, which the caller may not see.
     #[serde(skip_serializing_if = "Option::is_none")]
     cause: Option<String>,
+    /// What the call acts on: a path, command line, repository or URI, without secrets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subject: Option<String>,
+    /// Arguments without secrets and long texts, if `audit.arguments` is `redacted`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arguments: Option<Value>,
     /// BLAKE3 hash of the input as compact JSON; `large` if an unknown tool got more than 1 MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
@@ -138,6 +146,8 @@ impl<'a> OpenRecord<'a> {
                 rule: None,
                 outcome: "dropped",
                 cause: None,
+                subject: None,
+                arguments: None,
                 input: None,
                 bytes_in: None,
                 bytes_out: None,
@@ -164,6 +174,19 @@ impl<'a> OpenRecord<'a> {
         record.bytes_in = counted.as_ref().map(|counted| counted.bytes);
         record.input =
             Some(counted.map_or(RecordInput::Large, |counted| RecordInput::Hashed(counted.hash())));
+    }
+
+    /// Notes the arguments in `input` that `recorded` selects, without `secrets`.
+    pub(crate) fn note_arguments(
+        &mut self,
+        input: &Value,
+        recorded: RecordedArguments,
+        secrets: &SecretSet,
+    ) {
+        if let Some((_, record, _)) = &mut self.open {
+            record.subject = recorded.subject(input, secrets);
+            record.arguments = recorded.arguments(input, secrets);
+        }
     }
 
     /// Discards the record.

@@ -363,6 +363,16 @@ impl JobService {
         Ok((job, events))
     }
 
+    /// Returns about `bytes_max` bytes of the first events of the job `id` of any caller, for the
+    /// owner of this machine.
+    ///
+    /// # Errors
+    /// There is no such job, or the store cannot be read.
+    pub async fn events(&self, id: &str, bytes_max: usize) -> Result<Vec<JobEvent>, CallError> {
+        let job = self.get(None, id).await?;
+        Ok(self.0.store().await?.events(job.id, 0, bytes_max).await?)
+    }
+
     /// Opens a file that the job `id` of `caller` produced.
     pub(crate) async fn open_artefact(
         &self,

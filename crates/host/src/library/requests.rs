@@ -73,8 +73,10 @@ impl GatedRequest for ResourceRead<'_> {
 }
 
 impl RecordedRequest for ResourceRead<'_> {
-    fn note_input(&self, record: &mut OpenRecord<'_>) {
+    fn note_input(&self, gate: &Gate, record: &mut OpenRecord<'_>) {
         record.note_input(&ResourceRecordInput { uri: self.uri }, || self.source.is_ok());
+        let input = json!({ "uri": self.uri });
+        record.note_arguments(&input, gate.settings.recorded_arguments, &gate.secrets);
     }
 
     fn input_secrets(&self, _gate: &Gate, _call: &ToolCall) -> CallSecrets {
@@ -143,7 +145,7 @@ impl GatedRequest for PromptRender<'_> {
 }
 
 impl RecordedRequest for PromptRender<'_> {
-    fn note_input(&self, record: &mut OpenRecord<'_>) {
+    fn note_input(&self, _gate: &Gate, record: &mut OpenRecord<'_>) {
         let input = PromptRecordInput { name: self.name, arguments: &self.arguments };
         record.note_input(&input, || true);
     }

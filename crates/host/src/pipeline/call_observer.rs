@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use toolgate_contract::{CallMetadata, ToolId, TraceContext};
+use toolgate_contract::{CallMetadata, Caller, ToolId, TraceContext};
 
 /// An observer that is notified of each call.
 pub trait CallObserver: Send + Sync + 'static {
@@ -21,6 +21,8 @@ pub trait CallSpan: Send + Sync {
 /// A call at its start.
 #[derive(Debug, Clone, Copy)]
 pub struct CallStart<'a> {
+    /// The caller.
+    pub caller: &'a Caller,
     /// Target of the call.
     pub target: CallTarget<'a>,
     /// Name of the dialect of the call.

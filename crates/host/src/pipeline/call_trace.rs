@@ -46,6 +46,7 @@ impl CallTrace {
     pub(crate) fn observe(mut self, gate: &Gate, call: &ToolCall, target: CallTarget<'_>) -> Self {
         self.span = gate.observer.as_ref().map(|observer| {
             observer.begin_call(&CallStart {
+                caller: &call.caller,
                 target,
                 dialect: &call.dialect,
                 metadata: &call.metadata,

@@ -91,7 +91,7 @@ pub(crate) trait RecordedRequest: GatedRequest<Output: Redactable + ByteSize> {
 
     /// Notes the input in the record. Not needed if it is the input of the call, which is noted
     /// already.
-    fn note_input(&self, _record: &mut OpenRecord<'_>) {}
+    fn note_input(&self, _gate: &Gate, _record: &mut OpenRecord<'_>) {}
 
     /// Returns the secrets in the input.
     fn input_secrets(&self, gate: &Gate, call: &ToolCall) -> CallSecrets;

@@ -26,6 +26,7 @@ pub(super) async fn open_record<'g>(
 fn with_input<'g>(gate: &'g Gate, mut record: OpenRecord<'g>, call: &ToolCall) -> OpenRecord<'g> {
     if !call.input.is_null() {
         record.note_input(&call.input, || gate.find(&call.caller, &call.tool).is_ok());
+        record.note_arguments(&call.input, gate.settings.recorded_arguments, &gate.secrets);
     }
     record
 }

@@ -11,6 +11,9 @@ use crate::config::{self, Config, key_file, state_folder};
 /// Size in bytes at which the log file is rotated. A file of this size opens in any editor.
 const FILE_BYTES_MAX: u64 = 32 << 20;
 
+/// Endings of the files beside the log: the sealed end of the log, and the index.
+const BESIDE: [&str; 4] = ["head", "index", "index-wal", "index-shm"];
+
 /// Returns the file settings of the audit log, or `None` if the log is not a file.
 pub fn audit_file(config: &config::AuditSection) -> anyhow::Result<Option<AuditFile>> {
     Ok(match audit_destination(config)? {
@@ -19,13 +22,13 @@ pub fn audit_file(config: &config::AuditSection) -> anyhow::Result<Option<AuditF
     })
 }
 
-/// Returns the paths of the audit log that tools must not write: the log, its rotated files and its
-/// key.
+/// Returns the paths of the audit log that tools must not write: the log, its rotated files, its
+/// index and its key.
 pub(crate) fn audit_paths(config: &config::AuditSection) -> anyhow::Result<Vec<PathBuf>> {
     let Some(AuditFile { path, key, keep, .. }) = audit_file(config)? else {
         return Ok(Vec::new());
     };
-    let suffixes = (1..=keep).map(|number| number.to_string()).chain(["head".to_owned()]);
+    let suffixes = (1..=keep).map(|number| number.to_string()).chain(BESIDE.map(str::to_owned));
     let rotated = suffixes.map(|suffix| PathBuf::from(format!("{}.{suffix}", path.display())));
     Ok(rotated.chain([path.clone(), key]).collect())
 }

@@ -9,10 +9,11 @@ use toolgate_toolsets::commands;
 use toolgate_world::ProcessRunner;
 
 use crate::assembly::limits::job_limits;
-use crate::assembly::protected_paths;
 use crate::assembly::wiring::{ToolParts, build_gate};
+use crate::assembly::{audit_setup, pins, protected_paths};
 use crate::config::restart::{applied_settings, changed_settings};
 use crate::config::{Config, environment};
+use crate::console::ConsoleSources;
 use crate::identity::Authenticator;
 use crate::sync::lock_mutex;
 use crate::telemetry::{self, NextLogLevel};
@@ -49,6 +50,27 @@ impl LiveSettings {
             files: config.secrets.files.iter().map(PathBuf::from).collect(),
             packs: commands::pack_paths(&config.commands, config.source.as_ref()).collect(),
             assets: parts.asset_folders(&config.assets),
+        }
+    }
+
+    /// Returns what the console shows.
+    pub(crate) fn console_sources(self: &Arc<Self>) -> ConsoleSources {
+        let in_force = |settings: &Self| lock_mutex(&settings.current).0.clone();
+        let log = audit_setup::audit_file(&in_force(self).audit).ok().flatten();
+        let settings = self.clone();
+        let reviewed = self.clone();
+        ConsoleSources {
+            host: self.host.clone(),
+            upstreams: self.catalog.upstreams.clone(),
+            settings: Arc::new(move || in_force(&settings)),
+            review_pins: Arc::new(move |name, approves| {
+                let settings = reviewed.clone();
+                Box::pin(async move {
+                    let upstreams = &settings.catalog.upstreams;
+                    pins::review(&settings.root, upstreams, &name, approves).await
+                })
+            }),
+            log: log.map(|file| file.path),
         }
     }
 

@@ -15,6 +15,7 @@ use toolgate_host::{
 
 use crate::assembly::{audit_setup, envelope_setup, limits, wiring};
 use crate::config::{Config, ResourceKind};
+use crate::console::ConsoleSources;
 use crate::telemetry::{self, TelemetrySinks};
 
 /// Tools, prompts and resources that a server offers, and its description.
@@ -37,6 +38,8 @@ pub struct PreparedServer {
     pub info: Arc<ServerInfo>,
     /// Metrics and traces of the server's calls.
     pub(crate) telemetry: TelemetrySinks,
+    /// What the console shows, if the server may have one.
+    pub(crate) console: Option<ConsoleSources>,
 }
 
 impl ServerBuilder {
@@ -186,7 +189,12 @@ impl PreparedServer {
             }),
             ..info
         });
-        Self { host, info, telemetry }
+        Self { host, info, telemetry, console: None }
+    }
+
+    /// Lets the server have a console that shows `sources`.
+    pub(crate) fn with_console(self, sources: ConsoleSources) -> Self {
+        Self { console: Some(sources), ..self }
     }
 
     /// Returns all dialects for this server.

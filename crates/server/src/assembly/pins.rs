@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow};
-use toolgate_upstream::UpstreamListing;
-use toolgate_upstream::pins::{PinLock, ToolDefinition, UpstreamChanges, UpstreamPins};
+use anyhow::{Context, anyhow, bail};
+use toolgate_upstream::pins::{
+    PinLock, ToolDefinition, UpstreamChanges, UpstreamPins, render_changes,
+};
+use toolgate_upstream::{UpstreamListing, Upstreams};
 
 use crate::assembly::probe::{self, UpstreamProbe};
 use crate::config::Config;
@@ -33,14 +35,23 @@ impl PinComparison {
     /// # Errors
     /// A wanted upstream does not exist, or the lock file cannot be read.
     pub async fn compare(root: &Path, config: &Config, wanted: &[String]) -> anyhow::Result<Self> {
+        let probes = probe::probe_upstreams(root, config, wanted).await?;
+        let listings =
+            probes.into_iter().map(|UpstreamProbe { name, listing, .. }| (name, listing));
+        Self::with_listings(root, listings)
+    }
+
+    /// Compares `listings`, the tools of each upstream or the reason why it did not answer.
+    fn with_listings(
+        root: &Path,
+        listings: impl Iterator<Item = (String, Result<UpstreamListing, String>)>,
+    ) -> anyhow::Result<Self> {
         let file = root.join(LOCK_FILE_NAME);
         let lock = read_lock_file(&file).map_err(|why| anyhow!(why))?.unwrap_or_default();
         let mut current = BTreeMap::new();
         let mut unanswered = Vec::new();
         let mut duplicates = Vec::new();
-        for UpstreamProbe { name, listing, .. } in
-            probe::probe_upstreams(root, config, wanted).await?
-        {
+        for (name, listing) in listings {
             match listing {
                 Ok(listing) => {
                     let (content, repeated) = approvable_content(listing);
@@ -89,6 +100,29 @@ impl PinComparison {
         write().with_context(|| format!("cannot write {}", self.file.display()))?;
         Ok(&self.file)
     }
+}
+
+/// Returns the changes of the served upstream `name` since its approval, as text. If `approves` is
+/// true, approves its current tools.
+///
+/// # Errors
+/// The upstream does not answer, or the lock file cannot be read or written.
+pub(crate) async fn review(
+    root: &Path,
+    upstreams: &Upstreams,
+    name: &str,
+    approves: bool,
+) -> anyhow::Result<String> {
+    let listings = upstreams.list_each(|one| one == name).await;
+    let mut comparison = PinComparison::with_listings(root, listings.into_iter())?;
+    if let Some((_, why)) = comparison.unanswered.first() {
+        bail!("the upstream does not list its tools: {why}");
+    }
+    let text = comparison.changes().map(|(name, changes)| render_changes(name, &changes)).collect();
+    if approves {
+        comparison.accept()?;
+    }
+    Ok(text)
 }
 
 /// Returns the approvable content of `listing` and its duplicate tool names. Tools with a duplicate

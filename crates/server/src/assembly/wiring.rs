@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use http::Uri;
-use toolgate_contract::{AnyTool, Caller, Effects, WatchGuard, fold_name, with_icons};
+use toolgate_contract::{AnyTool, Caller, Effects, ToolId, WatchGuard, fold_name, with_icons};
 use toolgate_dialects::{ServerCard, ServerInfo};
 use toolgate_host::{
     AuditLog, Catalog, ContentLibrary, Gate, GateSettings, Host, JobSettings, JobsHandle,
@@ -33,8 +33,9 @@ use crate::assembly::rule_warnings;
 use crate::assembly::server_prep::ServerPrep;
 use crate::assembly::tool_search::{searches_tools, tool_search_settings, tool_vectors};
 use crate::config::{
-    self, Config, EffectsMax, LoadedConfig, ResourceKind, cache_folder, state_folder,
+    self, Config, ConsoleMode, EffectsMax, LoadedConfig, ResourceKind, cache_folder, state_folder,
 };
+use crate::console;
 use crate::owned_files;
 use crate::serve::exchange::{SESSION_KEY_BYTES, SessionSealer};
 use crate::serve::listeners::ListenerSecurity;
@@ -163,6 +164,7 @@ impl ServedWorkspace {
             tls: self.tls,
         };
         PreparedServer::new(self.host.clone(), info, self.telemetry.clone())
+            .with_console(self.settings.console_sources())
     }
 
     /// Returns the state of each enabled upstream, by name.
@@ -242,7 +244,14 @@ pub(crate) fn build_gate(
     let guards = library.resources.iter().map(|source| source.guard().id.clone());
     // Without an audit log, a rule about records is still valid.
     let records = offers_records.then(toolgate_host::audit_guard);
-    let tools: Vec<_> = catalog.ids().into_iter().chain(guards).chain(records).collect();
+    let actions = match config.server.console {
+        ConsoleMode::On => console::ACTIONS,
+        ConsoleMode::Off => &[],
+    };
+    let actions = actions.iter().filter_map(|id| ToolId::new(id));
+    let mut tools: Vec<_> = catalog.ids().into_iter().chain(guards).chain(records).collect();
+    let has_tools = !tools.is_empty();
+    tools.extend(actions);
     // Upstream tools are not known yet, and a disabled upstream may have rules too.
     let prefixes = config.upstream.values().filter_map(|upstream| upstream.prefix.clone());
     // The tool that reads long results exists if there are upstreams.
@@ -252,7 +261,7 @@ pub(crate) fn build_gate(
     let later = later.collect();
     let known = KnownTools { tools, later_toolsets: later };
     // A server without tools may still have resources or prompts, so its rules are not checked.
-    let known = (!known.tools.is_empty()).then_some(known);
+    let known = has_tools.then_some(known);
     if let Some(known) = &known {
         policy.check(known)?;
         for rule in &config.sandbox.rules {
@@ -278,6 +287,7 @@ pub(crate) fn build_gate(
     let settings = GateSettings {
         deadline: Duration::from_millis(limits.deadline_ms),
         output_checks,
+        recorded_arguments: config.audit.arguments.into(),
         ..GateSettings::default()
     };
     let gate = Gate::new(catalog, policy, slots, audit, settings);

@@ -1,21 +1,20 @@
-//! Verifies and prints the audit log (`toolgate audit`).
+//! Verifies, prints and counts the audit log (`toolgate audit`).
 
-use std::fmt::Write as _;
-use std::fs::File;
-use std::io::{IsTerminal, Read, Seek, SeekFrom};
+mod stats;
+mod tail;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::Subcommand;
+use jiff::Timestamp;
 use toolgate::assembly::audit_setup;
-use toolgate_contract::printable::is_hidden;
-use toolgate_host::{AuditFile, AuditKey, IntactAuditLog, verify_audit};
+use toolgate_host::{AuditFile, AuditKey, IntactAuditLog, RecordFilter, verify_audit};
 
 use super::{FolderArgs, complain, print};
-
-/// Maximum number of bytes that are read from the end of the log to find the last records.
-const TAIL_BYTES_MAX: u64 = 4 << 20;
+use stats::StatsArgs;
+use tail::TailArgs;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -23,6 +22,9 @@ Examples:
   toolgate audit verify                               check the log of the settings
   toolgate audit verify /backup/audit.jsonl --key /backup/audit.key
   toolgate audit tail --lines 100
+  toolgate audit tail -f --tool 'exec.*' --failed     failed programs, as they end
+  toolgate audit stats --by caller,outcome --since 7d
+  toolgate audit tail --json | jq .subject
 
 The exit code of `verify` is 0 if the log is intact, 1 if a line was changed, moved or removed, and 2
 if the log or its key cannot be read.")]
@@ -46,12 +48,59 @@ enum AuditCommand {
         #[arg(long, value_name = "FILE")]
         key: Option<PathBuf>,
     },
-    /// Print the last records of all callers
-    Tail {
-        /// Number of records
-        #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 20)]
-        lines: usize,
-    },
+    /// Print the last calls of all callers
+    Tail(TailArgs),
+    /// Count calls
+    Stats(StatsArgs),
+}
+
+/// Options that select calls.
+#[derive(clap::Args)]
+struct FilterArgs {
+    /// Only calls of this caller
+    #[arg(long, value_name = "NAME")]
+    caller: Option<String>,
+    /// Only calls of this tool, such as `files.read`, or of several, such as `files.*`
+    #[arg(long, value_name = "TOOL")]
+    tool: Option<String>,
+    /// Only calls that did not end with `ok`
+    #[arg(long)]
+    failed: bool,
+    /// Only calls since a time such as 2026-01-31T12:00Z, or within a period such as 30m, 12h or 7d
+    #[arg(long, value_name = "TIME", value_parser = parse_since)]
+    since: Option<Timestamp>,
+}
+
+impl FilterArgs {
+    fn filter(&self) -> RecordFilter {
+        RecordFilter {
+            caller: self.caller.clone(),
+            tool: self.tool.clone(),
+            outcome: None,
+            failed: self.failed,
+            since: self.since,
+        }
+    }
+}
+
+/// Parses a time, or a period before now such as `7d`.
+fn parse_since(text: &str) -> Result<Timestamp, String> {
+    let advice = || "write a period such as 30m, 12h or 7d, or a time such as 2026-01-31T12:00Z";
+    let Some((number, unit_s)) = text.char_indices().next_back().and_then(|(at, unit)| {
+        let unit_s = match unit {
+            's' => 1,
+            'm' => 60,
+            'h' => 3600,
+            'd' => 86_400,
+            _ => return None,
+        };
+        Some((text[..at].parse::<i64>().ok()?, unit_s))
+    }) else {
+        return text.parse().map_err(|_| advice().to_owned());
+    };
+    let period = number.checked_mul(unit_s).filter(|period| *period >= 0);
+    let since = period.and_then(|period| Timestamp::now().as_second().checked_sub(period));
+    since.and_then(|since| Timestamp::from_second(since).ok()).ok_or_else(|| advice().to_owned())
 }
 
 pub(super) fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
@@ -64,7 +113,8 @@ pub(super) fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
             let AuditFile { path, key: default_key, .. } = configured;
             verify(file.as_ref().unwrap_or(&path), key.as_ref().unwrap_or(&default_key))
         }
-        AuditCommand::Tail { lines } => tail(&configured.path, *lines),
+        AuditCommand::Tail(args) => tail::run(args, &configured.path),
+        AuditCommand::Stats(args) => stats::run(args, &configured.path),
     }
 }
 
@@ -95,60 +145,19 @@ fn verify(path: &Path, key: &Path) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-#[allow(
-    clippy::disallowed_methods,
-    reason = "the log is the server's own file, outside every root"
-)]
-fn tail(path: &Path, lines: usize) -> anyhow::Result<ExitCode> {
-    let read = || {
-        let mut file = File::open(path)?;
-        let length = file.metadata()?.len();
-        let start = length.saturating_sub(TAIL_BYTES_MAX);
-        file.seek(SeekFrom::Start(start))?;
-        let mut end = Vec::new();
-        file.read_to_end(&mut end)?;
-        std::io::Result::Ok((start > 0, end))
-    };
-    let (is_cut, end) =
-        read().with_context(|| format!("cannot read the audit log {}", path.display()))?;
-    let end = String::from_utf8_lossy(&end);
-    let complete = end.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-    let complete: Vec<_> = complete.skip(usize::from(is_cut)).collect();
-    let last = complete[complete.len().saturating_sub(lines)..].concat();
-    match std::io::stdout().is_terminal() {
-        true => print(&for_terminals(&last))?,
-        false => print(&last)?,
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Escapes control and invisible characters in `lines` of JSON.
-fn for_terminals(lines: &str) -> String {
-    let mut shown = String::with_capacity(lines.len());
-    for c in lines.chars() {
-        match c != '\n' && is_hidden(c) {
-            true => {
-                for unit in c.encode_utf16(&mut [0; 2]) {
-                    let _ = write!(shown, "\\u{unit:04x}");
-                }
-            }
-            false => shown.push(c),
-        }
-    }
-    shown
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn control_and_invisible_characters_are_escaped_as_json() {
-        let name = "a\u{202e}b\u{9b}31m\u{7f}\u{e0041}\u{200b}größe";
-        let line = format!("{}\n", serde_json::json!({ "tool": name }));
-        let shown = for_terminals(&line);
-        assert_eq!(shown, "{\"tool\":\"a\\u202eb\\u009b31m\\u007f\\udb40\\udc41\\u200bgröße\"}\n");
-        let read: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
-        assert_eq!(read["tool"], name);
+    fn a_period_counts_back_from_now() {
+        let ago =
+            |text| Timestamp::now().as_second() - parse_since(text).expect("a time").as_second();
+        assert!((0..2).contains(&(ago("7d") - 7 * 86_400)));
+        assert!((0..2).contains(&(ago("90s") - 90)));
+        assert_eq!(parse_since("2026-01-31T12:00Z").map(|it| it.as_second()), Ok(1_769_860_800));
+        for wrong in ["", "d", "-1d", "7w", "99999999999999d", "ä"] {
+            assert!(parse_since(wrong).is_err(), "{wrong}");
+        }
     }
 }

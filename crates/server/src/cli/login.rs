@@ -113,7 +113,7 @@ pub(super) fn log_out(args: &LogoutArgs) -> anyhow::Result<ExitCode> {
 
 /// Opens `page` in the browser, if there is one.
 #[allow(clippy::disallowed_methods, reason = "the user's own browser")]
-fn open_browser(page: &str) {
+pub(super) fn open_browser(page: &str) {
     let configured = std::env::var_os("BROWSER").filter(|name| !name.is_empty());
     let default = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
     let mut browser = Command::new(configured.unwrap_or_else(|| default.into()));

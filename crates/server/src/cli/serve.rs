@@ -11,9 +11,11 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use tokio::net::TcpListener;
 use toolgate::assembly::environment;
+use tokio_util::task::AbortOnDropHandle;
 use toolgate::assembly::server_prep::ServerPrep;
 use toolgate::assembly::wiring::ServedWorkspace;
-use toolgate::config::{Config, ListenEntry};
+use toolgate::config::{CallLines, Config, ListenEntry};
+use toolgate::telemetry::call_lines::print_calls;
 use toolgate::{
     HttpListeners, ListenerSecurity, PreparedServer, config, serve::shutdown, serve_http,
 };
@@ -39,6 +41,10 @@ pub(super) struct ServeArgs {
     /// Address to listen on, instead of `server.listen`
     #[arg(long, value_name = "ADDRESS", value_parser = config::parse_address)]
     listen: Option<SocketAddr>,
+    /// Lines about calls on standard error, instead of `log.calls`: one line for each call, its
+    /// audit record as JSON, or none
+    #[arg(long, value_enum, value_name = "LINES")]
+    log: Option<CallLinesArg>,
     #[command(flatten)]
     enveloping: EnvelopeOptions,
     #[command(flatten)]
@@ -94,11 +100,14 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
                 Ok(())
             }
         };
+        let printing = print_calls(&workspace.host, loaded.config.log.calls);
+        let printing = AbortOnDropHandle::new(tokio::spawn(printing));
         let _watch = args.folder.follow_settings(&workspace, &args.path, adapt, Some(&security));
         let security = Some(security);
         let listeners = HttpListeners { shared, dedicated, security, workers: Some(serving) };
         serve_http(&served, listeners, &loaded.config, stop).await?;
         workspace.close().await;
+        printing.abort();
         Ok(ExitCode::SUCCESS)
     });
     // The work of all connections has ended by now.
@@ -106,10 +115,31 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     result
 }
 
+/// Lines about calls, as an option of the command line.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum CallLinesArg {
+    Calls,
+    Quiet,
+    Json,
+}
+
+impl From<CallLinesArg> for CallLines {
+    fn from(lines: CallLinesArg) -> Self {
+        match lines {
+            CallLinesArg::Calls => Self::Calls,
+            CallLinesArg::Quiet => Self::Quiet,
+            CallLinesArg::Json => Self::Json,
+        }
+    }
+}
+
 impl ServeArgs {
     /// Applies the options of the command line to `config`.
     fn adapt(&self, config: &mut Config) {
         self.enveloping.apply(config);
+        if let Some(lines) = self.log {
+            config.log.calls = lines.into();
+        }
         if let Some(listen) = self.listen {
             config.server.listen = listen;
         }
@@ -152,7 +182,7 @@ async fn dedicated_listeners(
 }
 
 /// Returns the URL scheme of the server.
-fn url_scheme(config: &Config) -> &'static str {
+pub(super) fn url_scheme(config: &Config) -> &'static str {
     if config.server.tls_certificate.is_some() { "https" } else { "http" }
 }
 

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use toolgate_host::RecordedArguments;
 
 /// Audit log: one record for each call.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -18,11 +19,38 @@ pub struct AuditSection {
     pub key: String,
     /// Number of rotated log files to keep. The log file is rotated at 32 MiB.
     pub keep: u32,
+    /// Arguments in the records: `none` (only their hash), `subject` (the path, command line,
+    /// repository or URI) or `redacted` (all arguments, with long texts cut). Secrets are redacted.
+    pub arguments: ArgumentRecording,
+}
+
+/// Arguments of calls in the audit log.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ArgumentRecording {
+    /// Only the hash of the arguments.
+    None,
+    /// The path, command line, repository or URI.
+    #[default]
+    Subject,
+    /// All arguments, with long texts cut.
+    Redacted,
+}
+
+impl From<ArgumentRecording> for RecordedArguments {
+    fn from(arguments: ArgumentRecording) -> Self {
+        match arguments {
+            ArgumentRecording::None => Self::None,
+            ArgumentRecording::Subject => Self::Subject,
+            ArgumentRecording::Redacted => Self::Redacted,
+        }
+    }
 }
 
 impl Default for AuditSection {
     fn default() -> Self {
         let state = || "state".to_owned();
-        Self { to: state(), strict: false, key: state(), keep: 10 }
+        let arguments = ArgumentRecording::default();
+        Self { to: state(), strict: false, key: state(), keep: 10, arguments }
     }
 }

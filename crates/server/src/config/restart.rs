@@ -1,6 +1,6 @@
 //! Separates the settings that a running server applies from those that need a restart.
 
-use super::{Config, LimitsSection, ServerSection};
+use super::{AuditSection, Config, LimitsSection, LogSection, ServerSection};
 
 /// Returns the settings of a server that runs with `in_force` once its configuration is `next`, and
 /// the names of changed settings that need a restart.
@@ -22,7 +22,8 @@ pub(crate) fn applied_settings(in_force: &Config, next: &Config) -> (Config, Vec
         },
         // The schemas of envelopes are read once, as the RAGX contract demands.
         envelope: running.envelope,
-        audit: running.audit,
+        audit: AuditSection { arguments: next.audit.arguments, ..running.audit },
+        log: LogSection { calls: running.log.calls, ..next.log.clone() },
         telemetry: running.telemetry,
         search: running.search,
         jobs: running.jobs,

@@ -3,6 +3,7 @@
 
 mod call_event_stream;
 mod eviction;
+mod server_pages;
 mod session_ids;
 mod session_slots;
 
@@ -41,8 +42,8 @@ use crate::sessions::session::{
 };
 use crate::sessions::streams::notification_event;
 use crate::sync::lock_mutex;
-use crate::telemetry::MetricsPage;
 use call_event_stream::{CallEventStream, WorkState};
+pub(crate) use server_pages::ServerPages;
 pub(crate) use session_ids::{SESSION_KEY_BYTES, SessionSealer};
 
 /// Number of events that may wait for a slow client. Further events are dropped.
@@ -68,7 +69,7 @@ pub struct HttpEndpoints {
     duplexes: DuplexConversations,
     sealer: Arc<SessionSealer>,
     bounds: SessionBounds,
-    metrics: Option<MetricsPage>,
+    pages: ServerPages,
 }
 
 /// An open session, with the time of its last activity.
@@ -109,21 +110,17 @@ impl HttpEndpoints {
     ) -> Self {
         let sessions = Mutex::default();
         let duplexes = DuplexConversations::default();
-        Self { server, routes, identity, sessions, duplexes, sealer, bounds, metrics: None }
+        let pages = ServerPages::default();
+        Self { server, routes, identity, sessions, duplexes, sealer, bounds, pages }
     }
 
-    /// Adds the metrics page, if there is one.
-    pub(crate) fn with_metrics(self, metrics: Option<MetricsPage>) -> Self {
-        Self { metrics, ..self }
-    }
-
-    /// Returns the metrics page if `path` is its path.
-    fn metrics_page(&self, path: &str) -> Option<&MetricsPage> {
-        self.metrics.as_ref().filter(|_| MetricsPage::is_path(path))
+    /// Adds the pages that belong to no dialect.
+    pub(crate) fn with_pages(self, pages: ServerPages) -> Self {
+        Self { pages, ..self }
     }
 
     async fn answer(&self, incoming: &ReceivedRequest) -> OutgoingResponse {
-        let ReceivedRequest { frame, upgrade, sender } = incoming;
+        let ReceivedRequest { frame, upgrade, sender, .. } = incoming;
         let Some(dialect) = self.routes.for_request(&frame.head) else {
             return OutgoingResponse::Single(Reply::empty(404));
         };
@@ -371,7 +368,7 @@ impl HttpEndpoints {
 
 impl HttpApplication for HttpEndpoints {
     fn serves(&self, path: &str) -> bool {
-        let is_page = self.identity.has_metadata_at(path) || self.metrics_page(path).is_some();
+        let is_page = self.identity.has_metadata_at(path) || self.pages.serve(path);
         is_page || self.routes.for_path(path).is_some()
     }
 
@@ -385,8 +382,8 @@ impl HttpApplication for HttpEndpoints {
         peer: SocketAddr,
     ) -> BoxFuture<'a, RequestSender> {
         Box::pin(async move {
-            if self.metrics_page(head.path()).is_some() {
-                return self.identity.authenticate(None, head, peer.ip()).await;
+            if let Some(sender) = self.pages.authenticate(&self.identity, head, peer.ip()).await {
+                return sender;
             }
             match self
                 .routes
@@ -407,10 +404,9 @@ impl HttpApplication for HttpEndpoints {
                 return OutgoingResponse::Single(page);
             }
             let head = &incoming.frame.head;
-            if let Some(page) = self.metrics_page(head.path()) {
-                let sessions = lock_mutex(&self.sessions).len() + self.duplexes.len();
-                let reply = page.answer(head, &incoming.sender, sessions);
-                return OutgoingResponse::Single(self.identity.add_challenge(reply, head));
+            let sessions = || lock_mutex(&self.sessions).len() + self.duplexes.len();
+            if let Some(page) = self.pages.answer(&self.identity, incoming, sessions).await {
+                return page;
             }
             if !self.identity.has_challenge() {
                 return self.answer(incoming).await;
@@ -457,6 +453,10 @@ impl HttpApplication for HttpEndpoints {
                 | OutgoingResponse::Socket(_) => None,
             }
         })
+    }
+
+    fn accepts_form(&self, path: &str) -> bool {
+        self.pages.accept_form(path)
     }
 
     fn answers_health(&self) -> bool {

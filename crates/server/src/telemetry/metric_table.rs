@@ -22,6 +22,8 @@ pub(super) struct MetricRow {
 pub(super) enum MetricSource {
     /// Counter of ended calls.
     Calls,
+    /// Counter of ended calls by caller.
+    CallerCalls,
     /// Histogram of call durations.
     CallDurations,
     /// Gauge that is read from the current load. A metric without samples is left out.
@@ -74,6 +76,13 @@ pub(super) const METRICS: &[MetricRow] = &[
         help: "Ended calls by tool, dialect and outcome",
         labels: &["tool", "dialect", "outcome"],
         source: MetricSource::Calls,
+    },
+    MetricRow {
+        name: "caller_calls",
+        unit: None,
+        help: "Ended calls by caller and result (`ok` or `failed`); callers after the first 100 are `_others`",
+        labels: &["caller", "result"],
+        source: MetricSource::CallerCalls,
     },
     MetricRow {
         name: "call_duration",

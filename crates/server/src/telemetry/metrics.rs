@@ -1,10 +1,11 @@
 //! Metrics in the OpenMetrics text format, for Prometheus and compatible servers.
 //!
-//! Labels come only from tools, dialects, outcomes and upstreams. Caller names and input never
-//! become labels, so the number of series is bounded.
+//! Labels come only from tools, dialects, outcomes, upstreams, and the names of the first callers.
+//! Input never becomes a label, so the number of series is bounded.
 
+use std::collections::HashSet;
 use std::fmt::{self, Error, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
 use jiff::Timestamp;
@@ -31,10 +32,18 @@ pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0
 const DURATION_BUCKETS_S: [f64; 14] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 120.0];
 
+/// Largest number of callers that have their own label. All others share [`OTHER_CALLERS`].
+const CALLERS_MAX: usize = 100;
+/// Label of callers beyond [`CALLERS_MAX`]. No caller has this name.
+const OTHER_CALLERS: &str = "_others";
+
 /// Metrics of the server.
 pub(crate) struct CallMetrics {
     registry: Registry,
     calls: Family<CallLabels, Counter>,
+    caller_calls: Family<CallerLabels, Counter>,
+    /// Names of callers that have their own label.
+    callers: RwLock<HashSet<Arc<str>>>,
     durations: Family<ToolLabels, Histogram, fn() -> Histogram>,
     started_at_s: u64,
     upstreams: Option<Upstreams>,
@@ -61,7 +70,7 @@ impl Collector for LoadCollector {
         let load = self.load.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(load) = &*load else { return Ok(()) };
         match self.row.source {
-            MetricSource::Calls | MetricSource::CallDurations => Ok(()),
+            MetricSource::Calls | MetricSource::CallerCalls | MetricSource::CallDurations => Ok(()),
             MetricSource::Gauge(read) => encode_samples(encoder, self.row, &read(load), |value| {
                 ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX))
             }),
@@ -107,6 +116,7 @@ pub(crate) struct ConnectionCounts {
 
 /// Measurement of a running call, which is counted when it ends.
 pub(super) struct CallMeasurement {
+    caller: Arc<str>,
     tool: ToolLabel,
     dialect: DialectLabel,
     started_at: Instant,
@@ -117,6 +127,12 @@ struct CallLabels {
     tool: ToolLabel,
     dialect: DialectLabel,
     outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CallerLabels {
+    caller: Arc<str>,
+    result: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -150,12 +166,16 @@ impl CallMetrics {
     pub(super) fn new(upstreams: Option<&Upstreams>) -> Self {
         let mut registry = Registry::with_prefix("toolgate");
         let calls = Family::<CallLabels, Counter>::default();
+        let caller_calls = Family::<CallerLabels, Counter>::default();
         let histogram: fn() -> Histogram = || Histogram::new(DURATION_BUCKETS_S);
         let durations = Family::<ToolLabels, Histogram, _>::new_with_constructor(histogram);
         let load = LastLoad::default();
         for row in METRICS {
             match (&row.source, row.unit.clone()) {
                 (MetricSource::Calls, _) => registry.register(row.name, row.help, calls.clone()),
+                (MetricSource::CallerCalls, _) => {
+                    registry.register(row.name, row.help, caller_calls.clone());
+                }
                 (MetricSource::CallDurations, Some(unit)) => {
                     registry.register_with_unit(row.name, row.help, unit, durations.clone());
                 }
@@ -169,7 +189,9 @@ impl CallMetrics {
             }
         }
         let started_at_s = u64::try_from(Timestamp::now().as_second()).unwrap_or_default();
-        Self { registry, calls, durations, started_at_s, upstreams: upstreams.cloned(), load }
+        let upstreams = upstreams.cloned();
+        let callers = RwLock::default();
+        Self { registry, calls, caller_calls, callers, durations, started_at_s, upstreams, load }
     }
 
     /// Starts the measurement of a call.
@@ -181,13 +203,29 @@ impl CallMetrics {
             CallTarget::UnknownResource => ToolLabel::Resources,
             CallTarget::Prompt(_) => ToolLabel::Prompts,
         };
-        CallMeasurement { tool, dialect: call.dialect.clone(), started_at: Instant::now() }
+        let caller = self.caller_label(&call.caller.name);
+        CallMeasurement { caller, tool, dialect: call.dialect.clone(), started_at: Instant::now() }
+    }
+
+    /// Returns the label of the caller `name`: its name, or the common label of later callers.
+    fn caller_label(&self, name: &Arc<str>) -> Arc<str> {
+        if self.callers.read().unwrap_or_else(PoisonError::into_inner).contains(name) {
+            return name.clone();
+        }
+        let mut callers = self.callers.write().unwrap_or_else(PoisonError::into_inner);
+        if callers.len() >= CALLERS_MAX && !callers.contains(name) {
+            return OTHER_CALLERS.into();
+        }
+        callers.insert(name.clone());
+        name.clone()
     }
 
     /// Counts a call that has ended with `outcome`.
     pub(super) fn end_call(&self, call: &CallMeasurement, outcome: &'static str) {
         let seconds = call.started_at.elapsed().as_secs_f64();
-        let CallMeasurement { tool, dialect, .. } = call;
+        let CallMeasurement { caller, tool, dialect, .. } = call;
+        let result = if outcome == "ok" { "ok" } else { "failed" };
+        self.caller_calls.get_or_create(&CallerLabels { caller: caller.clone(), result }).inc();
         let tool = tool.clone();
         let dialect = dialect.clone();
         self.durations.get_or_create(&ToolLabels { tool: tool.clone() }).observe(seconds);
@@ -222,7 +260,9 @@ pub fn metrics_reference() -> String {
     );
     for row in METRICS {
         let (kind, end) = match row.source {
-            MetricSource::Calls | MetricSource::Counter(_) => ("counter", "_total"),
+            MetricSource::Calls | MetricSource::CallerCalls | MetricSource::Counter(_) => {
+                ("counter", "_total")
+            }
             MetricSource::CallDurations => ("histogram", ""),
             MetricSource::Gauge(_) => ("gauge", ""),
         };
@@ -238,4 +278,39 @@ pub fn metrics_reference() -> String {
         );
     }
     page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Alert rules and the dashboard, which use metrics by name.
+    const MONITORING: [&str; 2] = [
+        include_str!("../../../../docs/monitoring/prometheus-alerts.yml"),
+        include_str!("../../../../docs/monitoring/grafana-dashboard.json"),
+    ];
+
+    #[test]
+    fn the_number_of_caller_labels_is_bounded() {
+        let metrics = CallMetrics::new(None);
+        for number in 0..CALLERS_MAX {
+            let name: Arc<str> = format!("caller-{number}").into();
+            assert_eq!(metrics.caller_label(&name), name);
+        }
+        assert_eq!(&*metrics.caller_label(&"late".into()), OTHER_CALLERS);
+        assert_eq!(&*metrics.caller_label(&"caller-7".into()), "caller-7");
+    }
+
+    #[test]
+    fn alerts_and_the_dashboard_use_only_metrics_that_exist() {
+        let known = metrics_reference();
+        for text in MONITORING {
+            let is_name = |c: char| c.is_ascii_lowercase() || c == '_';
+            for rest in text.split("toolgate_").skip(1) {
+                let name = rest.split(|c| !is_name(c)).next().unwrap_or_default();
+                let name = name.strip_suffix("_bucket").unwrap_or(name);
+                assert!(known.contains(&format!("`toolgate_{name}`")), "toolgate_{name}");
+            }
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! The command line, as people and scripts use it.
 
+mod audit;
 mod calls;
 mod jobs;
 mod servers;

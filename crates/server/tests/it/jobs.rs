@@ -9,3 +9,4 @@ mod tools;
 mod records;
 mod tasks;
 mod extension;
+mod rest;

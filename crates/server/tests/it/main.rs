@@ -37,3 +37,4 @@ mod toolsets_docs;
 mod contracts;
 mod gateway;
 mod clients;
+mod console;

@@ -1,5 +1,6 @@
 //! Metrics and traces of calls.
 
+mod call_lines;
 mod exposition;
 mod metrics;
 mod traces;

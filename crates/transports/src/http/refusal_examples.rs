@@ -6,7 +6,7 @@ use http::{HeaderMap, Method, Request, StatusCode};
 use super::UnreadReason;
 use super::admission::AdmissionRules;
 use super::head_checks::head_problem;
-use super::request_handler::{unknown_path_text, unsupported_body};
+use super::request_handler::{JSON, unknown_path_text, unsupported_body};
 use super::upgrade::HandshakeError;
 
 /// Error response of the transport, which no dialect encodes.
@@ -66,7 +66,9 @@ fn unsupported_bodies() -> impl Iterator<Item = UnreadReason> {
         (CONTENT_TYPE, HeaderValue::from_static("application/json")),
         (CONTENT_ENCODING, HeaderValue::from_static("gzip")),
     ]);
-    [xml, compressed].into_iter().filter_map(|headers| unsupported_body(&Method::POST, &headers))
+    [xml, compressed]
+        .into_iter()
+        .filter_map(|headers| unsupported_body(&Method::POST, &headers, JSON))
 }
 
 fn admission_refusals() -> impl Iterator<Item = (StatusCode, String)> {

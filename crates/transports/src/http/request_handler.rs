@@ -127,7 +127,11 @@ impl RequestHandler {
         };
         let upgrade = hyper::upgrade::on(&mut request);
         let (parts, body) = request.into_parts();
-        let unsupported = unsupported_body(&parts.method, &parts.headers);
+        let media_type = match self.application.accepts_form(&path) {
+            true => FORM,
+            false => JSON,
+        };
+        let unsupported = unsupported_body(&parts.method, &parts.headers, media_type);
         let head = head(parts, path);
         let sender = self.application.authenticate(&head, client.peer).await;
         let caller = match &sender {
@@ -170,7 +174,8 @@ impl RequestHandler {
         };
         let is_authenticated = matches!(sender, RequestSender::Known(_) | RequestSender::Anonymous);
         let frame = MessageFrame::new(head, body);
-        let incoming = ReceivedRequest { frame, upgrade: websocket.is_some(), sender };
+        let (upgrade_wanted, peer) = (websocket.is_some(), client.peer);
+        let incoming = ReceivedRequest { frame, upgrade: upgrade_wanted, sender, peer };
         let head = &incoming.frame.head;
         match (self.application.handle(&incoming).await, websocket) {
             (OutgoingResponse::Single(reply), _) => reply_response(reply),
@@ -296,6 +301,10 @@ impl RequestHandler {
     }
 }
 
+/// Media type of messages.
+pub(super) const JSON: &str = "application/json";
+/// Media type of forms of web pages.
+const FORM: &str = "application/x-www-form-urlencoded";
 /// Largest body that is read of an unauthenticated or bodiless request, in bytes. It suffices to
 /// find the message id.
 const UNNEEDED_BODY_BYTES_MAX: usize = 64 << 10;
@@ -340,15 +349,19 @@ pub(super) fn unknown_path_text(path: &str, paths: &[&str]) -> String {
 }
 
 /// Rejects a POST body that is not uncompressed JSON.
-pub(super) fn unsupported_body(method: &Method, headers: &HeaderMap) -> Option<UnreadReason> {
+pub(super) fn unsupported_body(
+    method: &Method,
+    headers: &HeaderMap,
+    media_type: &str,
+) -> Option<UnreadReason> {
     if method != Method::POST {
         return None;
     }
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let kind = text(CONTENT_TYPE).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
-    if !kind.eq_ignore_ascii_case("application/json") {
-        let why = format!("the content type is `{kind}`; send application/json");
+    if !kind.eq_ignore_ascii_case(media_type) {
+        let why = format!("the content type is `{kind}`; send {media_type}");
         return Some(UnreadReason::Unsupported(why));
     }
     let encoding = text(CONTENT_ENCODING).unwrap_or("identity");

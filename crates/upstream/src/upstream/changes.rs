@@ -356,6 +356,12 @@ impl MessageReceiver for ConnectionReceiver {
         }
     }
 
+    fn record_delivery(&self, delivered: Result<(), &str>) {
+        if let Some(upstream) = self.0.upgrade() {
+            upstream.health.record(&upstream.name, delivered);
+        }
+    }
+
     fn record_exchange(&self, asked: &str, outcome: Option<&str>) {
         self.change_report(|report| report.record_exchange(asked, outcome));
     }

@@ -11,7 +11,7 @@ use toolgate_dialects::mcp::upstream::{ProtocolEra, Revision};
 
 use super::changes::ConnectionReceiver;
 use super::failures::duration_text;
-use super::{Upstream, UpstreamState};
+use super::{Upstream, UpstreamHealth, UpstreamState};
 use crate::connection::UpstreamConnection;
 use crate::oauth::UpstreamCredentials;
 use crate::settings::{UpstreamSettings, UpstreamTransport, fill_variables, revision_named};
@@ -56,6 +56,18 @@ impl ConnectFailures {
 }
 
 impl Upstream {
+    /// Closes the connections as soon as no call uses them, and connects again in the background.
+    pub(crate) fn reconnect(&self) {
+        self.close_when_unused();
+        let this = self.this();
+        tokio::spawn(async move {
+            // A pause after earlier failures does not apply to a person's wish.
+            this.connecting.lock().await.not_before = None;
+            // A failure is logged, and the state of the upstream shows it.
+            let _ = this.connection().await;
+        });
+    }
+
     /// Closes all connections permanently.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
@@ -88,6 +100,11 @@ impl Upstream {
         self.callers.states().fold(own, UpstreamState::max)
     }
 
+    /// Returns the reachability of the upstream.
+    pub(crate) fn health(&self) -> UpstreamHealth {
+        self.health.current()
+    }
+
     /// Returns the current connection. Connects if there is none.
     pub(crate) async fn connection(&self) -> Result<Arc<UpstreamConnection>, ToolError> {
         if let Some(link) = self.live_connection() {
@@ -115,6 +132,7 @@ impl Upstream {
             }
         };
         self.failing.store(connected.is_err(), Ordering::Release);
+        self.health.record(&self.name, connected.as_ref().map(|_| ()).map_err(String::as_str));
         match connected {
             Ok(_) if self.closed.load(Ordering::Acquire) => {
                 Err(self.unavailable("the server is shutting down"))
@@ -333,6 +351,7 @@ impl Upstream {
             }
             let why = link.transport.closed_reason();
             tracing::warn!("the upstream `{}` disconnected: {why}", this.name);
+            this.health.record_disconnected(&why);
             let mut failed = this.connecting.lock().await;
             failed.count = if link.since.elapsed() < STARTED_AFTER { failed.count + 1 } else { 0 };
             let doubles = failed.count.saturating_sub(1).min(BACK_OFF_DOUBLES);

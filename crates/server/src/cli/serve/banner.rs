@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::path::{Path, absolute};
 
 use toolgate::assembly::wiring::ServedWorkspace;
-use toolgate::config::{Config, key_file};
+use toolgate::config::{Config, ConsoleMode, key_file};
 use toolgate_contract::Caller;
 use toolgate_upstream::UpstreamState;
 
@@ -50,11 +50,27 @@ impl Banner<'_> {
         if !self.config.upstream.is_empty() {
             eprintln!("  upstreams  {}", self.upstreams());
         }
+        if let Some(console) = self.console()? {
+            eprintln!("  console    {console}");
+        }
         if let Some(url) = self.mcp_url() {
             eprintln!("\nConnect an agent:\n{}", connect_lines(&url, self.has_keys()?));
         }
         eprintln!("\nctrl-c stops it.");
         Ok(())
+    }
+
+    /// Returns the address of the console, with a link that works once if no key is needed.
+    fn console(&self) -> anyhow::Result<Option<String>> {
+        let Some(origin) = &self.origin else { return Ok(None) };
+        if self.config.server.console == ConsoleMode::Off {
+            return Ok(None);
+        }
+        if self.config.requires_credential()? {
+            return Ok(Some(format!("{origin}/ (with a key that has the role admin or console)")));
+        }
+        // Without a home folder, there is no key for links, and the log says so.
+        Ok(crate::cli::console::link(origin).ok())
     }
 
     /// Returns the URL of the MCP endpoint, if this address serves it.

@@ -352,7 +352,7 @@ fn records_made_on_a_full_disk_are_written_once_there_is_space() {
 }
 
 #[test]
-fn audit_tail_prints_the_last_records_unchanged() {
+fn audit_tail_prints_the_last_records_unchanged_as_json() {
     let log = AuditLogFolder::new();
     let workspace = Workspace::new();
     let mut stdio = log.launch(&workspace).stdio();
@@ -363,7 +363,7 @@ fn audit_tail_prints_the_last_records_unchanged() {
     stdio.wait_for_exit();
     let home = TempDir::new().unwrap();
     let mut command = Command::new(binary());
-    command.args(["audit", "tail", "-n", "3"]).env_clear().env("HOME", home.path());
+    command.args(["audit", "tail", "-n", "3", "--json"]).env_clear().env("HOME", home.path());
     command.env("TOOLGATE_AUDIT_TO", log.file()).current_dir(home.path());
     let output = command.output().unwrap();
     let text = fs::read_to_string(log.file()).unwrap();

@@ -1,0 +1,315 @@
+//! REST for jobs: a program starts, lists, watches and cancels jobs without MCP.
+//!
+//! Zyra has its own requests below `/v1/jobs/`. If both are served, Zyra answers those that it
+//! defines (`/v1/jobs/ID`), and this dialect answers the others. Both use the same names for the id
+//! and the status of a job.
+
+mod http_paths;
+mod job_json;
+mod openapi;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use toolgate_contract::{
+    ArtefactSelection, CallError, CallEvent, CallMetadata, Caller, FrameHead, HostAnswer,
+    HostRequest, JobId, JobOptions, MessageFrame, OpenArtefact, Reply, ReplyBody,
+};
+
+use self::http_paths::{PATHS, RestPath, parse_path};
+use self::job_json::{EventEncoder, job_json};
+use crate::json::JsonError;
+use crate::rpc::to_json;
+use crate::zyra::{disposition, retry_seconds, single_query_value};
+use crate::{
+    AnswerEncoder, AnswerForm, Conversation, Dialect, FrameReading, FrameRefusal, JobWatchRequest,
+    JobWatchSchedule, OnDisconnect, PendingRequest, QuestionMode, RequestKey,
+};
+
+/// The name in audit records.
+const NAME: &str = "rest";
+/// Media type of an error (RFC 9457).
+const PROBLEM: &str = "application/problem+json";
+/// Time without events after which a watcher of a job gets a message.
+const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(15);
+
+/// The dialect of REST requests for jobs.
+#[derive(Default)]
+pub struct RestDialect;
+
+/// The body of a request that starts a job.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct JobRequest {
+    tool: String,
+    #[serde(default)]
+    arguments: Value,
+    /// Time for which the ended job is kept.
+    keep_ms: Option<u64>,
+}
+
+impl Dialect for RestDialect {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn paths(&self) -> &'static [&'static str] {
+        PATHS
+    }
+
+    fn claims(&self, head: &FrameHead) -> bool {
+        parse_path(head.path()).is_some_and(|path| !matches!(path, RestPath::Job(_)))
+    }
+
+    fn start_conversation(&self, _caller: &Caller) -> Box<dyn Conversation> {
+        Box::new(RestConversation)
+    }
+
+    fn session<'h>(&self, _head: &'h FrameHead) -> Option<&'h str> {
+        None
+    }
+
+    fn unknown_session(&self) -> Reply {
+        problem(503, "the connection is closing and accepts no new requests")
+    }
+
+    fn open_session(&self, reply: Reply, _id: &str) -> Reply {
+        reply
+    }
+
+    fn refuse(&self, why: &FrameRefusal) -> Reply {
+        match why {
+            FrameRefusal::TooLarge { limit } => {
+                problem(413, format!("the request is larger than {limit} bytes"))
+            }
+            FrameRefusal::Busy { message } => {
+                problem(503, message.as_str()).with_header("retry-after", "1")
+            }
+            FrameRefusal::Unauthorized { had_credential: true } => {
+                problem(401, "unknown key or token")
+            }
+            FrameRefusal::Unauthorized { had_credential: false } => {
+                problem(401, "send a key or token as `Authorization: Bearer KEY`")
+            }
+            FrameRefusal::SeveralCredentials => problem(400, "send only one key or token"),
+            FrameRefusal::Throttled { retry_after } => {
+                problem(429, "too many failed authentication attempts; try again later")
+                    .with_header("retry-after", retry_seconds(*retry_after))
+            }
+            FrameRefusal::DuplicateId { key: RequestKey(id) } => {
+                problem(409, format!("the id {id} is in use"))
+            }
+        }
+    }
+
+    fn reject_unreadable(&self, _head: &FrameHead, why: &str) -> Option<FrameReading> {
+        Some(FrameReading::Reply(problem(400, why)))
+    }
+}
+
+/// The requests of one client, which have no state.
+struct RestConversation;
+
+impl Conversation for RestConversation {
+    fn read(&mut self, frame: &MessageFrame) -> FrameReading {
+        let FrameHead::Http { method, path, query, .. } = &frame.head else {
+            return FrameReading::Reply(problem(400, "this dialect is served over HTTP only"));
+        };
+        let Some(endpoint) = parse_path(path) else {
+            return FrameReading::Reply(problem(404, format!("unknown path `{path}`")));
+        };
+        read_request(endpoint, method.as_str(), query, &frame.body)
+            .unwrap_or_else(FrameReading::Reply)
+    }
+
+    fn join_replies(&self, replies: Vec<Reply>) -> Reply {
+        let mut bodies =
+            replies.into_iter().filter(|reply| !matches!(reply.body, ReplyBody::Empty));
+        bodies.next().unwrap_or(Reply::empty(204))
+    }
+}
+
+/// Reads the request of `method` at `endpoint`.
+fn read_request(
+    endpoint: RestPath,
+    method: &str,
+    query: &str,
+    body: &Bytes,
+) -> Result<FrameReading, Reply> {
+    Ok(match (endpoint, method) {
+        (RestPath::OpenApi, "GET" | "HEAD") => {
+            FrameReading::Reply(Reply::json(to_json(&openapi::document())))
+        }
+        (RestPath::Jobs, "GET" | "HEAD") => {
+            let after = match single_query_value(query, "after").map_err(|why| problem(400, why))? {
+                None => None,
+                Some(id) => Some(parse_id(&id)?),
+            };
+            request_reading(HostRequest::ListJobs { after }, AnswerView::Jobs)
+        }
+        (RestPath::Jobs, "POST") => request_reading(read_job_request(body)?, AnswerView::Started),
+        (RestPath::Job(id), "GET" | "HEAD") => {
+            let id = parse_id(&id)?.to_string();
+            request_reading(HostRequest::GetJob { id }, AnswerView::Job)
+        }
+        (RestPath::Job(id), "DELETE") => {
+            let id = parse_id(&id)?.to_string();
+            request_reading(HostRequest::CancelJob { id }, AnswerView::Job)
+        }
+        (RestPath::Events(id), "GET") => {
+            let id = parse_id(&id)?.to_string();
+            let encoder = Arc::new(EventEncoder { id: id.clone() });
+            let schedule = JobWatchSchedule::Events { quiet: KEEP_ALIVE_AFTER };
+            FrameReading::Watch(JobWatchRequest { id, schedule, encoder })
+        }
+        // HEAD has no body, so no events are watched.
+        (RestPath::Events(_), "HEAD") => {
+            FrameReading::Reply(Reply::empty(200).with_header("content-type", "text/event-stream"))
+        }
+        (RestPath::File(id, name), "GET" | "HEAD") => {
+            let id = parse_id(&id)?.to_string();
+            let which = ArtefactSelection::Named(name);
+            request_reading(HostRequest::OpenArtefact { id, which }, AnswerView::File)
+        }
+        (RestPath::Jobs, _) => return Err(method_not_allowed("GET, HEAD, POST")),
+        (RestPath::Job(_), _) => return Err(method_not_allowed("GET, HEAD, DELETE")),
+        (RestPath::OpenApi | RestPath::Events(_) | RestPath::File(..), _) => {
+            return Err(method_not_allowed("GET, HEAD"));
+        }
+    })
+}
+
+fn read_job_request(body: &Bytes) -> Result<HostRequest, Reply> {
+    let value = crate::json::parse(body).map_err(|err| {
+        let (JsonError::Syntax(why) | JsonError::Invalid(why)) = err;
+        problem(400, format!("the body is not JSON: {why}"))
+    })?;
+    let JobRequest { tool, arguments, keep_ms } = serde_json::from_value(value)
+        .map_err(|why| problem(400, format!("the body is not a job: {why}")))?;
+    let input = match arguments {
+        Value::Null => json!({}),
+        arguments @ Value::Object(_) => arguments,
+        _ => return Err(problem(400, "`arguments` must be an object")),
+    };
+    let terms = JobOptions { keep_for: keep_ms.map(Duration::from_millis), answer_within: None };
+    Ok(HostRequest::StartJob { tool, input, terms })
+}
+
+fn parse_id(id: &str) -> Result<JobId, Reply> {
+    id.parse().map_err(|_| problem(404, "no job has this id"))
+}
+
+fn request_reading(request: HostRequest, view: AnswerView) -> FrameReading {
+    let on_disconnect = match request {
+        HostRequest::CancelJob { .. } | HostRequest::StartJob { .. } => OnDisconnect::Continues,
+        _ => OnDisconnect::Cancels,
+    };
+    FrameReading::Request(PendingRequest {
+        // The request is alone in its conversation, so any key is unique.
+        key: RequestKey(NAME.to_owned()),
+        request,
+        encoder: Arc::new(RestEncoder { view }),
+        on_disconnect,
+        answer_form: AnswerForm::Message,
+        question_mode: QuestionMode::Nobody,
+        metadata: CallMetadata::default(),
+        time_limit: None,
+        origin: None,
+    })
+}
+
+/// The encoder for one request.
+struct RestEncoder {
+    view: AnswerView,
+}
+
+/// The part of an answer that a reply contains.
+#[derive(Debug, Clone, Copy)]
+enum AnswerView {
+    Started,
+    Job,
+    Jobs,
+    File,
+}
+
+impl AnswerEncoder for RestEncoder {
+    fn encode_reply(&self, outcome: Result<HostAnswer, CallError>) -> Option<Reply> {
+        Some(match (self.view, outcome) {
+            (AnswerView::Started, Ok(HostAnswer::Job(job))) => {
+                Reply::json(to_json(&job_json(&job)))
+                    .with_status(202)
+                    .with_header("location", format!("/v1/jobs/{}", job.id))
+            }
+            (AnswerView::Job, Ok(HostAnswer::Job(job))) => Reply::json(to_json(&job_json(&job))),
+            (AnswerView::Jobs, Ok(HostAnswer::Jobs(page))) => {
+                let jobs: Vec<Value> = page.jobs.iter().map(job_json).collect();
+                let next = page.next.map(|id| id.to_string());
+                Reply::json(to_json(&json!({ "jobs": jobs, "next": next })))
+            }
+            (AnswerView::File, Ok(HostAnswer::Artefact(OpenArtefact { name, file }))) => {
+                Reply { status: 200, headers: Vec::new(), body: ReplyBody::File(file) }
+                    .with_header("content-disposition", disposition(&name))
+                    // This stops browsers from running a job's file as a page of this server.
+                    .with_header("x-content-type-options", "nosniff")
+            }
+            (_, Err(error)) => error_reply(&error),
+            (_, Ok(_)) => problem(
+                500,
+                "the server's answer does not match the request; this is a bug in toolgate",
+            ),
+        })
+    }
+
+    fn encode_event(&self, _event: &CallEvent) -> Option<Bytes> {
+        None
+    }
+
+    fn encodes_events(&self) -> bool {
+        false
+    }
+}
+
+fn error_reply(error: &CallError) -> Reply {
+    let status = match error {
+        CallError::InvalidInput { .. }
+        | CallError::NeedsJob { .. }
+        | CallError::NoJob { .. }
+        | CallError::Mismatch { .. }
+        | CallError::Refused { .. } => 400,
+        CallError::NotAllowed { .. } | CallError::Scope { .. } => 403,
+        CallError::UnknownTool { .. } | CallError::NotFound { .. } => 404,
+        CallError::Conflict { .. } => 409,
+        CallError::TooLarge { .. } => 413,
+        CallError::Limited { .. } => 429,
+        CallError::Failed { .. }
+        | CallError::InvalidOutput { .. }
+        | CallError::Interrupted
+        | CallError::Asks { .. }
+        | CallError::CannotAsk { .. } => 500,
+        CallError::Unavailable { .. } | CallError::Canceled => 503,
+        CallError::TimedOut { .. } => 504,
+    };
+    let value = json!({ "status": status, "detail": error.to_string(), "reason": error.reason() });
+    let reply = problem_reply(status, &value);
+    match error {
+        CallError::Limited { retry_after, .. } => {
+            reply.with_header("retry-after", retry_seconds(*retry_after))
+        }
+        _ => reply,
+    }
+}
+
+fn problem(status: u16, detail: impl Into<String>) -> Reply {
+    problem_reply(status, &json!({ "status": status, "detail": detail.into() }))
+}
+
+fn problem_reply(status: u16, value: &Value) -> Reply {
+    Reply::json(to_json(value)).with_status(status).with_header("content-type", PROBLEM)
+}
+
+fn method_not_allowed(allow: &'static str) -> Reply {
+    problem(405, format!("this path accepts only {allow}")).with_header("allow", allow)
+}

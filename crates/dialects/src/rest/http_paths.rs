@@ -1,0 +1,71 @@
+//! Paths of the REST requests for jobs.
+
+use percent_encoding::percent_decode_str;
+
+/// The paths of the dialect. A path that ends in `/` includes everything below it.
+pub(super) const PATHS: &[&str] = &["/v1/jobs", "/v1/jobs/", "/openapi.json"];
+
+/// The meaning of a path. Job ids are not validated.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum RestPath {
+    /// Description of the REST requests.
+    OpenApi,
+    /// The caller's jobs.
+    Jobs,
+    /// A job.
+    Job(String),
+    /// The events of a job.
+    Events(String),
+    /// A file of a job, by its name.
+    File(String, String),
+}
+
+/// Parses `path`. Returns `None` if it is not a path of this dialect.
+pub(super) fn parse_path(path: &str) -> Option<RestPath> {
+    if path == "/openapi.json" {
+        return Some(RestPath::OpenApi);
+    }
+    let rest = path.strip_prefix("/v1/jobs")?;
+    if rest.is_empty() {
+        return Some(RestPath::Jobs);
+    }
+    // Decoded after the split, so that `%2F` does not split a segment.
+    let decode = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+    let segments: Vec<&str> = rest.strip_prefix('/')?.split('/').collect();
+    match segments.as_slice() {
+        [id] if !id.is_empty() => Some(RestPath::Job(decode(id))),
+        [id, "events"] => Some(RestPath::Events(decode(id))),
+        [id, "files", name] => {
+            let name = decode(name);
+            let is_plain = !matches!(name.as_str(), "" | "." | "..")
+                && !name.contains(['/', '\\'])
+                && !name.contains(char::is_control);
+            is_plain.then(|| RestPath::File(decode(id), name))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_selects_a_job_its_events_or_a_file() {
+        let id = || "a".to_owned();
+        for (path, expected) in [
+            ("/openapi.json", Some(RestPath::OpenApi)),
+            ("/v1/jobs", Some(RestPath::Jobs)),
+            ("/v1/jobs/a", Some(RestPath::Job(id()))),
+            ("/v1/jobs/a/events", Some(RestPath::Events(id()))),
+            ("/v1/jobs/a/files/b%20c.txt", Some(RestPath::File(id(), "b c.txt".to_owned()))),
+            ("/v1/jobs/a/files/..%2Fb", None),
+            ("/v1/jobs/a/files/..", None),
+            ("/v1/jobs/", None),
+            ("/v1/jobsx", None),
+            ("/v1/jobs/a/download", None),
+        ] {
+            assert_eq!(parse_path(path), expected, "{path}");
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Selects the arguments of a call that its audit record shows.
+
+use serde_json::Value;
+
+use crate::secrets::{REDACTED, SecretSet};
+
+/// Longest subject, in characters.
+const SUBJECT_CHARS_MAX: usize = 200;
+/// Longest text of a recorded argument, in characters. File contents are longer than that.
+const TEXT_CHARS_MAX: usize = 200;
+/// Largest number of values in recorded arguments.
+const VALUES_MAX: usize = 100;
+/// Largest depth of recorded arguments.
+const DEPTH_MAX: usize = 8;
+/// Arguments that name what a call acts on, the most specific first.
+const SUBJECT_NAMES: [&str; 14] = [
+    "path", "file", "uri", "url", "paths", "files", "from", "source", "repo", "project", "folder",
+    "cwd", "job", "id",
+];
+
+/// Arguments of calls in the audit log.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum RecordedArguments {
+    /// Only the hash of the arguments.
+    None,
+    /// The subject: the path, command line, repository or URI.
+    #[default]
+    Subject,
+    /// The subject, and all arguments without secrets and long texts.
+    Redacted,
+}
+
+impl RecordedArguments {
+    /// Returns the subject of a call with `input`, if it is recorded.
+    pub(crate) fn subject(self, input: &Value, secrets: &SecretSet) -> Option<String> {
+        if self == Self::None {
+            return None;
+        }
+        let subject = match command_line(input) {
+            Some(line) => secrets.redact_input(&secrets.call_secrets(input), &line),
+            None => secrets.redact(&named_subject(input)?).into_owned(),
+        };
+        Some(truncate(&subject, SUBJECT_CHARS_MAX))
+    }
+
+    /// Returns the arguments in `input`, if they are recorded.
+    pub(crate) fn arguments(self, input: &Value, secrets: &SecretSet) -> Option<Value> {
+        if self != Self::Redacted {
+            return None;
+        }
+        let mut left = VALUES_MAX;
+        let of_call = secrets.call_secrets(input);
+        let redact = |text: &str| {
+            // The end of a long text is never shown, so it is not searched.
+            let start = truncate(text, TEXT_CHARS_MAX * 20);
+            truncate(&secrets.redact_input(&of_call, &start), TEXT_CHARS_MAX)
+        };
+        Some(shorten(input, secrets, &redact, &mut left, DEPTH_MAX))
+    }
+}
+
+/// Returns the command line in `input`: its command and arguments.
+fn command_line(input: &Value) -> Option<String> {
+    let mut line = input.get("command")?.as_str()?.to_owned();
+    for arg in input.get("args").and_then(Value::as_array).into_iter().flatten() {
+        // Longer lines are cut in any case.
+        if line.len() > SUBJECT_CHARS_MAX * 4 {
+            break;
+        }
+        line.push(' ');
+        match arg.as_str() {
+            Some(text) => line.push_str(text),
+            None => line.push_str(&arg.to_string()),
+        }
+    }
+    Some(line)
+}
+
+/// Returns the first argument in `input` that names a subject.
+fn named_subject(input: &Value) -> Option<String> {
+    SUBJECT_NAMES.iter().find_map(|name| match input.get(name)? {
+        Value::String(text) if !text.is_empty() => {
+            // Only the start is needed, and a text may be long.
+            Some(text.chars().take(SUBJECT_CHARS_MAX * 4).collect())
+        }
+        Value::Array(items) => {
+            let first = items.first()?.as_str()?;
+            let more = items.len() - 1;
+            Some(if more == 0 { first.to_owned() } else { format!("{first} and {more} more") })
+        }
+        _ => None,
+    })
+}
+
+/// Returns `value` with each text shortened and redacted by `redact`, and without the values of
+/// arguments whose name marks a secret.
+fn shorten(
+    value: &Value,
+    secrets: &SecretSet,
+    redact: &impl Fn(&str) -> String,
+    left: &mut usize,
+    depth: usize,
+) -> Value {
+    if *left == 0 || depth == 0 {
+        return Value::String("…".to_owned());
+    }
+    *left -= 1;
+    match value {
+        Value::String(text) => Value::String(redact(text)),
+        Value::Array(items) => {
+            let items = items.iter().take(*left);
+            items.map(|item| shorten(item, secrets, redact, left, depth - 1)).collect()
+        }
+        Value::Object(fields) => {
+            let fields = fields.iter().take(*left).map(|(name, value)| {
+                let shown = match secrets.is_secret_name(name) {
+                    true => Value::String(REDACTED.to_owned()),
+                    false => shorten(value, secrets, redact, left, depth - 1),
+                };
+                (redact(name), shown)
+            });
+            fields.collect()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+    }
+}
+
+fn truncate(text: &str, chars_max: usize) -> String {
+    match text.char_indices().nth(chars_max) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(input: &Value, expected: Option<&str>) {
+        let subject = RecordedArguments::Subject.subject(input, &SecretSet::default());
+        assert_eq!(subject.as_deref(), expected, "{input}");
+    }
+
+    #[test]
+    fn the_subject_is_a_path_a_command_line_a_repository_or_a_uri() {
+        check(&json!({ "path": "src/a.rs", "content": "secret plan" }), Some("src/a.rs"));
+        check(
+            &json!({ "command": "cargo", "args": ["test", 3], "cwd": "x" }),
+            Some("cargo test 3"),
+        );
+        check(&json!({ "paths": ["a", "b", "c"] }), Some("a and 2 more"));
+        check(&json!({ "repo": "sub", "message": "Fix" }), Some("sub"));
+        check(&json!({ "uri": "file:///a" }), Some("file:///a"));
+        check(&json!({ "content": "text" }), None);
+        check(&json!(["path"]), None);
+        check(&Value::Null, None);
+    }
+
+    #[test]
+    fn a_long_subject_is_cut_between_characters() {
+        let subject = "ä".repeat(1000);
+        let shown = RecordedArguments::Subject
+            .subject(&json!({ "path": subject }), &SecretSet::default())
+            .expect("a subject");
+        assert_eq!(shown.chars().count(), SUBJECT_CHARS_MAX + 1);
+    }
+
+    #[test]
+    fn secrets_are_redacted_by_name_by_option_and_by_form() {
+        let key = format!("ghp_{}", "a1B2".repeat(9));
+        let input = json!({
+            "command": "deploy",
+            "args": ["--password", "hunter22222", &key],
+            "env": { "API_TOKEN": "value-of-token" },
+        });
+        let secrets = SecretSet::default();
+        let subject = RecordedArguments::Redacted.subject(&input, &secrets).expect("a subject");
+        let arguments = RecordedArguments::Redacted.arguments(&input, &secrets).expect("arguments");
+        for shown in [subject, arguments.to_string()] {
+            for secret in ["hunter22222", &key, "value-of-token"] {
+                assert!(!shown.contains(secret), "{shown}");
+            }
+        }
+        assert_eq!(RecordedArguments::None.subject(&input, &secrets), None);
+        assert_eq!(RecordedArguments::Subject.arguments(&input, &secrets), None);
+    }
+
+    #[test]
+    fn recorded_arguments_are_bounded_in_size_and_depth() {
+        let mut deep = json!("x");
+        for _ in 0..100 {
+            deep = json!([deep]);
+        }
+        let input = json!({ "deep": deep, "text": "x".repeat(1 << 20), "many": vec![1; 10_000] });
+        let shown = RecordedArguments::Redacted.arguments(&input, &SecretSet::default());
+        assert!(shown.expect("arguments").to_string().len() < 2000);
+    }
+}

@@ -1,0 +1,140 @@
+//! Audit records as readers of the log see them.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use toolgate_contract::fold_name;
+
+/// Outcome of a call that did what it should.
+const OK: &str = "ok";
+
+/// A record that was read from the audit log, with the fields of
+/// [`audit_record_schema`](crate::audit_record_schema).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CallRecord {
+    /// Start of the call.
+    pub ts: Timestamp,
+    /// Name of the caller.
+    pub caller: String,
+    /// Name of the dialect.
+    #[serde(default)]
+    pub dialect: String,
+    /// Id of the job, if the call ran as one.
+    pub job: Option<String>,
+    /// Trace context in the form of `traceparent`.
+    pub trace: Option<String>,
+    /// Session of the call, if there is one.
+    pub session: Option<String>,
+    /// Name of the tool as called.
+    pub tool: String,
+    /// Policy decision, if the call reached the policy.
+    pub decision: Option<String>,
+    /// Rule that made the decision.
+    pub rule: Option<String>,
+    /// Outcome in one word.
+    pub outcome: String,
+    /// Cause of a failure, which the caller may not see.
+    pub cause: Option<String>,
+    /// What the call acts on.
+    pub subject: Option<String>,
+    /// Arguments without secrets and long texts.
+    pub arguments: Option<Value>,
+    /// Hash of the input.
+    pub input: Option<String>,
+    /// Length of the input in bytes.
+    pub bytes_in: Option<u64>,
+    /// Approximate size of the output in bytes.
+    pub bytes_out: Option<u64>,
+    /// Confinement of the programs that the call ran.
+    pub sandbox: Option<String>,
+    /// Duration of the call in microseconds.
+    #[serde(default)]
+    pub duration_us: u64,
+    /// Server process that wrote the record.
+    pub server: Option<String>,
+    /// Position in the log.
+    pub seq: Option<u64>,
+    /// Seal of the line and all lines before it.
+    pub mac: Option<String>,
+}
+
+impl CallRecord {
+    /// Parses a line of the log. Returns `None` if it is not the record of a call.
+    pub fn parse(line: &[u8]) -> Option<Self> {
+        serde_json::from_slice(line).ok()
+    }
+
+    /// Returns true if the call did what it should.
+    pub fn is_ok(&self) -> bool {
+        self.outcome == OK
+    }
+
+    /// Returns the name of the tool in the spelling of its id's MCP name, so that names from all
+    /// dialects are equal.
+    pub fn folded_tool(&self) -> String {
+        fold_name(&self.tool).into_owned()
+    }
+}
+
+/// Selection of audit records. The default selects all.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RecordFilter {
+    /// Name of the caller.
+    pub caller: Option<String>,
+    /// Name of the tool in any spelling, or the start of a name before `*`.
+    pub tool: Option<String>,
+    /// Outcome in one word.
+    pub outcome: Option<String>,
+    /// True to select only calls that did not end with `ok`.
+    pub failed: bool,
+    /// Earliest start of a call.
+    pub since: Option<Timestamp>,
+}
+
+impl RecordFilter {
+    /// Returns true if `record` is selected.
+    pub fn matches(&self, record: &CallRecord) -> bool {
+        let is_tool = |pattern: &String| {
+            let pattern = fold_name(pattern);
+            match pattern.strip_suffix('*') {
+                Some(start) => record.folded_tool().starts_with(start),
+                None => record.folded_tool() == pattern,
+            }
+        };
+        self.caller.as_ref().is_none_or(|caller| *caller == record.caller)
+            && self.outcome.as_ref().is_none_or(|outcome| *outcome == record.outcome)
+            && self.since.is_none_or(|since| since <= record.ts)
+            && !(self.failed && record.is_ok())
+            && self.tool.as_ref().is_none_or(is_tool)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_about_the_log_itself_is_no_call() {
+        assert_eq!(CallRecord::parse(br#"{"ts":"2026-01-01T00:00:00Z","log":"began"}"#), None);
+        assert_eq!(CallRecord::parse(b"{"), None);
+    }
+
+    #[test]
+    fn a_filter_compares_tools_in_any_spelling() {
+        let line =
+            br#"{"ts":"2026-01-01T00:00:00Z","caller":"ada","tool":"files_read","outcome":"ok"}"#;
+        let record = CallRecord::parse(line).expect("a record");
+        let all = RecordFilter::default;
+        for (filter, expected) in [
+            (all(), true),
+            (RecordFilter { tool: Some("files.read".to_owned()), ..all() }, true),
+            (RecordFilter { tool: Some("files.*".to_owned()), ..all() }, true),
+            (RecordFilter { tool: Some("files.re".to_owned()), ..all() }, false),
+            (RecordFilter { caller: Some("bob".to_owned()), ..all() }, false),
+            (RecordFilter { failed: true, ..all() }, false),
+            (RecordFilter { since: Timestamp::from_second(1_800_000_000).ok(), ..all() }, false),
+        ] {
+            assert_eq!(filter.matches(&record), expected, "{filter:?}");
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! Index of the audit log, for statistics and for searching: a SQLite file beside the log, which
+//! can be rebuilt from it at any time.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use rusqlite::types::Value as SqlValue;
+use rusqlite::{Connection, OptionalExtension, Transaction, params, params_from_iter};
+use toolgate_contract::fold_name;
+
+use super::call_record::{CallRecord, RecordFilter};
+use super::file::first_line;
+use super::log_reader::LogFollower;
+
+/// Version of the tables. An index of another version is rebuilt.
+const VERSION: i64 = 1;
+/// Longest wait for another process that updates the index.
+const BUSY_WAIT: Duration = Duration::from_secs(10);
+/// Length of an hour in seconds.
+const HOUR_S: i64 = 3600;
+
+const TABLES: &str = "
+CREATE TABLE place (id INTEGER PRIMARY KEY CHECK (id = 0), inode INTEGER, bytes INTEGER, mac TEXT);
+CREATE TABLE records (seq INTEGER PRIMARY KEY, ts INTEGER NOT NULL, caller TEXT NOT NULL,
+  tool TEXT NOT NULL, outcome TEXT NOT NULL, duration_us INTEGER NOT NULL, line TEXT NOT NULL);
+CREATE INDEX records_by_caller ON records (caller, seq);
+CREATE INDEX records_by_tool ON records (tool, seq);
+CREATE INDEX records_failed ON records (seq) WHERE outcome <> 'ok';
+CREATE TABLE hours (hour INTEGER NOT NULL, caller TEXT NOT NULL, tool TEXT NOT NULL,
+  outcome TEXT NOT NULL, calls INTEGER NOT NULL, duration_us INTEGER NOT NULL,
+  longest_us INTEGER NOT NULL, PRIMARY KEY (hour, caller, tool, outcome)) WITHOUT ROWID;
+";
+
+/// Index of one audit log.
+pub struct AuditIndex {
+    log: PathBuf,
+    db: Connection,
+}
+
+impl fmt::Debug for AuditIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AuditIndex").field("log", &self.log).finish_non_exhaustive()
+    }
+}
+
+/// Property of calls by which statistics are grouped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallGroup {
+    /// Name of the caller.
+    Caller,
+    /// Name of the tool.
+    Tool,
+    /// Outcome in one word.
+    Outcome,
+    /// Day in UTC.
+    Day,
+    /// Hour in UTC.
+    Hour,
+}
+
+impl CallGroup {
+    fn expression(self) -> &'static str {
+        match self {
+            Self::Caller => "caller",
+            Self::Tool => "tool",
+            Self::Outcome => "outcome",
+            Self::Day => "strftime('%Y-%m-%d', hour * 3600, 'unixepoch')",
+            Self::Hour => "strftime('%Y-%m-%dT%H:00Z', hour * 3600, 'unixepoch')",
+        }
+    }
+}
+
+/// Numbers of the calls in one group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallStatistics {
+    /// Values of the properties by which the calls are grouped.
+    pub group: Vec<String>,
+    /// Number of calls.
+    pub calls: u64,
+    /// Number of calls that did not end with `ok`.
+    pub failed: u64,
+    /// Mean duration in microseconds.
+    pub mean_us: u64,
+    /// Longest duration in microseconds.
+    pub longest_us: u64,
+}
+
+impl AuditIndex {
+    /// Opens the index of the log at `log`, and creates it if needed.
+    ///
+    /// # Errors
+    /// The file beside the log cannot be written.
+    pub fn open(log: &Path) -> rusqlite::Result<Self> {
+        let db = Connection::open(Self::path(log))?;
+        db.busy_timeout(BUSY_WAIT)?;
+        db.pragma_update(None, "journal_mode", "WAL")?;
+        // A lost index is rebuilt, so no write waits for the disk.
+        db.pragma_update(None, "synchronous", "OFF")?;
+        let mut index = Self { log: log.to_owned(), db };
+        index.create_tables()?;
+        Ok(index)
+    }
+
+    /// Returns the path of the index of the log at `log`.
+    pub fn path(log: &Path) -> PathBuf {
+        let mut path = log.to_owned().into_os_string();
+        path.push(".index");
+        path.into()
+    }
+
+    fn create_tables(&mut self) -> rusqlite::Result<()> {
+        let transaction =
+            self.db.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+        let version: i64 =
+            transaction.pragma_query_value(None, "user_version", |row| row.get(0))?;
+        if version != VERSION {
+            for table in ["place", "records", "hours"] {
+                transaction.execute_batch(&format!("DROP TABLE IF EXISTS {table}"))?;
+            }
+            transaction.execute_batch(TABLES)?;
+            transaction.pragma_update(None, "user_version", VERSION)?;
+        }
+        transaction.commit()
+    }
+
+    /// Adds the records that were written since the last update. If the log was replaced, the index
+    /// is rebuilt.
+    ///
+    /// # Errors
+    /// The index cannot be written. A log that cannot be read adds nothing.
+    pub fn update(&mut self) -> rusqlite::Result<()> {
+        let log = self.log.clone();
+        let transaction =
+            self.db.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+        let mut follower =
+            known_place(&transaction, &log)?.unwrap_or_else(|| LogFollower::from_start(&log));
+        if follower.position() == (0, 0) {
+            transaction.execute_batch("DELETE FROM records; DELETE FROM hours;")?;
+        }
+        let before = follower.position();
+        let mut last_mac = None;
+        let mut result = Ok(());
+        let read = follower.read_new(|line| {
+            let Some(record) = CallRecord::parse(line) else { return };
+            let Some(seq) = record.seq else { return };
+            if result.is_ok() {
+                result = add_record(&transaction, &record, seq, line);
+            }
+            last_mac = record.mac;
+        });
+        result?;
+        if let Err(err) = read
+            && err.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!("the audit log {} cannot be indexed: {err}", log.display());
+        }
+        let (inode, bytes) = follower.position();
+        if (inode, bytes) != before {
+            transaction.execute(
+                "INSERT INTO place VALUES (0, ?1, ?2, ?3) ON CONFLICT (id) DO UPDATE \
+                 SET inode = ?1, bytes = ?2, mac = coalesce(?3, mac)",
+                params![inode.cast_signed(), bytes.cast_signed(), last_mac],
+            )?;
+        }
+        if inode != before.0
+            && let Some(first) = follower.oldest_file().and_then(|path| first_line(&path).ok()?)
+            && let Some(first) = CallRecord::parse(&first).and_then(|record| record.seq)
+        {
+            remove_before(&transaction, first)?;
+        }
+        transaction.commit()
+    }
+
+    /// Returns the numbers of the calls that `filter` selects, by the properties `by`, most calls
+    /// first. Times are rounded down to the hour.
+    ///
+    /// # Errors
+    /// The index cannot be read.
+    pub fn statistics(
+        &self,
+        by: &[CallGroup],
+        filter: &RecordFilter,
+    ) -> rusqlite::Result<Vec<CallStatistics>> {
+        let groups: Vec<_> = by.iter().map(|group| group.expression()).collect();
+        let (condition, values) =
+            conditions(filter, "hour >= ?", |since| since.as_second().div_euclid(HOUR_S));
+        let columns: String = groups.iter().map(|group| format!("{group}, ")).collect();
+        let grouping = match groups.is_empty() {
+            true => String::new(),
+            false => format!("GROUP BY {}", groups.join(", ")),
+        };
+        let order = match by {
+            [CallGroup::Day | CallGroup::Hour, ..] => "1",
+            _ => "calls_sum DESC",
+        };
+        let sql = format!(
+            "SELECT {columns} coalesce(sum(calls), 0) AS calls_sum, \
+             coalesce(sum(CASE WHEN outcome = 'ok' THEN 0 ELSE calls END), 0), \
+             coalesce(sum(duration_us) / max(sum(calls), 1), 0), coalesce(max(longest_us), 0) \
+             FROM hours WHERE {condition} {grouping} ORDER BY {order}"
+        );
+        let mut statement = self.db.prepare_cached(&sql)?;
+        let rows = statement.query_map(params_from_iter(values), |row| {
+            let group = (0..by.len()).map(|at| row.get(at)).collect::<Result<_, _>>()?;
+            let number = |at: usize| row.get::<_, i64>(by.len() + at).map(i64::cast_unsigned);
+            Ok(CallStatistics {
+                group,
+                calls: number(0)?,
+                failed: number(1)?,
+                mean_us: number(2)?,
+                longest_us: number(3)?,
+            })
+        })?;
+        rows.collect()
+    }
+
+    /// Returns the newest `count` records that `filter` selects and that precede the position
+    /// `before`, newest first.
+    ///
+    /// # Errors
+    /// The index cannot be read.
+    pub fn records(
+        &self,
+        filter: &RecordFilter,
+        before: Option<u64>,
+        count: usize,
+    ) -> rusqlite::Result<Vec<CallRecord>> {
+        let (condition, mut values) = conditions(filter, "ts >= ?", Timestamp::as_microsecond);
+        values.push(before.map_or(SqlValue::Integer(i64::MAX), |seq| seq.cast_signed().into()));
+        values.push(i64::try_from(count).unwrap_or(i64::MAX).into());
+        let sql = format!(
+            "SELECT line FROM records WHERE {condition} AND seq < ? ORDER BY seq DESC LIMIT ?"
+        );
+        let mut statement = self.db.prepare_cached(&sql)?;
+        let lines = statement.query_map(params_from_iter(values), |row| row.get::<_, String>(0))?;
+        let lines = lines.collect::<rusqlite::Result<Vec<_>>>()?;
+        Ok(lines.iter().filter_map(|line| CallRecord::parse(line.as_bytes())).collect())
+    }
+
+    /// Returns the record at the position `seq`.
+    ///
+    /// # Errors
+    /// The index cannot be read.
+    pub fn record(&self, seq: u64) -> rusqlite::Result<Option<CallRecord>> {
+        let sql = "SELECT line FROM records WHERE seq = ?";
+        let mut statement = self.db.prepare_cached(sql)?;
+        let line = statement.query_row([seq.cast_signed()], |row| row.get::<_, String>(0));
+        Ok(line.optional()?.and_then(|line| CallRecord::parse(line.as_bytes())))
+    }
+}
+
+/// Returns the place up to which the log at `log` is indexed, unless the log was replaced.
+fn known_place(transaction: &Transaction<'_>, log: &Path) -> rusqlite::Result<Option<LogFollower>> {
+    let place = transaction.query_row("SELECT inode, bytes, mac FROM place", [], |row| {
+        Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, Option<String>>(2)?))
+    });
+    let Some((inode, bytes, mac)) = place.optional()? else { return Ok(None) };
+    let follower = LogFollower::resume(log, (inode.cast_unsigned(), bytes.cast_unsigned()));
+    let is_known = follower.is_position_kept()
+        && mac.is_none_or(|mac| follower.ends_with(mac.as_bytes()).unwrap_or(false));
+    Ok(is_known.then_some(follower))
+}
+
+fn add_record(
+    transaction: &Transaction<'_>,
+    record: &CallRecord,
+    seq: u64,
+    line: &[u8],
+) -> rusqlite::Result<()> {
+    let tool = record.folded_tool();
+    let duration_us = i64::try_from(record.duration_us).unwrap_or(i64::MAX);
+    let line = String::from_utf8_lossy(line);
+    let CallRecord { caller, outcome, .. } = record;
+    let sql = "INSERT OR IGNORE INTO records VALUES (?, ?, ?, ?, ?, ?, ?)";
+    let added = transaction.prepare_cached(sql)?.execute(params![
+        seq.cast_signed(),
+        record.ts.as_microsecond(),
+        caller,
+        tool,
+        outcome,
+        duration_us,
+        line,
+    ])?;
+    if added == 0 {
+        return Ok(());
+    }
+    let hour = record.ts.as_second().div_euclid(HOUR_S);
+    let sql = "INSERT INTO hours VALUES (?1, ?2, ?3, ?4, 1, ?5, ?5) ON CONFLICT DO UPDATE \
+               SET calls = calls + 1, duration_us = duration_us + ?5, \
+               longest_us = max(longest_us, ?5)";
+    let mut statement = transaction.prepare_cached(sql)?;
+    statement.execute(params![hour, caller, tool, outcome, duration_us]).map(drop)
+}
+
+/// Removes the records before the position `first`, which the log no longer contains.
+fn remove_before(transaction: &Transaction<'_>, first: u64) -> rusqlite::Result<()> {
+    let removed =
+        transaction.execute("DELETE FROM records WHERE seq < ?", [first.cast_signed()])?;
+    if removed > 0 {
+        let sql = "DELETE FROM hours WHERE hour < (SELECT min(ts) / 3600000000 FROM records)";
+        transaction.execute(sql, [])?;
+    }
+    Ok(())
+}
+
+/// Returns the SQL condition of `filter` and its values. `since` is the condition for the earliest
+/// time, which `time` converts.
+fn conditions(
+    filter: &RecordFilter,
+    since: &str,
+    time: impl Fn(Timestamp) -> i64,
+) -> (String, Vec<SqlValue>) {
+    let mut all = vec!["1"];
+    let mut values = Vec::new();
+    if let Some(earliest) = filter.since {
+        all.push(since);
+        values.push(time(earliest).into());
+    }
+    if let Some(caller) = &filter.caller {
+        all.push("caller = ?");
+        values.push(caller.clone().into());
+    }
+    if let Some(outcome) = &filter.outcome {
+        all.push("outcome = ?");
+        values.push(outcome.clone().into());
+    }
+    if filter.failed {
+        all.push("outcome <> 'ok'");
+    }
+    if let Some(tool) = &filter.tool {
+        let folded = fold_name(tool);
+        match folded.strip_suffix('*') {
+            Some(start) => {
+                all.push("substr(tool, 1, ?) = ?");
+                let length = start.chars().count();
+                values.push(i64::try_from(length).unwrap_or(i64::MAX).into());
+                values.push(start.to_owned().into());
+            }
+            None => {
+                all.push("tool = ?");
+                values.push(folded.into_owned().into());
+            }
+        }
+    }
+    (all.join(" AND "), values)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::super::file::rotated_path;
+    use super::*;
+
+    fn append(path: &Path, first: u64, count: u64, outcome: &str) {
+        let mut file = std::fs::File::options().create(true).append(true).open(path).expect("it");
+        for seq in first..first + count {
+            let ts = Timestamp::from_second(i64::try_from(seq).expect("few") * 60).expect("a time");
+            let caller = if seq % 2 == 0 { "ada" } else { "bob" };
+            let line = format!(
+                "{{\"ts\":\"{ts}\",\"caller\":\"{caller}\",\"tool\":\"files.read\",\
+                 \"outcome\":\"{outcome}\",\"duration_us\":{seq},\"seq\":{seq},\"mac\":\"{seq:064}\"}}\n"
+            );
+            file.write_all(line.as_bytes()).expect("written");
+        }
+    }
+
+    fn totals(index: &AuditIndex, filter: &RecordFilter) -> (u64, u64) {
+        let total = index.statistics(&[], filter).expect("read");
+        (total[0].calls, total[0].failed)
+    }
+
+    #[test]
+    fn an_index_follows_the_log_across_a_rotation_and_counts_each_record_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = folder.path().join("a.jsonl");
+        append(&log, 1, 10, "ok");
+        let mut index = AuditIndex::open(&log).expect("an index");
+        index.update().expect("updated");
+        append(&log, 11, 5, "failed");
+        std::fs::rename(&log, rotated_path(&log, 1)).expect("renamed");
+        append(&log, 16, 5, "ok");
+        for _ in 0..2 {
+            index.update().expect("updated");
+        }
+        assert_eq!(totals(&index, &RecordFilter::default()), (20, 5));
+        let ada = RecordFilter { caller: Some("ada".to_owned()), ..RecordFilter::default() };
+        assert_eq!(totals(&index, &ada), (10, 2));
+        let failed = RecordFilter { failed: true, ..RecordFilter::default() };
+        let newest = index.records(&failed, Some(15), 2).expect("read");
+        assert_eq!(
+            newest.iter().map(|record| record.seq).collect::<Vec<_>>(),
+            [Some(14), Some(13)]
+        );
+        let by = index.statistics(&[CallGroup::Tool, CallGroup::Outcome], &RecordFilter::default());
+        let by = by.expect("read");
+        assert_eq!(by[0].group, ["files_read", "ok"]);
+        assert_eq!((by[0].calls, by[1].calls, by[1].longest_us), (15, 5, 15));
+        assert_eq!(index.record(7).expect("read").and_then(|record| record.seq), Some(7));
+    }
+
+    #[test]
+    fn an_index_of_a_replaced_log_is_rebuilt() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = folder.path().join("a.jsonl");
+        append(&log, 1, 10, "ok");
+        let mut index = AuditIndex::open(&log).expect("an index");
+        index.update().expect("updated");
+        std::fs::remove_file(&log).expect("removed");
+        append(&log, 100, 30, "failed");
+        index.update().expect("updated");
+        assert_eq!(totals(&index, &RecordFilter::default()), (30, 30));
+    }
+}

@@ -1,0 +1,220 @@
+//! Reads the log file and its rotated files, from their end or as they grow.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::call_record::{CallRecord, RecordFilter};
+use super::file::rotated_path;
+
+/// Largest number of rotated files that are searched.
+const FILES_MAX: u32 = 10_000;
+/// Number of bytes that are read at once.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// Returns the lines and records of the newest `count` calls that `filter` selects, oldest first.
+///
+/// # Errors
+/// The log cannot be read.
+pub fn newest_records(
+    path: &Path,
+    filter: &RecordFilter,
+    count: usize,
+) -> io::Result<Vec<(String, CallRecord)>> {
+    let mut found = Vec::new();
+    let earliest = filter.since.map(|since| since.checked_sub(SLACK).unwrap_or(Timestamp::MIN));
+    for file in newest_first(path) {
+        let text = match std::fs::read(&file) {
+            Ok(text) => text,
+            // The file was rotated or removed meanwhile.
+            Err(err) if err.kind() == io::ErrorKind::NotFound && file != path => break,
+            Err(err) => return Err(err),
+        };
+        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        for line in text[..whole].rsplit(|byte| *byte == b'\n') {
+            let Some(record) = CallRecord::parse(line) else { continue };
+            if earliest.is_some_and(|earliest| record.ts < earliest) {
+                found.reverse();
+                return Ok(found);
+            }
+            if filter.matches(&record) {
+                found.push((String::from_utf8_lossy(line).into_owned(), record));
+                if found.len() == count {
+                    found.reverse();
+                    return Ok(found);
+                }
+            }
+        }
+    }
+    found.reverse();
+    Ok(found)
+}
+
+/// Largest time by which an earlier line may start later: calls are recorded when they end.
+const SLACK: SignedDuration = SignedDuration::from_hours(24);
+
+/// Returns the log file and its rotated files that exist.
+fn newest_first(path: &Path) -> impl Iterator<Item = PathBuf> {
+    let rotated = (1..FILES_MAX).map(move |number| rotated_path(path, number));
+    std::iter::once(path.to_owned()).chain(rotated.take_while(|path| path.exists()))
+}
+
+/// A place in the log up to which it was read, across rotations.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogFollower {
+    path: PathBuf,
+    /// Inode of the file that was read last. 0 if nothing was read.
+    inode: u64,
+    /// Number of bytes of that file that were read, up to the end of a line.
+    offset: u64,
+}
+
+impl LogFollower {
+    /// Begins at the oldest kept line of the log at `path`.
+    pub fn from_start(path: &Path) -> Self {
+        Self { path: path.to_owned(), inode: 0, offset: 0 }
+    }
+
+    /// Begins at the end of the log at `path`.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub fn from_end(path: &Path) -> io::Result<Self> {
+        let mut follower = Self::from_start(path);
+        let file = File::open(path)?;
+        let metadata = file.metadata()?;
+        (follower.inode, follower.offset) = (metadata.ino(), metadata.len());
+        Ok(follower)
+    }
+
+    /// Continues after `offset` bytes of the file with this `inode`.
+    pub(super) fn resume(path: &Path, (inode, offset): (u64, u64)) -> Self {
+        Self { path: path.to_owned(), inode, offset }
+    }
+
+    /// Returns the inode of the file that was read last, and the number of bytes that were read.
+    pub(super) fn position(&self) -> (u64, u64) {
+        (self.inode, self.offset)
+    }
+
+    /// Returns true if the file that was read last is still kept, and is as long as what was read.
+    pub(super) fn is_position_kept(&self) -> bool {
+        let kept = |path: PathBuf| {
+            let metadata = std::fs::metadata(path).ok()?;
+            Some(metadata.ino() == self.inode && metadata.len() >= self.offset)
+        };
+        newest_first(&self.path).any(|path| kept(path).unwrap_or(false))
+    }
+
+    /// Returns the oldest file of the log that exists.
+    pub(super) fn oldest_file(&self) -> Option<PathBuf> {
+        newest_first(&self.path).last()
+    }
+
+    /// Returns true if the last line that was read contains `mark` near its end.
+    pub(super) fn ends_with(&self, mark: &[u8]) -> io::Result<bool> {
+        for path in newest_first(&self.path) {
+            let mut file = File::open(&path)?;
+            if file.metadata()?.ino() == self.inode {
+                let bytes = (mark.len() as u64 + 4).min(self.offset);
+                file.seek(SeekFrom::Start(self.offset - bytes))?;
+                let mut end = Vec::new();
+                file.take(bytes).read_to_end(&mut end)?;
+                return Ok(mark.is_empty() || end.windows(mark.len()).any(|part| part == mark));
+            }
+        }
+        Ok(false)
+    }
+
+    /// Passes each complete line that was written since to `each`, without its line break.
+    ///
+    /// # Errors
+    /// The log cannot be read. The next call continues at the same place.
+    pub fn read_new(&mut self, mut each: impl FnMut(&[u8])) -> io::Result<()> {
+        let mut files = Vec::new();
+        for path in newest_first(&self.path) {
+            let Ok(file) = File::open(&path) else { continue };
+            let inode = file.metadata()?.ino();
+            files.push((file, inode));
+            if inode == self.inode {
+                break;
+            }
+        }
+        for (mut file, inode) in files.into_iter().rev() {
+            if inode != self.inode {
+                (self.inode, self.offset) = (inode, 0);
+            }
+            self.read_file(&mut file, &mut each)?;
+        }
+        Ok(())
+    }
+
+    fn read_file(&mut self, file: &mut File, each: &mut impl FnMut(&[u8])) -> io::Result<()> {
+        file.seek(SeekFrom::Start(self.offset))?;
+        let mut unread = Vec::new();
+        while file.by_ref().take(PIECE_BYTES).read_to_end(&mut unread)? > 0 {
+            let whole = unread.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+            for line in unread[..whole].split(|byte| *byte == b'\n').filter(|it| !it.is_empty()) {
+                each(line);
+            }
+            self.offset += whole as u64;
+            unread.drain(..whole);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    fn line(caller: &str, tool: &str, second: i64) -> String {
+        let ts = Timestamp::from_second(second).expect("a time");
+        format!(
+            "{{\"ts\":\"{ts}\",\"caller\":\"{caller}\",\"tool\":\"{tool}\",\"outcome\":\"ok\"}}\n"
+        )
+    }
+
+    fn write(path: &Path, text: &str) {
+        let mut file = File::options().create(true).append(true).open(path).expect("a file");
+        file.write_all(text.as_bytes()).expect("written");
+    }
+
+    #[test]
+    fn the_newest_records_come_from_rotated_files_too() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.jsonl");
+        write(&rotated_path(&path, 1), &(0..5).map(|n| line("ada", "t", n)).collect::<String>());
+        write(&path, &format!("{}{}{{\"torn", line("bob", "t", 6), line("ada", "t", 7)));
+        let filter = RecordFilter { caller: Some("ada".to_owned()), ..RecordFilter::default() };
+        let found = newest_records(&path, &filter, 3).expect("read");
+        let seconds: Vec<_> = found.iter().map(|(_, record)| record.ts.as_second()).collect();
+        assert_eq!(seconds, [3, 4, 7]);
+    }
+
+    #[test]
+    fn a_follower_reads_each_complete_line_once_across_a_rotation() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.jsonl");
+        write(&path, "one\ntw");
+        let mut follower = LogFollower::from_start(&path);
+        let mut seen = Vec::new();
+        let read = |follower: &mut LogFollower, seen: &mut Vec<String>| {
+            let each = |line: &[u8]| seen.push(String::from_utf8_lossy(line).into_owned());
+            follower.read_new(each).expect("read");
+        };
+        read(&mut follower, &mut seen);
+        write(&path, "o\nthree\n");
+        std::fs::rename(&path, rotated_path(&path, 1)).expect("renamed");
+        write(&path, "four\n");
+        read(&mut follower, &mut seen);
+        read(&mut follower, &mut seen);
+        assert_eq!(seen, ["one", "two", "three", "four"]);
+        assert!(follower.is_position_kept());
+    }
+}

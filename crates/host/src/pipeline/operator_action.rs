@@ -1,0 +1,116 @@
+//! Actions of a person at the console, which pass the gate like calls.
+
+use std::future::ready;
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+use toolgate_contract::{
+    Asker, BoxFuture, CallEnding, CallError, CallMetadata, Caller, Effects, EventSink, ResultText,
+    StartedWork, ToolCall, ToolContext, ToolError, ToolId, ToolOutput, ToolSpec,
+};
+
+use crate::pipeline::call_observer::CallTarget;
+use crate::pipeline::call_trace::CallTrace;
+use crate::pipeline::gated_request::{GatedRequest, RecordedRequest, RequestLimit, RequestRules};
+use crate::pipeline::run_recorded;
+use crate::policy::RequestKind;
+use crate::secrets::CallSecrets;
+use crate::{Gate, Host};
+
+/// An action that a person takes at the console, such as the approval of a tool. The rules of
+/// `[[policy.rules]]` apply to its id, and it leaves an audit record.
+pub(crate) struct OperatorAction<'a> {
+    pub(crate) spec: Arc<ToolSpec>,
+    /// Work of the action, until it runs.
+    pub(crate) work: Option<BoxFuture<'a, Result<ToolOutput, ToolError>>>,
+}
+
+impl<'a> OperatorAction<'a> {
+    /// Creates the action `id`.
+    pub(crate) fn new(id: ToolId, work: BoxFuture<'a, Result<ToolOutput, ToolError>>) -> Self {
+        let about = "An action of a person at the console.";
+        let spec = ToolSpec::new(id, "Console action", about, Effects::Changes);
+        Self { spec: Arc::new(spec), work: Some(work) }
+    }
+}
+
+impl GatedRequest for OperatorAction<'_> {
+    type Target = Arc<ToolSpec>;
+    type Output = ToolOutput;
+
+    fn resolve(
+        &mut self,
+        _gate: &Gate,
+        _call: &ToolCall,
+    ) -> impl Future<Output = Result<Self::Target, CallError>> + Send {
+        ready(Ok(self.spec.clone()))
+    }
+
+    fn validate(&mut self, _spec: &Self::Target, call: &mut ToolCall) -> Result<Value, CallError> {
+        Ok(call.input.take())
+    }
+
+    fn rules<'t>(&mut self, _gate: &'t Gate, spec: &'t Self::Target) -> RequestRules<'t> {
+        // The settings of `[tools]` are about tools of agents, so they do not apply.
+        let kind = RequestKind::TextPrompt;
+        RequestRules { guard: spec, kind, limit: RequestLimit::Call(spec), deadline: None }
+    }
+
+    fn run<'t>(
+        &'t mut self,
+        _spec: &'t Self::Target,
+        _ctx: &'t ToolContext,
+        _input: Value,
+    ) -> BoxFuture<'t, Result<Self::Output, ToolError>> {
+        match self.work.take() {
+            Some(work) => work,
+            // An action runs once.
+            None => {
+                let text = ResultText::default();
+                Box::pin(ready(Ok(ToolOutput::new(Value::Null, text, CallEnding::Done))))
+            }
+        }
+    }
+}
+
+impl RecordedRequest for OperatorAction<'_> {
+    fn input_secrets(&self, gate: &Gate, call: &ToolCall) -> CallSecrets {
+        gate.secrets.call_secrets(&call.input)
+    }
+
+    fn begin_trace(&self, gate: &Gate, call: &mut ToolCall) -> CallTrace {
+        CallTrace::begin(gate, call, CallTarget::Tool(&self.spec.id))
+    }
+}
+
+impl Host {
+    /// Runs `work`, the action `id` with `input` that `caller` takes at the console. It passes the
+    /// gate and leaves an audit record, like a call.
+    ///
+    /// # Errors
+    /// The policy or a limit refuses the action, or `work` fails.
+    pub async fn run_operator_action(
+        &self,
+        caller: Caller,
+        id: ToolId,
+        input: Value,
+        work: BoxFuture<'_, Result<ToolOutput, ToolError>>,
+    ) -> Result<ToolOutput, CallError> {
+        let gate = self.gate();
+        let mut call = ToolCall {
+            tool: id.to_string(),
+            input,
+            caller,
+            dialect: "console".into(),
+            cancel: CancellationToken::new(),
+            events: EventSink::none(),
+            job: None,
+            asker: Asker::none(),
+            metadata: CallMetadata::default(),
+            time_limit: None,
+            started_work: StartedWork::default(),
+        };
+        run_recorded(&gate, &mut call, OperatorAction::new(id, work)).await
+    }
+}

@@ -1,0 +1,319 @@
+//! The console: pages for the person who runs the server, at `/`.
+//!
+//! All pages are made on the server. Names, descriptions and output of tools and upstreams are
+//! untrusted, and the templates escape them. Each action passes the gate and leaves an audit record.
+
+mod one_time_links;
+mod console_sessions;
+mod layout;
+mod forms;
+mod audit_queries;
+mod job_views;
+mod pages;
+mod actions;
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream;
+use http::{HeaderValue, Method};
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::timeout;
+use toolgate_contract::{BoxFuture, Caller, FrameHead, MessageFrame, Reply};
+use toolgate_host::Host;
+use toolgate_transports::http::{OutgoingResponse, RequestSender, ServerSentEvent};
+use toolgate_upstream::Upstreams;
+
+use crate::config::{Config, digest};
+use crate::identity::Authenticator;
+use audit_queries::AuditQueries;
+use console_sessions::{ConsoleRole, ConsoleSession, ConsoleSessions, cookie_header};
+use forms::FormFields;
+pub use one_time_links::LinkKey;
+use one_time_links::OneTimeLinks;
+
+/// Start of all paths but `/`.
+const PREFIX: &str = "/console/";
+/// Ids of the actions at the console, for policy and audit records.
+pub(crate) const ACTIONS: &[&str] = &[
+    "console.answer_job",
+    "console.approve_pins",
+    "console.cancel_job",
+    "console.restart_upstream",
+];
+/// Path of the page that signs in.
+pub const SIGN_IN_PATH: &str = "/console/sign-in";
+/// Shortest time between two messages to a page that something changed.
+const CHANGE_INTERVAL: Duration = Duration::from_secs(1);
+/// Time without calls after which a page is asked to look at jobs.
+const JOBS_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Shows how the tools of an upstream differ from their pins. If the second argument is true,
+/// approves them.
+pub(crate) type PinReview =
+    Arc<dyn Fn(String, bool) -> BoxFuture<'static, anyhow::Result<String>> + Send + Sync>;
+
+/// Parts of a served workspace that the console shows.
+#[derive(Clone)]
+pub(crate) struct ConsoleSources {
+    pub(crate) host: Arc<Host>,
+    pub(crate) upstreams: Upstreams,
+    /// Returns the settings in force.
+    pub(crate) settings: Arc<dyn Fn() -> Config + Send + Sync>,
+    pub(crate) review_pins: PinReview,
+    /// Audit log, if it is a file.
+    pub(crate) log: Option<PathBuf>,
+}
+
+/// The console of a server.
+pub(crate) struct Console {
+    sources: ConsoleSources,
+    identity: Arc<Authenticator>,
+    sessions: ConsoleSessions,
+    links: OneTimeLinks,
+    audit: AuditQueries,
+    /// True if the server uses TLS.
+    is_secure: bool,
+}
+
+impl Console {
+    /// Creates the console. Without a key in the state folder, only this process can make links.
+    ///
+    /// # Errors
+    /// The system has no random numbers.
+    pub(crate) fn new(
+        sources: ConsoleSources,
+        identity: Arc<Authenticator>,
+        is_secure: bool,
+    ) -> anyhow::Result<Self> {
+        let key = LinkKey::open_or_create().or_else(|err| {
+            tracing::warn!("`toolgate console` cannot sign in to this server: {err:#}");
+            LinkKey::random()
+        })?;
+        let audit = AuditQueries::new(sources.log.clone());
+        let sessions = ConsoleSessions::default();
+        let links = OneTimeLinks::new(key);
+        Ok(Self { sources, identity, sessions, links, audit, is_secure })
+    }
+
+    /// Returns true if `path` belongs to the console.
+    pub(crate) fn is_path(path: &str) -> bool {
+        path == "/" || path.starts_with(PREFIX)
+    }
+
+    /// Returns true if `path` takes forms.
+    pub(crate) fn takes_forms_at(path: &str) -> bool {
+        path.starts_with(PREFIX)
+    }
+
+    /// Returns the sender of the request `head`. A person who is not signed in is anonymous.
+    pub(crate) fn authenticate(&self, head: &FrameHead) -> RequestSender {
+        match self.find_session(head) {
+            Some(session) => RequestSender::Known(session.caller.clone()),
+            None => RequestSender::Anonymous,
+        }
+    }
+
+    /// Answers a request from the address `peer`.
+    pub(crate) async fn answer(
+        self: &Arc<Self>,
+        frame: &MessageFrame,
+        peer: IpAddr,
+    ) -> OutgoingResponse {
+        let FrameHead::Http { method, path, query, .. } = &frame.head else {
+            return OutgoingResponse::Single(Reply::empty(400));
+        };
+        if !is_own_page(&frame.head, self.is_secure) {
+            return OutgoingResponse::Single(problem(403, "The request comes from another site."));
+        }
+        if path == "/" && !matches!(*method, Method::GET | Method::HEAD) {
+            let why = "This path is the console. MCP clients connect to /mcp.";
+            return single(problem(404, why));
+        }
+        let path = path.strip_prefix(PREFIX).unwrap_or_default();
+        if let Some(reply) = self.answer_anyone(path, (method, query), frame, peer).await {
+            return single(reply);
+        }
+        let Some(session) = self.find_session(&frame.head) else {
+            return single(Self::sign_in_first(method));
+        };
+        match (path, method) {
+            ("events", &Method::GET) => self.changes(),
+            (_, &Method::GET | &Method::HEAD) => {
+                let query = FormFields::parse(query.as_bytes());
+                single(pages::answer(self, &session, path, &query).await)
+            }
+            (_, &Method::POST) => single(self.answer_post(&session, path, frame).await),
+            _ => single(problem(405, "This page accepts GET and POST.")),
+        }
+    }
+
+    /// Answers requests that need no session: files of the pages, and signing in.
+    async fn answer_anyone(
+        &self,
+        path: &str,
+        (method, query): (&Method, &str),
+        frame: &MessageFrame,
+        peer: IpAddr,
+    ) -> Option<Reply> {
+        let (media_type, content) = match path {
+            "icon.svg" => ("image/svg+xml", include_str!("console/assets/icon.svg")),
+            "style.css" => ("text/css; charset=utf-8", include_str!("console/assets/style.css")),
+            "script.js" => {
+                ("text/javascript; charset=utf-8", include_str!("console/assets/script.js"))
+            }
+            "sign-in" if *method == Method::POST => return Some(self.sign_in(frame, peer).await),
+            "sign-in" => {
+                let token = FormFields::parse(query.as_bytes()).get("token").map(str::to_owned);
+                let has_keys = self.identity.requires_credential();
+                let page = pages::sign_in::page(has_keys, token.as_deref(), None);
+                return Some(layout::reply(200, page));
+            }
+            _ => return None,
+        };
+        Some(layout::asset(media_type, content))
+    }
+
+    async fn answer_post(
+        &self,
+        session: &Arc<ConsoleSession>,
+        path: &str,
+        frame: &MessageFrame,
+    ) -> Reply {
+        let form = FormFields::parse(&frame.body);
+        let sent = form.get("csrf").unwrap_or_default();
+        // Hashes are compared in constant time.
+        if blake3::hash(sent.as_bytes()) != blake3::hash(session.csrf.as_bytes()) {
+            return problem(403, "The form is outdated. Reload the page and try again.");
+        }
+        if path == "sign-out" {
+            self.sessions.end(&frame.head);
+            return layout::redirect(SIGN_IN_PATH)
+                .with_header("set-cookie", cookie_header("", self.is_secure));
+        }
+        if !session.may_act() {
+            let why = "You may only look: the key or token needs the role `admin` to act.";
+            return problem(403, why);
+        }
+        actions::answer(self, session, path, &form).await
+    }
+
+    /// Returns the session of the request `head`, unless its key was revoked or has expired.
+    fn find_session(&self, head: &FrameHead) -> Option<Arc<ConsoleSession>> {
+        let is_use = head.header("x-console-refresh").next().is_none();
+        let session = self.sessions.find(head, is_use)?;
+        let is_valid = match &session.credential {
+            Some(credential) => self.identity.is_valid_now(credential),
+            // A link is for servers without keys only.
+            None => !self.identity.requires_credential(),
+        };
+        is_valid.then_some(session)
+    }
+
+    /// Exchanges a one-time link, or a key or token, for a session.
+    async fn sign_in(&self, frame: &MessageFrame, peer: IpAddr) -> Reply {
+        let form = FormFields::parse(&frame.body);
+        let has_keys = self.identity.requires_credential();
+        let refuse = |status, why: &str| {
+            layout::reply(status, pages::sign_in::page(has_keys, None, Some(why)))
+        };
+        let (caller, role, credential) = match (form.get("token"), form.get("key")) {
+            (Some(token), _) if !has_keys => {
+                if !self.links.take(token) {
+                    let why = "The link was used already or has expired. Run `toolgate console` for \
+                               a new one.";
+                    return refuse(403, why);
+                }
+                (Caller::local(), ConsoleRole::Admin, None)
+            }
+            (_, Some(key)) if has_keys => {
+                let key = key.trim();
+                match self.authenticate_key(&frame.head, key, peer).await {
+                    RequestSender::Known(caller) => match ConsoleRole::for_caller(&caller) {
+                        Some(role) => (caller, role, Some(digest(key.as_bytes()))),
+                        None => {
+                            let why = "The key or token is valid, but has neither the role \
+                                       `console` (look) nor `admin` (act).";
+                            return refuse(403, why);
+                        }
+                    },
+                    RequestSender::Throttled { .. } => {
+                        return refuse(429, "Too many failed attempts. Wait a minute.");
+                    }
+                    _ => return refuse(401, "The key or token is unknown, expired or revoked."),
+                }
+            }
+            _ => return refuse(400, "Enter a key or token, or open the link again."),
+        };
+        match self.sessions.open(caller, role, credential) {
+            // A new cookie for each sign-in, so that nobody can know it before.
+            Ok(cookie) => layout::redirect("/")
+                .with_header("set-cookie", cookie_header(&cookie, self.is_secure)),
+            Err(why) => refuse(503, &format!("No session can be opened: {why}")),
+        }
+    }
+
+    /// Authenticates `key` as if the request had sent it in its `Authorization` header.
+    async fn authenticate_key(&self, head: &FrameHead, key: &str, peer: IpAddr) -> RequestSender {
+        let Ok(value) = HeaderValue::from_str(&format!("Bearer {key}")) else {
+            return RequestSender::Unauthenticated { had_credential: true };
+        };
+        let mut head = head.clone();
+        if let FrameHead::Http { headers, .. } = &mut head {
+            headers.remove("x-api-key");
+            headers.insert("authorization", value);
+        }
+        self.identity.authenticate(None, &head, peer).await
+    }
+
+    /// Returns the reply to a request of a person who is not signed in.
+    fn sign_in_first(method: &Method) -> Reply {
+        match *method {
+            Method::GET | Method::HEAD => layout::redirect(SIGN_IN_PATH),
+            _ => problem(401, "The session has ended. Sign in again."),
+        }
+    }
+
+    /// Returns a stream of the kinds of things that change: `calls` and `jobs`.
+    fn changes(self: &Arc<Self>) -> OutgoingResponse {
+        let records = self.sources.host.audit().subscribe();
+        let begun = tokio::time::Instant::now();
+        let events = stream::unfold((records, begun), |(mut records, last)| async move {
+            // Progress of jobs leaves no record, so jobs are looked at regularly as well.
+            let topic = match timeout(JOBS_INTERVAL, records.recv()).await {
+                Ok(Ok(_) | Err(RecvError::Lagged(_))) => "calls",
+                Ok(Err(RecvError::Closed)) => return None,
+                Err(_) => "jobs",
+            };
+            tokio::time::sleep_until(last + CHANGE_INTERVAL).await;
+            // The page shows all changes at once.
+            while records.try_recv().is_ok() {}
+            let event =
+                ServerSentEvent { name: Some("change"), ..ServerSentEvent::plain(topic.into()) };
+            Some((event, (records, tokio::time::Instant::now())))
+        });
+        OutgoingResponse::LongStream(Box::pin(events))
+    }
+}
+
+/// Returns a page that explains why a request was refused.
+fn problem(status: u16, why: &str) -> Reply {
+    layout::reply(status, pages::sign_in::problem(why))
+}
+
+fn single(reply: Reply) -> OutgoingResponse {
+    OutgoingResponse::Single(reply)
+}
+
+/// Returns true if the request comes from a page of this server, or from no page.
+fn is_own_page(head: &FrameHead, is_secure: bool) -> bool {
+    let host = head.header("host").next().unwrap_or_default();
+    let scheme: &[u8] = if is_secure { b"https://" } else { b"http://" };
+    // Behind a proxy with TLS, the page has another scheme than this server.
+    let schemes = [scheme, b"https://"];
+    head.header("origin").all(|origin| {
+        schemes.iter().any(|scheme| origin.strip_prefix(*scheme).is_some_and(|own| own == host))
+    })
+}

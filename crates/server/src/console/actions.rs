@@ -1,0 +1,201 @@
+//! Actions of a person: each passes the gate and leaves an audit record.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use maud::html;
+use serde_json::{Value, json};
+use toolgate_contract::{
+    CallEnding, CallError, Caller, ClientAnswer, ClientQuestion, HostAnswer, HostRequest,
+    PersonChoice, Reply, ResultText, ToolError, ToolId, ToolOutput,
+};
+use toolgate_host::IncomingRequest;
+
+use super::console_sessions::ConsoleSession;
+use super::forms::FormFields;
+use super::pages::{self, decode};
+use super::{Console, layout, problem};
+
+/// Name of the console in audit records.
+const DIALECT: &str = "console";
+
+/// Answers the form at `path`.
+pub(crate) async fn answer(
+    console: &Console,
+    session: &Arc<ConsoleSession>,
+    path: &str,
+    form: &FormFields,
+) -> Reply {
+    let segments: Vec<&str> = path.split('/').collect();
+    match segments.as_slice() {
+        ["tools", tool, "call"] => call_tool(console, session, &decode(tool), form).await,
+        ["jobs", id, "cancel"] => {
+            let id = decode(id);
+            let back = format!("/console/jobs/{id}");
+            let done = change_job(console, session, "console.cancel_job", &id, |id| {
+                HostRequest::CancelJob { id }
+            });
+            after(session, done.await, &back)
+        }
+        ["jobs", id, "answer"] => answer_question(console, session, &decode(id), form).await,
+        ["upstreams", name, "approve"] => {
+            let name = decode(name);
+            let review = (console.sources.review_pins)(name.clone(), true);
+            let work = async move { review.await.map_err(|why| failed(&why)) };
+            let done = act(console, session, "console.approve_pins", json!({ "id": name }), work);
+            after(session, done.await, "/console/upstreams")
+        }
+        ["upstreams", name, "restart"] => {
+            let name = decode(name);
+            let upstreams = console.sources.upstreams.clone();
+            let wanted = name.clone();
+            let work = async move {
+                match upstreams.reconnect(&wanted) {
+                    true => Ok("reconnecting".to_owned()),
+                    false => Err(ToolError::not_found(format!("no upstream is named `{wanted}`"))),
+                }
+            };
+            let input = json!({ "id": name });
+            let done = act(console, session, "console.restart_upstream", input, work);
+            after(session, done.await, "/console/upstreams")
+        }
+        _ => problem(404, "There is no such action."),
+    }
+}
+
+fn failed(why: &anyhow::Error) -> ToolError {
+    ToolError::failed(format!("{why:#}"))
+}
+
+/// Runs `work`, the action `id` with `input`, through the gate.
+async fn act(
+    console: &Console,
+    session: &ConsoleSession,
+    id: &str,
+    input: Value,
+    work: impl Future<Output = Result<String, ToolError>> + Send,
+) -> Result<(), CallError> {
+    let id = ToolId::new(id).expect("an id");
+    let work = Box::pin(async move {
+        let text = ResultText::from_body(work.await?);
+        Ok::<_, ToolError>(ToolOutput::new(Value::Null, text, CallEnding::Done))
+    });
+    let caller = session.caller.clone();
+    console.sources.host.run_operator_action(caller, id, input, work).await.map(drop)
+}
+
+/// Returns to the page `back`, or shows why the action failed.
+fn after(session: &ConsoleSession, done: Result<(), CallError>, back: &str) -> Reply {
+    match done {
+        Ok(()) => layout::redirect(back),
+        Err(why) => {
+            let content = html! {
+                p .notice { (why) }
+                p { a href=(back) { "Back" } }
+            };
+            pages::page(session, "The action failed", back, content, 409)
+        }
+    }
+}
+
+/// Sends the request `make` about the job `id` as its owner, in an action `action`.
+async fn change_job(
+    console: &Console,
+    session: &ConsoleSession,
+    action: &str,
+    id: &str,
+    make: impl FnOnce(String) -> HostRequest + Send,
+) -> Result<(), CallError> {
+    let host = console.sources.host.clone();
+    let job = host.jobs()?.get(None, id).await?;
+    let owner = job.caller.clone();
+    let request = make(id.to_owned());
+    let work = async move {
+        let incoming = IncomingRequest::without_client(request, owner, DIALECT);
+        match host.answer(incoming).await {
+            Ok(_) => Ok("done".to_owned()),
+            Err(why) => Err(ToolError::failed(why.to_string())),
+        }
+    };
+    act(console, session, action, json!({ "job": id }), work).await
+}
+
+async fn answer_question(
+    console: &Console,
+    session: &ConsoleSession,
+    id: &str,
+    form: &FormFields,
+) -> Reply {
+    let back = format!("/console/jobs/{id}");
+    let job = match console.sources.host.jobs() {
+        Ok(jobs) => jobs.get(None, id).await,
+        Err(why) => Err(why),
+    };
+    let (Ok(job), Some(key)) = (job, form.get("question")) else {
+        return problem(404, "There is no such question.");
+    };
+    let Some(question) = job.questions.get(key) else {
+        return problem(409, "The question was answered already.");
+    };
+    let choice = match (form.get("choice"), question) {
+        (Some("accept"), ClientQuestion::Form { schema, .. }) => match form.arguments(schema) {
+            Ok(values) => PersonChoice::Accepted(values),
+            Err(why) => return problem(400, &why),
+        },
+        (Some("accept"), ClientQuestion::Visit { .. }) => {
+            PersonChoice::Accepted(serde_json::Map::new())
+        }
+        (Some("decline"), ClientQuestion::Form { .. } | ClientQuestion::Visit { .. }) => {
+            PersonChoice::Declined
+        }
+        _ => return problem(400, "A person cannot answer this question."),
+    };
+    let given = BTreeMap::from([(key.to_owned(), ClientAnswer::Choice(choice))]);
+    let done = change_job(console, session, "console.answer_job", id, |id| {
+        HostRequest::AnswerJob { id, given }
+    });
+    after(session, done.await, &back)
+}
+
+/// Calls `tool` as the person with the arguments in `form`, and shows the result.
+async fn call_tool(
+    console: &Console,
+    session: &ConsoleSession,
+    tool: &str,
+    form: &FormFields,
+) -> Reply {
+    let caller: Caller = session.caller.clone();
+    let shown = console.sources.host.tools(&caller).tools;
+    let Some(found) = shown.iter().find(|one| one.spec().id.as_str() == tool) else {
+        return problem(404, "There is no such tool for you.");
+    };
+    let schema = Value::clone(&found.spec().input_schema);
+    let input = match form.arguments(&schema) {
+        Ok(input) => Value::Object(input),
+        Err(why) => return problem(400, &why),
+    };
+    let request = match form.get("as_job") {
+        Some(_) => {
+            let terms = toolgate_contract::JobOptions::default();
+            HostRequest::StartJob { tool: tool.to_owned(), input, terms }
+        }
+        None => HostRequest::CallTool { tool: tool.to_owned(), input },
+    };
+    let incoming = IncomingRequest::without_client(request, caller, DIALECT);
+    let (status, content) = match console.sources.host.answer(incoming).await {
+        Ok(HostAnswer::Job(job)) => return layout::redirect(&format!("/console/jobs/{}", job.id)),
+        Ok(HostAnswer::Output(output)) => (200, pages::tools::result(&output)),
+        Ok(_) => (500, html! { p .notice { "The tool returned no result." } }),
+        Err(why) => (
+            200,
+            html! {
+                p .notice { span .state .bad { (why.reason()) } " " (why) }
+            },
+        ),
+    };
+    let content = html! {
+        (content)
+        p { a href=(format!("/console/tools/{tool}")) { "Back to the tool" } }
+    };
+    pages::page(session, &format!("Result of {tool}"), "/console/tools", content, status)
+}

@@ -1,0 +1,189 @@
+//! Sessions of people who have signed in to the console.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use toolgate_contract::{Caller, FrameHead};
+
+use crate::config::KeyDigest;
+use crate::sync::lock_mutex;
+
+/// Name of the session cookie.
+const COOKIE: &str = "toolgate_console";
+/// Longest duration of a session.
+const LIFETIME: Duration = Duration::from_secs(8 * 3600);
+/// Time without a request after which a session ends.
+const IDLE_MAX: Duration = Duration::from_secs(3600);
+/// Largest number of sessions. Beyond it, the session that was unused for longest ends.
+const SESSIONS_MAX: usize = 256;
+/// Role of a caller that may see the console.
+const VIEW_ROLE: &str = "console";
+/// Role of a caller that may act at the console.
+const ACT_ROLE: &str = "admin";
+
+/// Rights of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ConsoleRole {
+    /// The person sees everything.
+    Viewer,
+    /// The person also acts: calls tools, answers questions, approves pins.
+    Admin,
+}
+
+impl ConsoleRole {
+    /// Returns the role of `caller`, if it may sign in.
+    pub(crate) fn for_caller(caller: &Caller) -> Option<Self> {
+        let has = |wanted: &str| caller.roles.iter().any(|role| **role == *wanted);
+        match (has(ACT_ROLE), has(VIEW_ROLE)) {
+            (true, _) => Some(Self::Admin),
+            (false, true) => Some(Self::Viewer),
+            (false, false) => None,
+        }
+    }
+}
+
+/// A signed-in person.
+pub(crate) struct ConsoleSession {
+    pub(crate) caller: Caller,
+    pub(crate) role: ConsoleRole,
+    /// Token that each form repeats, which other sites cannot know.
+    pub(crate) csrf: String,
+    /// Digest of the key or token with which the person signed in.
+    pub(crate) credential: Option<KeyDigest>,
+    opened: Instant,
+    last_used: Mutex<Instant>,
+}
+
+impl ConsoleSession {
+    /// Returns true if the person may act.
+    pub(crate) fn may_act(&self) -> bool {
+        self.role == ConsoleRole::Admin
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        let idle = now.saturating_duration_since(*lock_mutex(&self.last_used));
+        now.saturating_duration_since(self.opened) > LIFETIME || idle > IDLE_MAX
+    }
+}
+
+/// All sessions of the console, by the hash of their cookie.
+#[derive(Default)]
+pub(crate) struct ConsoleSessions(Mutex<HashMap<blake3::Hash, Arc<ConsoleSession>>>);
+
+impl ConsoleSessions {
+    /// Opens a session for `caller`, and returns the value of its cookie.
+    ///
+    /// # Errors
+    /// The system has no random numbers.
+    pub(crate) fn open(
+        &self,
+        caller: Caller,
+        role: ConsoleRole,
+        credential: Option<KeyDigest>,
+    ) -> anyhow::Result<String> {
+        let cookie = random_token()?;
+        let now = Instant::now();
+        let csrf = random_token()?;
+        let last_used = Mutex::new(now);
+        let session = ConsoleSession { caller, role, csrf, credential, opened: now, last_used };
+        let mut sessions = lock_mutex(&self.0);
+        sessions.retain(|_, session| !session.is_over(now));
+        if sessions.len() >= SESSIONS_MAX {
+            let oldest = sessions.iter().min_by_key(|(_, one)| *lock_mutex(&one.last_used));
+            if let Some(oldest) = oldest.map(|(hash, _)| *hash) {
+                sessions.remove(&oldest);
+            }
+        }
+        sessions.insert(blake3::hash(cookie.as_bytes()), Arc::new(session));
+        Ok(cookie)
+    }
+
+    /// Returns the session of the request `head`. `is_use` is false for requests that the page
+    /// makes by itself, which do not keep a session open.
+    pub(crate) fn find(&self, head: &FrameHead, is_use: bool) -> Option<Arc<ConsoleSession>> {
+        let hash = blake3::hash(session_cookie(head)?.as_bytes());
+        let mut sessions = lock_mutex(&self.0);
+        let session = sessions.get(&hash)?.clone();
+        let now = Instant::now();
+        if session.is_over(now) {
+            sessions.remove(&hash);
+            return None;
+        }
+        if is_use {
+            *lock_mutex(&session.last_used) = now;
+        }
+        Some(session)
+    }
+
+    /// Ends the session of the request `head`.
+    pub(crate) fn end(&self, head: &FrameHead) {
+        if let Some(cookie) = session_cookie(head) {
+            lock_mutex(&self.0).remove(&blake3::hash(cookie.as_bytes()));
+        }
+    }
+}
+
+/// Returns the header that sets the cookie `value`. An empty value removes the cookie.
+pub(crate) fn cookie_header(value: &str, is_secure: bool) -> String {
+    let secure = if is_secure { "; Secure" } else { "" };
+    let age = if value.is_empty() { 0 } else { LIFETIME.as_secs() };
+    format!("{COOKIE}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={age}{secure}")
+}
+
+/// Returns the value of the session cookie. Several cookies of that name are refused, because one
+/// of them may come from another server on the same host.
+fn session_cookie(head: &FrameHead) -> Option<&str> {
+    let mut values = head
+        .header("cookie")
+        .filter_map(|value| std::str::from_utf8(value).ok())
+        .flat_map(|value| value.split(';'))
+        .filter_map(|pair| pair.trim().strip_prefix(COOKIE)?.strip_prefix('='));
+    let first = values.next();
+    first.filter(|_| values.next().is_none())
+}
+
+/// Returns 32 random bytes in hexadecimal digits.
+fn random_token() -> anyhow::Result<String> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes)?;
+    Ok(bytes.map(|byte| format!("{byte:02x}")).concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, HeaderValue, Method};
+
+    use super::*;
+
+    fn head(cookie: &str) -> FrameHead {
+        let mut headers = HeaderMap::new();
+        headers.insert("cookie", HeaderValue::from_str(cookie).expect("a header"));
+        let path = "/".to_owned();
+        FrameHead::Http { method: Method::GET, path, query: String::new(), headers }
+    }
+
+    #[test]
+    fn a_session_is_found_by_its_only_cookie() {
+        let sessions = ConsoleSessions::default();
+        let cookie = sessions.open(Caller::local(), ConsoleRole::Admin, None).expect("a session");
+        assert!(sessions.find(&head(&format!("a=b; {COOKIE}={cookie}")), true).is_some());
+        let twice = format!("{COOKIE}=x; {COOKIE}={cookie}");
+        assert!(sessions.find(&head(&twice), true).is_none());
+        assert!(sessions.find(&head(&format!("{COOKIE}=x")), true).is_none());
+        sessions.end(&head(&format!("{COOKIE}={cookie}")));
+        assert!(sessions.find(&head(&format!("{COOKIE}={cookie}")), true).is_none());
+    }
+
+    #[test]
+    fn the_number_of_sessions_is_bounded() {
+        let sessions = ConsoleSessions::default();
+        let open = || sessions.open(Caller::local(), ConsoleRole::Viewer, None).expect("a session");
+        let first = open();
+        for _ in 0..SESSIONS_MAX {
+            open();
+        }
+        assert_eq!(lock_mutex(&sessions.0).len(), SESSIONS_MAX);
+        assert!(sessions.find(&head(&format!("{COOKIE}={first}")), true).is_none());
+    }
+}

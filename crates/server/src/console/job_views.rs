@@ -1,0 +1,57 @@
+//! Parts of pages that show jobs.
+
+use maud::{Markup, html};
+use toolgate_contract::{JobSnapshot, JobState};
+
+use super::layout::time;
+
+/// Returns the state of a job as a marked word.
+pub(crate) fn state(state: JobState) -> Markup {
+    let class = match state {
+        JobState::Queued | JobState::Running => "warn",
+        JobState::Succeeded => "good",
+        JobState::Failed | JobState::Canceled => "bad",
+    };
+    html! { span .state .(class) { (state.as_str()) } }
+}
+
+/// Returns a table of `jobs`.
+pub(crate) fn table(jobs: &[JobSnapshot]) -> Markup {
+    html! {
+        div .scroll {
+            table {
+                thead {
+                    tr {
+                        th { "Job" } th { "State" } th { "Caller" } th { "Progress" } th { "Created" }
+                    }
+                }
+                tbody {
+                    @for job in jobs {
+                        tr {
+                            td {
+                                a href=(format!("/console/jobs/{}", job.id)) { (job.tool.as_str()) }
+                                @if !job.questions.is_empty() {
+                                    " " span .state .warn { "waits for an answer" }
+                                }
+                            }
+                            td { (state(job.state)) }
+                            td { (job.caller.name) }
+                            td .text { (progress(job)) }
+                            td { (time(job.created)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Returns the progress of a job, with its latest message.
+pub(crate) fn progress(job: &JobSnapshot) -> Markup {
+    html! {
+        @if job.state == JobState::Running {
+            progress max="1" value=(job.progress) aria-label="Progress" {}
+        }
+        @if let Some(message) = &job.message { span .hint { (message) } }
+    }
+}

@@ -1,0 +1,170 @@
+//! Frame of a page, its headers, and the parts that pages share.
+
+use jiff::Timestamp;
+use maud::{DOCTYPE, Markup, html};
+use toolgate_contract::Reply;
+
+use crate::console::console_sessions::ConsoleSession;
+
+/// Content that a page may load and where it may be shown: only from and in this server, and no
+/// inline script or style.
+const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
+                              img-src 'self'; connect-src 'self'; form-action 'self'; \
+                              frame-ancestors 'none'; base-uri 'none'";
+
+/// Pages of the navigation, each with its path.
+const PAGES: [(&str, &str); 9] = [
+    ("Overview", "/"),
+    ("Calls", "/console/calls"),
+    ("Jobs", "/console/jobs"),
+    ("Tools", "/console/tools"),
+    ("Upstreams", "/console/upstreams"),
+    ("Policy", "/console/policy"),
+    ("Callers", "/console/callers"),
+    ("Search", "/console/search"),
+    ("Settings", "/console/settings"),
+];
+
+/// A page of the console.
+pub(crate) struct Page<'a> {
+    pub(crate) title: String,
+    /// Path of the page's entry in the navigation.
+    pub(crate) section: &'a str,
+    /// What changes on the page by itself: `calls`, `jobs`, both or nothing.
+    pub(crate) live: &'a str,
+    pub(crate) content: Markup,
+}
+
+impl Page<'_> {
+    /// Returns the whole page for `session`.
+    pub(crate) fn render(&self, session: &ConsoleSession) -> Markup {
+        let Self { title, section, live, content } = self;
+        html! {
+            (DOCTYPE)
+            html lang="en" {
+                (head(title))
+                body {
+                    a .skip href="#main" { "Skip to the content" }
+                    header {
+                        nav aria-label="Console" {
+                            ul {
+                                @for (name, path) in PAGES {
+                                    li {
+                                        @if path == *section {
+                                            a href=(path) aria-current="page" { (name) }
+                                        } @else {
+                                            a href=(path) { (name) }
+                                        }
+                                    }
+                                }
+                            }
+                        }
+                        form method="post" action="/console/sign-out" .inline {
+                            (csrf_field(session))
+                            span .who { (session.caller.name) @if !session.may_act() { " (read only)" } }
+                            button { "Sign out" }
+                        }
+                    }
+                    main #main data-live=(live) {
+                        h1 { (title) }
+                        (content)
+                    }
+                    footer {
+                        p {
+                            "toolgate " (env!("CARGO_PKG_VERSION")) ", server process "
+                            (std::process::id()) ". Times are UTC. "
+                            span #live role="status" {}
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Returns the head of a page.
+pub(crate) fn head(title: &str) -> Markup {
+    html! {
+        head {
+            meta charset="utf-8";
+            meta name="viewport" content="width=device-width, initial-scale=1";
+            meta name="color-scheme" content="light dark";
+            title { (title) " · toolgate" }
+            link rel="icon" href="/console/icon.svg" type="image/svg+xml";
+            link rel="stylesheet" href="/console/style.css";
+            script src="/console/script.js" defer {}
+        }
+    }
+}
+
+/// Returns the hidden field that every form of a session contains.
+pub(crate) fn csrf_field(session: &ConsoleSession) -> Markup {
+    html! { input type="hidden" name="csrf" value=(session.csrf); }
+}
+
+/// Returns the time `at` for people.
+pub(crate) fn time(at: Timestamp) -> Markup {
+    html! { time datetime=(at) { (at.strftime("%Y-%m-%d %H:%M:%S")) } }
+}
+
+/// Returns the outcome of a call as a marked word.
+pub(crate) fn outcome(word: &str) -> Markup {
+    let class = if word == "ok" { "good" } else { "bad" };
+    html! { span .state .(class) { (word) } }
+}
+
+/// Returns a table row with a name and a value, unless the value is absent.
+pub(crate) fn field(name: &str, value: Option<impl maud::Render>) -> Markup {
+    html! {
+        @if let Some(value) = value {
+            tr { th scope="row" { (name) } td { (value) } }
+        }
+    }
+}
+
+/// Returns `markup` as a reply with the headers of the console.
+pub(crate) fn reply(status: u16, markup: Markup) -> Reply {
+    with_headers(status, "text/html; charset=utf-8", markup.into_string().into_bytes())
+        .with_header("cache-control", "no-store")
+}
+
+/// Returns a file of the console, which browsers keep for an hour.
+pub(crate) fn asset(media_type: &str, content: &'static str) -> Reply {
+    with_headers(200, media_type, content.as_bytes().to_vec())
+        .with_header("cache-control", "private, max-age=3600")
+}
+
+/// Returns a redirect to `path` of this server.
+pub(crate) fn redirect(path: &str) -> Reply {
+    with_headers(303, "text/plain", Vec::new())
+        .with_header("location", path)
+        .with_header("cache-control", "no-store")
+}
+
+fn with_headers(status: u16, media_type: &str, body: Vec<u8>) -> Reply {
+    Reply::json(body)
+        .with_status(status)
+        .with_header("content-type", media_type)
+        .with_header("content-security-policy", CONTENT_POLICY)
+        .with_header("x-content-type-options", "nosniff")
+        .with_header("x-frame-options", "DENY")
+        .with_header("referrer-policy", "same-origin")
+        .with_header("cross-origin-opener-policy", "same-origin")
+        .with_header("cross-origin-resource-policy", "same-origin")
+}
+
+/// Returns a page without navigation, such as the page for signing in.
+pub(crate) fn bare_page(title: &str, content: &Markup) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            (head(title))
+            body .bare {
+                main #main {
+                    h1 { (title) }
+                    (content)
+                }
+            }
+        }
+    }
+}

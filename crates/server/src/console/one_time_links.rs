@@ -1,0 +1,190 @@
+//! One-time links with which the person at this machine signs in to the console.
+//!
+//! A link contains a random number, its expiry and a seal. The key of the seal is a file in the
+//! user's state folder, which no tool can read. So `toolgate console` can make a link for a server
+//! that runs already.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Mutex;
+
+use anyhow::Context;
+use jiff::Timestamp;
+
+use crate::config::state_folder;
+use crate::owned_files::{self, LinkPolicy};
+use crate::sync::lock_mutex;
+
+/// Validity of a link in seconds.
+const VALIDITY_S: i64 = 600;
+/// Time before the start of the server within which a link may have been made: `toolgate serve`
+/// prints a link before it listens.
+const START_SLACK_S: i64 = 60;
+/// Number of used links that are remembered. A link expires long before as many are used.
+const USED_MAX: usize = 10_000;
+/// Length of the key in bytes.
+const KEY_BYTES: usize = 32;
+/// Length of the random number in bytes.
+const NONCE_BYTES: usize = 16;
+/// Length of a token in hexadecimal digits: expiry, random number and seal.
+const TOKEN_DIGITS: usize = 2 * (8 + NONCE_BYTES + 32);
+/// Use of the key, so that its seals are valid nowhere else.
+const CONTEXT: &str = "toolgate console one-time link v1";
+
+/// Key that seals links.
+pub struct LinkKey([u8; KEY_BYTES]);
+
+impl LinkKey {
+    /// Reads the key in the user's state folder, and creates it if it is missing.
+    ///
+    /// # Errors
+    /// There is no state folder, or the key cannot be read, created or trusted.
+    pub fn open_or_create() -> anyhow::Result<Self> {
+        let folder = state_folder().context("the user has no home folder for the key of links")?;
+        Self::open_in(&folder)
+    }
+
+    fn open_in(folder: &Path) -> anyhow::Result<Self> {
+        let path = folder.join("console.key");
+        create_if_missing(folder, &path)
+            .with_context(|| format!("cannot create {}", path.display()))?;
+        let (bytes, _) = owned_files::read_owned(&path, LinkPolicy::Refused)
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        let key = bytes.try_into().ok();
+        let key = key.with_context(|| format!("{} is not a key; delete it", path.display()))?;
+        Ok(Self(key))
+    }
+
+    /// Creates a key that is valid only in this process.
+    pub(crate) fn random() -> anyhow::Result<Self> {
+        let mut key = [0; KEY_BYTES];
+        getrandom::fill(&mut key)?;
+        Ok(Self(key))
+    }
+
+    /// Creates the token of a link that is valid for ten minutes.
+    ///
+    /// # Errors
+    /// The system has no random numbers.
+    pub fn new_token(&self) -> anyhow::Result<String> {
+        let mut nonce = [0; NONCE_BYTES];
+        getrandom::fill(&mut nonce)?;
+        let until = Timestamp::now().as_second() + VALIDITY_S;
+        Ok(self.token(until, nonce))
+    }
+
+    fn token(&self, until: i64, nonce: [u8; NONCE_BYTES]) -> String {
+        let content = [&until.to_be_bytes()[..], &nonce].concat();
+        let seal = self.seal(&content);
+        let hex = content.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        format!("{hex}{}", seal.to_hex())
+    }
+
+    fn seal(&self, content: &[u8]) -> blake3::Hash {
+        let key = blake3::derive_key(CONTEXT, &self.0);
+        blake3::keyed_hash(&key, content)
+    }
+}
+
+/// Creates the key at `path`, readable only by the user, unless it exists.
+#[allow(clippy::disallowed_methods, reason = "the server's own file, outside every root")]
+fn create_if_missing(folder: &Path, path: &Path) -> anyhow::Result<()> {
+    use std::io::Write as _;
+    use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+    if path.exists() {
+        return Ok(());
+    }
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let LinkKey(key) = LinkKey::random()?;
+    // Two servers may start at once: the complete file of one of them gets the name.
+    let mut next = tempfile::Builder::new().prefix(".console.key").tempfile_in(folder)?;
+    next.write_all(&key)?;
+    next.as_file().sync_all()?;
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    next.as_file().set_permissions(mode)?;
+    match next.persist_noclobber(path) {
+        Ok(_) => Ok(()),
+        Err(err) if err.error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(err) => Err(err.error.into()),
+    }
+}
+
+/// Links that a server accepts, each once.
+pub(crate) struct OneTimeLinks {
+    key: LinkKey,
+    /// Time at which the server started. An older link may have been used at an earlier server.
+    started: i64,
+    used: Mutex<VecDeque<String>>,
+}
+
+impl OneTimeLinks {
+    pub(crate) fn new(key: LinkKey) -> Self {
+        Self { key, started: Timestamp::now().as_second(), used: Mutex::default() }
+    }
+
+    /// Returns true if `token` is valid now, and uses it up.
+    pub(crate) fn take(&self, token: &str) -> bool {
+        let now = Timestamp::now().as_second();
+        let Some(until) = self.expiry(token) else { return false };
+        if until < now || until - VALIDITY_S < self.started - START_SLACK_S {
+            return false;
+        }
+        let mut used = lock_mutex(&self.used);
+        if used.iter().any(|one| one == token) {
+            return false;
+        }
+        if used.len() == USED_MAX {
+            used.pop_front();
+        }
+        used.push_back(token.to_owned());
+        true
+    }
+
+    /// Returns the expiry of `token`, if its seal is valid.
+    fn expiry(&self, token: &str) -> Option<i64> {
+        if token.len() != TOKEN_DIGITS
+            || !token.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+        {
+            return None;
+        }
+        let (content, seal) = token.split_at(2 * (8 + NONCE_BYTES));
+        let content: Vec<u8> = (0..content.len())
+            .step_by(2)
+            .map(|at| u8::from_str_radix(&content[at..at + 2], 16))
+            .collect::<Result<_, _>>()
+            .ok()?;
+        // Hashes are compared in constant time.
+        let is_valid = blake3::Hash::from_hex(seal).ok()? == self.key.seal(&content);
+        let until = content.first_chunk::<8>().filter(|_| is_valid)?;
+        Some(i64::from_be_bytes(*until))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_is_valid_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let links = OneTimeLinks::new(LinkKey::open_in(folder.path()).expect("a key"));
+        let token = LinkKey::open_in(folder.path()).expect("the key").new_token().expect("a token");
+        assert!(links.take(&token));
+        assert!(!links.take(&token));
+        assert!(links.take(&links.key.new_token().expect("a token")));
+    }
+
+    #[test]
+    fn an_expired_forged_or_older_link_is_refused() {
+        let links = OneTimeLinks::new(LinkKey([1; 32]));
+        let now = Timestamp::now().as_second();
+        assert!(!links.take(&LinkKey([1; 32]).token(now - 1, [0; 16])), "expired");
+        assert!(!links.take(&LinkKey([1; 32]).token(now + 10, [0; 16])), "made before the start");
+        assert!(!links.take(&LinkKey([2; 32]).token(now + VALIDITY_S, [0; 16])), "another key");
+        let valid = LinkKey([1; 32]).token(now + VALIDITY_S, [0; 16]);
+        for wrong in ["", "x", &valid[1..], &valid.to_uppercase(), &valid.replace('0', "ä")] {
+            assert!(!links.take(wrong), "{wrong}");
+        }
+        assert!(links.take(&valid));
+    }
+}

@@ -1,0 +1,81 @@
+//! The pages of the console, one module each.
+
+mod overview;
+mod calls;
+mod jobs;
+pub(crate) mod tools;
+mod upstreams;
+mod policy;
+mod callers;
+mod search;
+mod settings;
+pub(crate) mod sign_in;
+
+use maud::{Markup, html};
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use toolgate_contract::Reply;
+
+use super::console_sessions::ConsoleSession;
+use super::forms::FormFields;
+use super::layout::{self, Page};
+use super::{Console, problem};
+
+/// Answers a request for the page at `path` below `/console/`, or for `/` if `path` is empty.
+pub(crate) async fn answer(
+    console: &Console,
+    session: &ConsoleSession,
+    path: &str,
+    query: &FormFields,
+) -> Reply {
+    let segments: Vec<&str> = path.split('/').collect();
+    let page = match segments.as_slice() {
+        [""] => overview::page(console).await,
+        ["calls"] => calls::list(console, query).await,
+        ["calls", seq] => calls::single(console, seq).await,
+        ["jobs"] => jobs::list(console, query).await,
+        ["jobs", id] => jobs::single(console, session, &decode(id)).await,
+        ["jobs", id, "files", name] => {
+            return jobs::file(console, &decode(id), &decode(name)).await;
+        }
+        ["tools"] => tools::list(console, session, query),
+        ["tools", tool] => tools::single(console, session, &decode(tool)),
+        ["upstreams"] => upstreams::list(console, session),
+        ["upstreams", name] => upstreams::single(console, session, &decode(name)).await,
+        ["policy"] => policy::page(console, query),
+        ["callers"] => callers::page(console).await,
+        ["search"] => search::page(console, session, query).await,
+        ["settings"] => settings::page(console),
+        _ => None,
+    };
+    match page {
+        Some(page) => layout::reply(200, page.render(session)),
+        None => problem(404, "There is no such page."),
+    }
+}
+
+/// Returns a page with `content` that is not live.
+pub(crate) fn page(
+    session: &ConsoleSession,
+    title: &str,
+    section: &str,
+    content: Markup,
+    status: u16,
+) -> Reply {
+    let page = Page { title: title.to_owned(), section, live: "", content };
+    layout::reply(status, page.render(session))
+}
+
+/// Decodes a segment of a path.
+pub(crate) fn decode(segment: &str) -> String {
+    percent_decode_str(segment).decode_utf8_lossy().into_owned()
+}
+
+/// Encodes text as a segment of a path.
+fn encode(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+}
+
+/// Returns a notice that something cannot be shown.
+fn notice(why: &str) -> Markup {
+    html! { p .notice { (why) } }
+}

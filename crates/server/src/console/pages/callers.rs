@@ -1,0 +1,114 @@
+//! Callers and keys: usage, last calls and expiry.
+
+use jiff::{SignedDuration, Timestamp};
+use maud::{Markup, html};
+use toolgate_host::{AuditIndex, CallGroup, CallStatistics, RecordFilter};
+
+use super::{encode, notice};
+use crate::config::{ApiKey, key_file};
+use crate::console::Console;
+use crate::console::layout::{Page, time};
+use crate::telemetry::call_lines::duration_text;
+
+pub(super) async fn page(console: &Console) -> Option<Page<'static>> {
+    let since = Timestamp::now() - SignedDuration::from_hours(7 * 24);
+    let found = console.audit.run(move |index| callers(index, since)).await;
+    let content = html! {
+        h2 { "Callers of the last seven days" }
+        section data-part="callers" {
+            @match &found {
+                Err(why) => (notice(why)),
+                Ok(callers) => {
+                    div .scroll {
+                        table {
+                            thead {
+                                tr {
+                                    th { "Caller" } th { "Last call" } th .number { "Calls" }
+                                    th .number { "Failed" } th .number { "Mean" }
+                                }
+                            }
+                            tbody {
+                                @for (one, last) in callers {
+                                    @let name = one.group.first().map_or("", String::as_str);
+                                    tr {
+                                        td {
+                                            a href=(format!("/console/calls?caller={}", encode(name))) {
+                                                (name)
+                                            }
+                                        }
+                                        td { @if let Some(last) = last { (time(*last)) } }
+                                        td .number { (one.calls) }
+                                        td .number { (one.failed) }
+                                        td .number { (duration_text(one.mean_us)) }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        h2 { "Keys" }
+        (keys(console))
+    };
+    Some(Page { title: "Callers".to_owned(), section: "/console/callers", live: "calls", content })
+}
+
+/// Returns the calls of each caller since a time, and the time of its last call.
+fn callers(
+    index: &AuditIndex,
+    since: Timestamp,
+) -> Result<Vec<(CallStatistics, Option<Timestamp>)>, Box<dyn std::error::Error + Send + Sync>> {
+    let filter = RecordFilter { since: Some(since), ..RecordFilter::default() };
+    let mut callers = Vec::new();
+    for one in index.statistics(&[CallGroup::Caller], &filter)? {
+        let caller = one.group.first().cloned();
+        let newest = RecordFilter { caller, ..RecordFilter::default() };
+        let last = index.records(&newest, None, 1)?.pop().map(|record| record.ts);
+        callers.push((one, last));
+    }
+    Ok(callers)
+}
+
+fn keys(console: &Console) -> Markup {
+    let settings = (console.sources.settings)();
+    let in_file = key_file::path(&settings.server)
+        .and_then(|path| Ok(path.map(|path| key_file::list_keys(&path)).transpose()?.flatten()));
+    let (in_file, why) = match in_file {
+        Ok(keys) => (keys.unwrap_or_default(), None),
+        Err(why) => (Vec::new(), Some(format!("{why:#}"))),
+    };
+    let all: Vec<ApiKey> = settings.keys.iter().cloned().chain(in_file).collect();
+    let now = Timestamp::now();
+    html! {
+        @if let Some(why) = why { (notice(&why)) }
+        @if all.is_empty() {
+            p { "There are no keys. Create one with " code { "toolgate key new NAME" } "." }
+        } @else {
+            div .scroll {
+                table {
+                    thead { tr { th { "Name" } th { "Roles" } th { "Created" } th { "Expires" } } }
+                    tbody {
+                        @for key in &all {
+                            tr {
+                                td { (key.name) }
+                                td { (key.roles.join(", ")) }
+                                td { @if let Some(made) = key.made { (time(made)) } }
+                                td {
+                                    @match key.expires {
+                                        None => "never",
+                                        Some(expires) => {
+                                            (time(expires))
+                                            @if expires <= now { " " span .state .bad { "expired" } }
+                                        }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+            p .hint { "Create, rotate and revoke keys with " code { "toolgate key" } "." }
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Calls: a table with filters, and one call in full.
+
+use jiff::{SignedDuration, Timestamp};
+use maud::{Markup, html};
+use toolgate_host::{CallRecord, RecordFilter};
+
+use super::{encode, notice};
+use crate::console::Console;
+use crate::console::forms::FormFields;
+use crate::console::layout::{Page, field, outcome, time};
+use crate::telemetry::call_lines::duration_text;
+
+/// Number of calls on a page.
+const PAGE_SIZE: usize = 100;
+/// Periods of the filter, in hours.
+const PERIODS: [(&str, i64); 4] =
+    [("the last hour", 1), ("24 hours", 24), ("7 days", 168), ("30 days", 720)];
+
+pub(super) async fn list(console: &Console, query: &FormFields) -> Option<Page<'static>> {
+    let hours = query.get("hours").and_then(|hours| hours.parse::<i64>().ok());
+    let hours = hours.filter(|hours| PERIODS.iter().any(|(_, one)| one == hours));
+    let filter = RecordFilter {
+        caller: query.get("caller").map(str::to_owned),
+        tool: query.get("tool").map(str::to_owned),
+        outcome: query.get("outcome").map(str::to_owned),
+        failed: query.get("failed").is_some(),
+        since: hours.map(|hours| Timestamp::now() - SignedDuration::from_hours(hours)),
+    };
+    let before = query.get("before").and_then(|seq| seq.parse().ok());
+    let wanted = filter.clone();
+    let found = console.audit.run(move |index| index.records(&wanted, before, PAGE_SIZE)).await;
+    let content = html! {
+        (filter_form(&filter, hours))
+        section data-part="calls" {
+            @match &found {
+                Err(why) => (notice(why)),
+                Ok(records) if records.is_empty() => p { "No call matches." },
+                Ok(records) => {
+                    (table(records.iter()))
+                    @if let Some(seq) = next_before(records) {
+                        p { a href=(older(&filter, hours, seq)) { "Older calls" } }
+                    }
+                }
+            }
+        }
+    };
+    // An older page does not change.
+    let live = if before.is_none() { "calls" } else { "" };
+    Some(Page { title: "Calls".to_owned(), section: "/console/calls", live, content })
+}
+
+/// Returns the position before which the next page ends, if there may be one.
+fn next_before(records: &[CallRecord]) -> Option<u64> {
+    records.last().filter(|_| records.len() == PAGE_SIZE)?.seq
+}
+
+fn filter_form(filter: &RecordFilter, hours: Option<i64>) -> Markup {
+    html! {
+        form .filter method="get" action="/console/calls" {
+            div {
+                label for="caller" { "Caller" }
+                input #caller name="caller" value=[filter.caller.as_deref()];
+            }
+            div {
+                label for="tool" { "Tool" }
+                input #tool name="tool" value=[filter.tool.as_deref()] placeholder="files.*";
+            }
+            div {
+                label for="outcome" { "Outcome" }
+                input #outcome name="outcome" value=[filter.outcome.as_deref()];
+            }
+            div {
+                label for="hours" { "Within" }
+                select #hours name="hours" {
+                    option value="" { "any time" }
+                    @for (name, period) in PERIODS {
+                        option value=(period) selected[hours == Some(period)] { (name) }
+                    }
+                }
+            }
+            div {
+                label for="failed" { "Only failed" }
+                input #failed type="checkbox" name="failed" value="1" checked[filter.failed];
+            }
+            div { button { "Filter" } }
+        }
+    }
+}
+
+/// Returns the address of the calls before `seq`.
+fn older(filter: &RecordFilter, hours: Option<i64>, seq: u64) -> String {
+    let mut address = format!("/console/calls?before={seq}");
+    let fields = [("caller", &filter.caller), ("tool", &filter.tool), ("outcome", &filter.outcome)];
+    for (name, value) in fields {
+        if let Some(value) = value {
+            address.push_str(&format!("&{name}={}", encode(value)));
+        }
+    }
+    if let Some(hours) = hours {
+        address.push_str(&format!("&hours={hours}"));
+    }
+    if filter.failed {
+        address.push_str("&failed=1");
+    }
+    address
+}
+
+/// Returns a table of `records`.
+pub(super) fn table<'r>(records: impl Iterator<Item = &'r CallRecord>) -> Markup {
+    html! {
+        div .scroll {
+            table {
+                thead {
+                    tr {
+                        th { "Time" } th { "Caller" } th { "Tool" } th { "Subject" } th { "Outcome" }
+                        th .number { "Duration" }
+                    }
+                }
+                tbody {
+                    @for record in records {
+                        tr {
+                            td { (time(record.ts)) }
+                            td { (record.caller) }
+                            td {
+                                @match record.seq {
+                                    Some(seq) => a href=(format!("/console/calls/{seq}")) { (record.tool) },
+                                    None => (record.tool),
+                                }
+                            }
+                            td .text { (record.subject.as_deref().unwrap_or_default()) }
+                            td { (outcome(&record.outcome)) }
+                            td .number { (duration_text(record.duration_us)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+pub(super) async fn single(console: &Console, seq: &str) -> Option<Page<'static>> {
+    let seq: u64 = seq.parse().ok()?;
+    let content = match console.audit.run(move |index| index.record(seq)).await {
+        Ok(record) => details(&record?),
+        Err(why) => notice(&why),
+    };
+    Some(Page { title: format!("Call {seq}"), section: "/console/calls", live: "", content })
+}
+
+fn details(record: &CallRecord) -> Markup {
+    let explain =
+        format!("/console/policy?caller={}&tool={}", encode(&record.caller), encode(&record.tool));
+    let arguments = record.arguments.as_ref().and_then(|it| serde_json::to_string_pretty(it).ok());
+    html! {
+        div .scroll {
+            table {
+                tbody {
+                    tr { th scope="row" { "Time" } td { (time(record.ts)) } }
+                    (field("Caller", Some(&record.caller)))
+                    (field("Tool", Some(&record.tool)))
+                    (field("Subject", record.subject.as_ref()))
+                    tr { th scope="row" { "Outcome" } td { (outcome(&record.outcome)) } }
+                    (field("Cause", record.cause.as_ref()))
+                    (field("Duration", Some(duration_text(record.duration_us))))
+                    (field("Decision", record.decision.as_ref()))
+                    (field("Rule", record.rule.as_ref()))
+                    (field("Dialect", Some(&record.dialect)))
+                    (field("Session", record.session.as_ref()))
+                    (field("Sandbox", record.sandbox.as_ref()))
+                    (field("Bytes of the input", record.bytes_in))
+                    (field("Bytes of the output", record.bytes_out))
+                    (field("Trace", record.trace.as_ref()))
+                    @if let Some(job) = &record.job {
+                        tr {
+                            th scope="row" { "Job" }
+                            td { a href=(format!("/console/jobs/{}", encode(job))) { (job) } }
+                        }
+                    }
+                    (field("Hash of the input", record.input.as_ref()))
+                    (field("Server", record.server.as_ref()))
+                    (field("Audit seal", record.mac.as_ref()))
+                }
+            }
+        }
+        @if let Some(arguments) = arguments {
+            h2 { "Arguments" }
+            pre { (arguments) }
+        } @else {
+            p .hint {
+                "The setting " code { "audit.arguments" } " selects which arguments are recorded."
+            }
+        }
+        p { a href=(explain) { "Explain the policy decision about such a call" } }
+    }
+}

@@ -1,0 +1,213 @@
+//! Overview: what waits for a person, and how the server does.
+
+use jiff::{SignedDuration, Timestamp};
+use maud::{Markup, html};
+use toolgate_contract::{JobSnapshot, JobState};
+use toolgate_host::{AuditIndex, CallGroup, CallRecord, CallStatistics, RecordFilter};
+use toolgate_upstream::UpstreamState;
+
+use super::{calls, notice};
+use crate::console::layout::Page;
+use crate::console::{Console, job_views};
+use crate::telemetry::call_lines::duration_text;
+
+/// Time that the figures cover.
+const WINDOW: SignedDuration = SignedDuration::from_mins(5);
+/// Largest number of calls from which durations are taken.
+const SAMPLE_MAX: usize = 1000;
+/// Number of hours in the chart.
+const HOURS: u32 = 24;
+/// Number of jobs that are searched for questions.
+const JOBS_MAX: usize = 100;
+
+/// Figures of the recent calls.
+struct RecentCalls {
+    sample: Vec<CallRecord>,
+    hours: Vec<CallStatistics>,
+    failing: Vec<CallStatistics>,
+}
+
+pub(super) async fn page(console: &Console) -> Option<Page<'static>> {
+    let jobs = newest_jobs(console).await;
+    let now = Timestamp::now();
+    let recent = console.audit.run(move |index| recent_calls(index, now)).await;
+    let content = html! {
+        section data-part="waiting" { (waiting(console, &jobs)) }
+        section data-part="figures" {
+            h2 { "Last five minutes" }
+            @match &recent {
+                Ok(recent) => (figures(&recent.sample)),
+                Err(why) => (notice(why)),
+            }
+            (load(console, &jobs))
+        }
+        @if let Ok(recent) = &recent {
+            section data-part="hours" {
+                h2 { "Calls in the last 24 hours" }
+                (chart(&recent.hours, now))
+            }
+            section data-part="failing" {
+                h2 { "Most failures in the last hour" }
+                (failing(&recent.failing))
+            }
+            section data-part="newest" {
+                h2 { "Newest calls" }
+                (calls::table(recent.sample.iter().take(10)))
+                p { a href="/console/calls" { "All calls" } }
+            }
+        }
+    };
+    Some(Page { title: "Overview".to_owned(), section: "/", live: "calls jobs", content })
+}
+
+fn recent_calls(
+    index: &AuditIndex,
+    now: Timestamp,
+) -> Result<RecentCalls, Box<dyn std::error::Error + Send + Sync>> {
+    let since =
+        |ago: SignedDuration| RecordFilter { since: Some(now - ago), ..RecordFilter::default() };
+    let failed = RecordFilter { failed: true, ..since(SignedDuration::from_hours(1)) };
+    Ok(RecentCalls {
+        sample: index.records(&since(WINDOW), None, SAMPLE_MAX)?,
+        hours: index.statistics(
+            &[CallGroup::Hour],
+            &since(SignedDuration::from_hours(i64::from(HOURS) - 1)),
+        )?,
+        failing: index.statistics(&[CallGroup::Tool, CallGroup::Outcome], &failed)?,
+    })
+}
+
+async fn newest_jobs(console: &Console) -> Vec<JobSnapshot> {
+    let Ok(jobs) = console.sources.host.jobs() else { return Vec::new() };
+    if !jobs.has_jobs() {
+        return Vec::new();
+    }
+    jobs.list(None, None, JOBS_MAX).await.map(|page| page.jobs).unwrap_or_default()
+}
+
+/// Returns what waits for a person.
+fn waiting(console: &Console, jobs: &[JobSnapshot]) -> Markup {
+    let asking: Vec<JobSnapshot> =
+        jobs.iter().filter(|job| !job.questions.is_empty()).cloned().collect();
+    let health = console.sources.upstreams.health();
+    let down: Vec<_> =
+        health.iter().filter(|(_, health)| health.is_failing == Some(true)).collect();
+    html! {
+        @if !asking.is_empty() {
+            h2 { "Waits for your answer" }
+            (job_views::table(&asking))
+        }
+        @if !down.is_empty() {
+            h2 { "Unavailable upstreams" }
+            ul {
+                @for (name, health) in down {
+                    li {
+                        a href="/console/upstreams" { (name) } ": "
+                        (health.last_error.as_deref().unwrap_or_default())
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn figures(sample: &[CallRecord]) -> Markup {
+    let failed = sample.iter().filter(|record| !record.is_ok()).count();
+    let mut durations: Vec<u64> = sample.iter().map(|record| record.duration_us).collect();
+    durations.sort_unstable();
+    let percentile = |percent: usize| {
+        let at = (durations.len() * percent / 100).min(durations.len().saturating_sub(1));
+        durations.get(at).map_or_else(|| "–".to_owned(), |us| duration_text(*us))
+    };
+    let more = if sample.len() == SAMPLE_MAX { "+" } else { "" };
+    html! {
+        dl .figures {
+            div { dt { "Calls" } dd { (sample.len()) (more) } }
+            div { dt { "Failed" } dd .bad[failed > 0] { (failed) } }
+            div { dt { "Half faster than" } dd { (percentile(50)) } }
+            div { dt { "99 % faster than" } dd { (percentile(99)) } }
+        }
+    }
+}
+
+fn load(console: &Console, jobs: &[JobSnapshot]) -> Markup {
+    let states = console.sources.upstreams.states();
+    let connected = states.iter().filter(|(_, it)| *it == UpstreamState::Connected).count();
+    let running = jobs.iter().filter(|job| job.state == JobState::Running).count();
+    let gauges = console.sources.host.gauges();
+    html! {
+        h2 { "Now" }
+        dl .figures {
+            @for pool in gauges.pools {
+                div {
+                    dt { "Running " (pool.name) }
+                    dd { (pool.running) " of " (pool.running_max) }
+                }
+            }
+            div { dt { "Running jobs" } dd { (running) } }
+            @if !states.is_empty() {
+                div { dt { "Connected upstreams" } dd { (connected) " of " (states.len()) } }
+            }
+            @if let Some(records) = &gauges.records {
+                div {
+                    dt { "Audit log" }
+                    dd .bad[records.failing] { @if records.failing { "failing" } @else { "written" } }
+                }
+            }
+        }
+    }
+}
+
+/// Returns a bar for each hour, with failed calls in another color.
+fn chart(hours: &[CallStatistics], now: Timestamp) -> Markup {
+    let most = hours.iter().map(|hour| hour.calls).max().unwrap_or(0).max(1);
+    let this_hour = now.as_second().div_euclid(3600);
+    let bars = (0..i64::from(HOURS)).filter_map(|at| {
+        let hour = this_hour - i64::from(HOURS) + 1 + at;
+        let name =
+            Timestamp::from_second(hour * 3600).ok()?.strftime("%Y-%m-%dT%H:00Z").to_string();
+        Some((at * 10, hours.iter().find(|one| one.group.first() == Some(&name))?))
+    });
+    let total: u64 = hours.iter().map(|hour| hour.calls).sum();
+    let failed: u64 = hours.iter().map(|hour| hour.failed).sum();
+    html! {
+        svg .chart viewBox="0 0 240 60" preserveAspectRatio="none" role="img"
+            aria-label=(format!("{total} calls, of which {failed} failed")) {
+            @for (x, hour) in bars {
+                @let height = (hour.calls * 60).div_ceil(most);
+                @let failed_height = (hour.failed * 60).div_ceil(most);
+                rect .calls x=(x) y=(60 - height) width="8" height=(height) {}
+                rect .failed x=(x) y=(60 - failed_height) width="8" height=(failed_height) {}
+            }
+        }
+        p .hint { (total) " calls, of which " (failed) " failed. The last bar is this hour." }
+    }
+}
+
+fn failing(failing: &[CallStatistics]) -> Markup {
+    html! {
+        @if failing.is_empty() {
+            p { "No call failed." }
+        } @else {
+            div .scroll {
+                table {
+                    thead { tr { th { "Tool" } th { "Outcome" } th .number { "Calls" } } }
+                    tbody {
+                        @for one in failing.iter().take(5) {
+                            @let tool = one.group.first().map_or("", String::as_str);
+                            tr {
+                                td {
+                                    a href=(format!("/console/calls?failed=1&tool={}", super::encode(tool))) {
+                                        (tool)
+                                    }
+                                }
+                                td { (one.group.get(1).map_or("", String::as_str)) }
+                                td .number { (one.calls) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

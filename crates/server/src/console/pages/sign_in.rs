@@ -1,0 +1,52 @@
+//! Pages for people who are not signed in.
+
+use maud::{Markup, html};
+
+use crate::console::SIGN_IN_PATH;
+use crate::console::layout::bare_page;
+
+/// Returns the page that signs in: with the `token` of a one-time link, or with a key.
+pub(crate) fn page(has_keys: bool, token: Option<&str>, why: Option<&str>) -> Markup {
+    let content = html! {
+        @if let Some(why) = why { p .notice role="alert" { (why) } }
+        @match (has_keys, token) {
+            (false, Some(token)) => {
+                form method="post" action=(SIGN_IN_PATH) data-submit {
+                    input type="hidden" name="token" value=(token);
+                    button .primary { "Open the console" }
+                }
+            }
+            (false, None) => {
+                p {
+                    "This page shows what agents do on this machine. To open it, run "
+                    code { "toolgate console" } " in a terminal. It prints a link that works once."
+                }
+            }
+            (true, _) => {
+                form method="post" action=(SIGN_IN_PATH) {
+                    div .field {
+                        label for="key" { "Key or token" }
+                        input #key name="key" type="password" autocomplete="off" required
+                            aria-describedby="key-hint";
+                        p #key-hint .hint {
+                            "It needs the role " code { "console" } " (look) or " code { "admin" }
+                            " (act). To create one, run "
+                            code { "toolgate key new NAME --role admin" } "."
+                        }
+                    }
+                    button .primary { "Sign in" }
+                }
+            }
+        }
+    };
+    bare_page("Console", &content)
+}
+
+/// Returns the page about a refused request.
+pub(crate) fn problem(why: &str) -> Markup {
+    let content = html! {
+        p .notice role="alert" { (why) }
+        p { a href="/" { "To the console" } }
+    };
+    bare_page("Not done", &content)
+}

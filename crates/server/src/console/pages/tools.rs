@@ -1,0 +1,163 @@
+//! Tools: the catalog as the person sees it, and a form that calls one tool.
+
+use maud::{Markup, html};
+use toolgate_contract::{CallEnding, JobSupport, ToolOutput, ToolSpec, fold_name};
+
+use super::encode;
+use crate::console::Console;
+use crate::console::console_sessions::ConsoleSession;
+use crate::console::forms::{FormFields, argument_fields};
+use crate::console::layout::{Page, csrf_field, field};
+
+/// Path of the list.
+const SECTION: &str = "/console/tools";
+/// Largest number of tools on a page.
+const SHOWN_MAX: usize = 300;
+/// Largest part of a result that is shown, in bytes.
+const RESULT_BYTES_MAX: usize = 256 << 10;
+/// Bytes of a definition per token of a model, approximately.
+const BYTES_PER_TOKEN: usize = 4;
+
+pub(super) fn list(
+    console: &Console,
+    session: &ConsoleSession,
+    query: &FormFields,
+) -> Option<Page<'static>> {
+    let words = query.get("q").unwrap_or_default().to_lowercase();
+    let is_found = |spec: &ToolSpec| {
+        let id = fold_name(spec.id.as_str());
+        let text = format!("{} {}", spec.title, spec.description).to_lowercase();
+        words.split_whitespace().all(|word| text.contains(word) || id.contains(&*fold_name(word)))
+    };
+    let tools = console.sources.host.tools(&session.caller).tools;
+    let found: Vec<_> = tools.iter().map(|tool| tool.spec()).filter(|it| is_found(it)).collect();
+    let content = html! {
+        form .filter method="get" action=(SECTION) {
+            div { label for="q" { "Search" } input #q name="q" type="search" value=(words); }
+            div { button { "Search" } }
+        }
+        p { (found.len()) " of " (tools.len()) " tools that you may use." }
+        div .scroll {
+            table {
+                thead {
+                    tr { th { "Tool" } th .wide { "Description" } th { "Effects" } th .number { "Tokens" } }
+                }
+                tbody {
+                    @for spec in found.iter().take(SHOWN_MAX) {
+                        tr {
+                            td {
+                                a href=(format!("{SECTION}/{}", encode(spec.id.as_str()))) {
+                                    (spec.id.as_str())
+                                }
+                            }
+                            td .wide { (first_line(&spec.description)) }
+                            td { (effects(spec)) }
+                            td .number { (tokens(spec)) }
+                        }
+                    }
+                }
+            }
+        }
+        @if found.len() > SHOWN_MAX { p { "Search to see the others." } }
+    };
+    Some(Page { title: "Tools".to_owned(), section: SECTION, live: "", content })
+}
+
+pub(super) fn single(
+    console: &Console,
+    session: &ConsoleSession,
+    id: &str,
+) -> Option<Page<'static>> {
+    let tools = console.sources.host.tools(&session.caller).tools;
+    let spec = tools.iter().map(|tool| tool.spec()).find(|spec| spec.id.as_str() == id)?;
+    let schema = serde_json::to_string_pretty(&*spec.input_schema).unwrap_or_default();
+    let calls = format!("/console/calls?tool={}", encode(id));
+    let content = html! {
+        p { (spec.description) }
+        div .scroll {
+            table {
+                tbody {
+                    (field("Title", Some(&spec.title)))
+                    (field("Effects", Some(effects(spec))))
+                    (field("Tokens of its definition", Some(tokens(spec))))
+                    tr { th scope="row" { "Calls" } td { a href=(calls) { "Calls of this tool" } } }
+                    tr {
+                        th scope="row" { "Policy" }
+                        td {
+                            a href=(format!("/console/policy?tool={}", encode(id))) {
+                                "Who may call it"
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        @if session.may_act() { (call_form(session, spec)) }
+        details {
+            summary { "Schema of the arguments" }
+            pre tabindex="0" { (schema) }
+        }
+    };
+    Some(Page { title: id.to_owned(), section: SECTION, live: "", content })
+}
+
+fn call_form(session: &ConsoleSession, spec: &ToolSpec) -> Markup {
+    html! {
+        h2 { "Call it as " (session.caller.name) }
+        form method="post" action=(format!("{SECTION}/{}/call", encode(spec.id.as_str()))) {
+            (csrf_field(session))
+            (argument_fields(&spec.input_schema))
+            @if spec.job != JobSupport::Never {
+                div .field {
+                    label for="as-job" { "Run as a job" }
+                    input #as-job type="checkbox" name="as_job" value="1"
+                        checked[spec.job == JobSupport::Required];
+                }
+            }
+            button .primary { "Call" }
+        }
+    }
+}
+
+/// Returns the result of a call. Nothing in it is interpreted.
+pub(crate) fn result(output: &ToolOutput) -> Markup {
+    let mut text = output.full_text();
+    let is_cut = text.len() > RESULT_BYTES_MAX;
+    if is_cut {
+        let mut end = RESULT_BYTES_MAX;
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+    }
+    html! {
+        @if output.ending != CallEnding::Done { p .notice { "The tool or its program failed." } }
+        pre tabindex="0" { (text) }
+        @if is_cut { p { "The rest is not shown." } }
+        @if output.structured && !output.value.is_null() {
+            details {
+                summary { "Structured result" }
+                pre tabindex="0" { (serde_json::to_string_pretty(&output.value).unwrap_or_default()) }
+            }
+        }
+    }
+}
+
+fn effects(spec: &ToolSpec) -> &'static str {
+    match spec.effects {
+        toolgate_contract::Effects::Reads => "reads",
+        toolgate_contract::Effects::Adds => "adds",
+        toolgate_contract::Effects::Changes => "changes",
+        toolgate_contract::Effects::Runs => "runs programs",
+    }
+}
+
+/// Returns the approximate number of tokens that the definition costs in each conversation.
+fn tokens(spec: &ToolSpec) -> usize {
+    let schema = serde_json::to_string(&*spec.input_schema).unwrap_or_default();
+    (spec.id.as_str().len() + spec.description.len() + schema.len()) / BYTES_PER_TOKEN
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
+}

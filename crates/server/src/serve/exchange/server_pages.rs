@@ -1,0 +1,68 @@
+//! Pages of the server that belong to no dialect: metrics and the console.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use toolgate_contract::FrameHead;
+use toolgate_transports::http::{OutgoingResponse, ReceivedRequest, RequestSender};
+
+use crate::console::Console;
+use crate::identity::Authenticator;
+use crate::telemetry::MetricsPage;
+
+/// Pages that belong to no dialect, if they are served.
+#[derive(Default)]
+pub(crate) struct ServerPages {
+    pub(crate) metrics: Option<MetricsPage>,
+    pub(crate) console: Option<Arc<Console>>,
+}
+
+impl ServerPages {
+    /// Returns true if `path` is the path of a page.
+    pub(super) fn serve(&self, path: &str) -> bool {
+        self.metrics_page(path).is_some() || self.console_at(path).is_some()
+    }
+
+    /// Returns true if `path` takes forms.
+    pub(super) fn accept_form(&self, path: &str) -> bool {
+        self.console_at(path).is_some() && Console::takes_forms_at(path)
+    }
+
+    /// Authenticates the sender of `head` at `peer`, if it requests a page.
+    pub(super) async fn authenticate(
+        &self,
+        identity: &Authenticator,
+        head: &FrameHead,
+        peer: IpAddr,
+    ) -> Option<RequestSender> {
+        if let Some(console) = self.console_at(head.path()) {
+            return Some(console.authenticate(head));
+        }
+        self.metrics_page(head.path())?;
+        Some(identity.authenticate(None, head, peer).await)
+    }
+
+    /// Answers `incoming`, if it requests a page. `sessions` counts open sessions.
+    pub(super) async fn answer(
+        &self,
+        identity: &Authenticator,
+        incoming: &ReceivedRequest,
+        sessions: impl FnOnce() -> usize,
+    ) -> Option<OutgoingResponse> {
+        let head = &incoming.frame.head;
+        if let Some(console) = self.console_at(head.path()) {
+            return Some(console.answer(&incoming.frame, incoming.peer.ip()).await);
+        }
+        let page = self.metrics_page(head.path())?;
+        let reply = page.answer(head, &incoming.sender, sessions());
+        Some(OutgoingResponse::Single(identity.add_challenge(reply, head)))
+    }
+
+    fn metrics_page(&self, path: &str) -> Option<&MetricsPage> {
+        self.metrics.as_ref().filter(|_| MetricsPage::is_path(path))
+    }
+
+    fn console_at(&self, path: &str) -> Option<&Arc<Console>> {
+        self.console.as_ref().filter(|_| Console::is_path(path))
+    }
+}

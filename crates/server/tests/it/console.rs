@@ -1,0 +1,97 @@
+//! The console at `/`: signing in, pages, actions, and hostile names and output.
+
+mod acting;
+mod hostile;
+mod pages;
+mod signing_in;
+
+use std::process::Command;
+
+use crate::support::{HttpRequest, HttpServer, Response, binary, path, trust_config};
+
+/// A person with a browser at a server.
+struct ConsoleClient<'a> {
+    served: &'a HttpServer,
+    /// Session cookie, as `NAME=VALUE`.
+    cookie: String,
+}
+
+impl<'a> ConsoleClient<'a> {
+    /// Signs in with the link that `toolgate console` prints.
+    fn with_link(served: &'a HttpServer) -> Self {
+        let token = one_time_token(served);
+        Self::with_answer(served, &sign_in(served, &[("token", &token)]))
+    }
+
+    /// Signs in with `key`.
+    fn with_key(served: &'a HttpServer, key: &str) -> Self {
+        Self::with_answer(served, &sign_in(served, &[("key", key)]))
+    }
+
+    fn with_answer(served: &'a HttpServer, answer: &Response) -> Self {
+        assert_eq!(answer.status, 303, "{answer:?}");
+        assert_eq!(answer.header("location"), Some("/"));
+        let cookie = answer.header("set-cookie").unwrap();
+        for part in ["HttpOnly", "SameSite=Strict", "Path=/"] {
+            assert!(cookie.contains(part), "{cookie}");
+        }
+        Self { served, cookie: cookie.split(';').next().unwrap().to_owned() }
+    }
+
+    fn get(&self, target: &str) -> Response {
+        self.served.send(&HttpRequest::bare("GET", target).with("cookie", &self.cookie))
+    }
+
+    /// Returns the text of the page at `target`.
+    #[track_caller]
+    fn page(&self, target: &str) -> String {
+        let page = self.get(target);
+        assert_eq!(page.status, 200, "{page:?}");
+        page.text()
+    }
+
+    /// Sends a form with the token of the session.
+    fn post(&self, target: &str, fields: &[(&str, &str)]) -> Response {
+        let csrf = self.csrf();
+        let fields: Vec<_> = [("csrf", csrf.as_str())].iter().chain(fields).copied().collect();
+        self.served.send(&form(target, &fields).with("cookie", &self.cookie))
+    }
+
+    /// Returns the token that the forms of the session contain.
+    fn csrf(&self) -> String {
+        let page = self.page("/console/settings");
+        let (_, rest) = page.split_once("name=\"csrf\" value=\"").unwrap();
+        rest.split('"').next().unwrap().to_owned()
+    }
+}
+
+/// Returns a form as a browser sends it.
+fn form(target: &str, fields: &[(&str, &str)]) -> HttpRequest {
+    let encode = |text: &str| {
+        let bytes = text.bytes().map(|byte| format!("%{byte:02X}"));
+        bytes.collect::<String>()
+    };
+    let fields = fields.iter().map(|(name, value)| format!("{}={}", encode(name), encode(value)));
+    let body = fields.collect::<Vec<_>>().join("&");
+    HttpRequest::bytes(body.as_bytes())
+        .to(target)
+        .malformed()
+        .with("content-type", "application/x-www-form-urlencoded")
+}
+
+fn sign_in(served: &HttpServer, fields: &[(&str, &str)]) -> Response {
+    served.send(&form("/console/sign-in", fields))
+}
+
+/// Returns the token of the link that `toolgate console` prints for `served`.
+fn one_time_token(served: &HttpServer) -> String {
+    let url = format!("http://{}", served.addr);
+    let mut command = Command::new(binary());
+    command.args(["console", "--no-browser", "--url", &url]).current_dir(served.root()).env_clear();
+    command.env("PATH", path()).env("HOME", served.home());
+    trust_config(&mut command, served.root());
+    let output = command.output().unwrap();
+    let link = String::from_utf8(output.stdout).unwrap();
+    let token = link.trim().strip_prefix(&format!("{url}/console/sign-in?token="));
+    token.unwrap_or_else(|| panic!("{link} {}", String::from_utf8_lossy(&output.stderr))).to_owned()
+}

@@ -1,0 +1,78 @@
+//! Actions at the console: each is a call with an audit record.
+
+use serde_json::{Value, json};
+
+use crate::console::{ConsoleClient, form};
+use crate::support::{HttpRequest, Launch, Marker, Workspace, keys_of, wait_until};
+
+#[test]
+fn a_tool_is_called_by_its_form_as_the_person() {
+    let served = Launch::over(&Workspace::new()).served();
+    let person = ConsoleClient::with_link(&served);
+    let page = person.page("/console/tools/files.read");
+    assert!(page.contains("name=\"arg.path\""), "{page}");
+    let result = person.post("/console/tools/files.read/call", &[("arg.path", "README.md")]);
+    assert_eq!(result.status, 200);
+    assert!(result.text().contains("It is small."), "{}", result.text());
+    let failed = person.post("/console/tools/files.read/call", &[("arg.path", "missing.md")]);
+    assert!(failed.text().contains("not_found"), "{}", failed.text());
+    let wrong = person.post("/console/tools/files.read/call", &[("arg.limit", "[")]);
+    assert!([200, 400].contains(&wrong.status), "{wrong:?}");
+    served.outcomes(2);
+    let record = &served.records()[0];
+    assert_eq!(record["tool"], "files.read");
+    assert_eq!((&record["caller"], &record["dialect"]), (&json!("local"), &json!("console")));
+    assert_eq!(person.post("/console/tools/no.such/call", &[]).status, 404);
+    assert_eq!(person.post("/console/no/such", &[]).status, 404);
+}
+
+#[test]
+fn a_job_of_another_caller_is_cancelled_and_the_record_names_the_person() {
+    let workspace = Workspace::with_commands();
+    let served = Launch::over(&workspace).served();
+    let marker = Marker::new();
+    let body = json!({ "tool": "tell-steps", "arguments": { "name": marker.0, "code": "0" } });
+    let post = HttpRequest::bytes(body.to_string().as_bytes()).to("/v1/jobs").malformed();
+    let id = served.send(&post).json()["job_id"].as_str().unwrap().to_owned();
+    marker.wait_until_running();
+    let person = ConsoleClient::with_link(&served);
+    assert!(person.page("/console/jobs").contains(&id));
+    wait_until("the output is shown", || {
+        person.page(&format!("/console/jobs/{id}")).contains("began")
+    });
+    let done = person.post(&format!("/console/jobs/{id}/cancel"), &[]);
+    assert_eq!(done.status, 303, "{done:?}");
+    assert!(person.page(&format!("/console/jobs/{id}")).contains("canceled"));
+    let is_action = |record: &Value| record["tool"] == "console.cancel_job";
+    wait_until("the action is recorded", || served.records().iter().any(is_action));
+    let action = served.records().into_iter().find(|record| is_action(record)).unwrap();
+    assert_eq!((&action["caller"], &action["subject"]), (&json!("local"), &json!(id)));
+    let again = person.post(&format!("/console/jobs/{id}/cancel"), &[]);
+    assert_eq!(again.status, 409, "{again:?}");
+}
+
+#[test]
+fn a_rule_can_refuse_an_action() {
+    let keys = keys_of(&["ada"]).replace("name = \"ada\"", "roles = [\"admin\"]\nname = \"ada\"");
+    let rule = "[[policy.rules]]\nname = \"no-restarts\"\neffect = \"deny\"\n\
+                tools = [\"console.restart_upstream\"]\n\
+                [upstream.far]\nurl = \"http://127.0.0.1:1/mcp\"\nprivate_network = true\n";
+    let workspace = Workspace::new().file("toolgate.toml", format!("{keys}{rule}"));
+    let served = Launch::over(&workspace).served();
+    let person = ConsoleClient::with_key(&served, "ada-key");
+    let refused = person.post("/console/upstreams/far/restart", &[]);
+    assert_eq!(refused.status, 409, "{refused:?}");
+    assert!(refused.text().contains("not allowed by policy"), "{}", refused.text());
+    wait_until("the refusal is recorded", || {
+        served.records().iter().any(|record| record["rule"] == "no-restarts")
+    });
+}
+
+#[test]
+fn a_form_of_any_other_media_type_is_refused() {
+    let served = Launch::over(&Workspace::new()).served();
+    let request = form("/console/sign-in", &[("token", "x")]).with("content-type", "text/plain");
+    assert_eq!(served.send(&request).status, 415);
+    let rpc = form("/mcp", &[("token", "x")]);
+    assert_eq!(served.send(&rpc).status, 415, "only the console takes forms");
+}

@@ -1,0 +1,97 @@
+//! What the pages show.
+
+use serde_json::json;
+
+use crate::console::ConsoleClient;
+use crate::support::{HttpRequest, Launch, Workspace, call, keys_of, wait_until};
+
+#[test]
+fn calls_are_listed_filtered_and_shown_in_full() {
+    let served = Launch::over(&Workspace::new()).served();
+    served.ask(&call(1, "files_read", json!({ "path": "README.md" })));
+    served.ask(&call(2, "files_read", json!({ "path": "missing.md" })));
+    served.outcomes(2);
+    let person = ConsoleClient::with_link(&served);
+    let all = person.page("/console/calls");
+    assert!(all.contains("README.md") && all.contains("missing.md"), "{all}");
+    let failed = person.page("/console/calls?failed=1&tool=files.*&caller=http&hours=1");
+    assert!(!failed.contains("README.md") && failed.contains("missing.md"), "{failed}");
+    let one = person.page("/console/calls/2");
+    for part in ["missing.md", "not_found", "Audit seal", "Hash of the input"] {
+        assert!(one.contains(part), "{part}: {one}");
+    }
+    assert_eq!(person.get("/console/calls/99").status, 404);
+    assert_eq!(person.get("/console/calls/x").status, 404);
+    let overview = person.page("/");
+    assert!(overview.contains("Most failures in the last hour"), "{overview}");
+    assert!(overview.contains("/console/calls?failed=1&amp;tool=files"), "{overview}");
+    let callers = person.page("/console/callers");
+    assert!(callers.contains("/console/calls?caller=http"), "{callers}");
+}
+
+#[test]
+fn every_page_of_the_navigation_is_served_and_small() {
+    let settings = format!("[server]\nconnections_max = 500\n{}", keys_of(&["ada"]));
+    let settings = settings.replace("name = \"ada\"", "roles = [\"admin\"]\nname = \"ada\"");
+    let workspace = Workspace::new().file("toolgate.toml", settings);
+    let served = Launch::over(&workspace).served();
+    let person = ConsoleClient::with_key(&served, "ada-key");
+    let overview = person.page("/");
+    let nav = overview.split("</nav>").next().unwrap();
+    let paths: Vec<_> =
+        nav.split("href=\"").skip(1).map(|it| it.split('"').next().unwrap()).collect();
+    assert!(paths.len() >= 9, "{paths:?}");
+    for path in paths.iter().filter(|path| path.starts_with('/')) {
+        let page = person.page(path);
+        assert!(page.contains("aria-current") || page.contains("text/css") || page.len() > 500);
+        assert!(page.len() < 100_000, "{path}: {} bytes", page.len());
+    }
+    let settings = person.page("/console/settings");
+    assert!(settings.contains("server.connections_max"), "{settings}");
+    let hex = keys_of(&["ada"]).split("sha256 = \"").nth(1).unwrap()[..64].to_owned();
+    assert!(!settings.contains(&hex), "{settings}");
+    let policy =
+        person.page("/console/policy?caller=ada&tool=files.read&input=%7B%22path%22%3A%22a%22%7D");
+    assert!(policy.contains("allowed by"), "{policy}");
+}
+
+#[test]
+fn a_page_hears_of_calls() {
+    let served = Launch::over(&Workspace::new()).served();
+    let person = ConsoleClient::with_link(&served);
+    let mut connection = served.connect();
+    connection.post(&HttpRequest::bare("GET", "/console/events").with("cookie", &person.cookie));
+    let head = connection.head();
+    assert_eq!((head.status, head.header("content-type")), (200, Some("text/event-stream")));
+    let mut heard = String::new();
+    wait_until("a change is sent", || {
+        served.ask(&call(1, "files_exists", json!({ "path": "x" })));
+        heard += &String::from_utf8(connection.chunk().unwrap()).unwrap();
+        heard.contains("data: calls") || heard.contains("data:calls")
+    });
+    assert!(heard.contains("change"), "{heard}");
+}
+
+#[test]
+fn without_an_audit_log_the_pages_say_so() {
+    let served = Launch::over(&Workspace::new()).set("audit_to", "off").served();
+    let person = ConsoleClient::with_link(&served);
+    for page in ["/", "/console/calls", "/console/callers"] {
+        assert!(person.page(page).contains("audit.to"), "{page}");
+    }
+}
+
+#[test]
+fn an_unreachable_upstream_is_shown_with_its_error() {
+    let settings = "[upstream.far]\nurl = \"http://127.0.0.1:1/mcp\"\nprivate_network = true\n";
+    let workspace = Workspace::new().file("toolgate.toml", settings);
+    let served = Launch::over(&workspace).served();
+    let person = ConsoleClient::with_link(&served);
+    wait_until("the failure is shown", || {
+        let page = person.page("/console/upstreams");
+        page.contains("unavailable") && page.contains("<time")
+    });
+    assert!(person.page("/").contains("Unavailable upstreams"));
+    let restarted = person.post("/console/upstreams/far/restart", &[]);
+    assert_eq!(restarted.status, 303, "{restarted:?}");
+}

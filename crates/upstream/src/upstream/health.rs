@@ -1,0 +1,88 @@
+//! Remembers since when an upstream is reachable or not, and logs each change.
+
+use std::sync::{Mutex, PoisonError};
+
+use jiff::Timestamp;
+
+/// Reachability of an upstream, as the last attempts to reach it have shown.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UpstreamHealth {
+    /// True if the last attempt failed, false if it succeeded. `None` if there was no attempt.
+    pub is_failing: Option<bool>,
+    /// Time since which this is so.
+    pub since: Option<Timestamp>,
+    /// Reason of the last failure, even if the upstream has recovered.
+    pub last_error: Option<String>,
+}
+
+/// Health of one upstream.
+#[derive(Debug, Default)]
+pub(super) struct HealthLog(Mutex<UpstreamHealth>);
+
+impl HealthLog {
+    /// Returns the current health.
+    pub(super) fn current(&self) -> UpstreamHealth {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Records an attempt to reach the upstream `name`. Logs a line if it is connected, fails for a
+    /// new reason, or has recovered.
+    pub(super) fn record(&self, name: &str, attempt: Result<(), &str>) {
+        let mut health = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match attempt {
+            Ok(()) if health.is_failing == Some(true) => {
+                tracing::info!("the upstream `{name}` has recovered");
+            }
+            Ok(()) if health.is_failing.is_none() => {
+                tracing::info!("the upstream `{name}` is connected");
+            }
+            Err(why) if health.is_failing != Some(true) || *why != *health.last_error() => {
+                tracing::warn!("the upstream `{name}` is unavailable: {why}");
+            }
+            Ok(()) | Err(_) => {}
+        }
+        health.set(attempt);
+    }
+
+    /// Records that the connection broke, which was logged already.
+    pub(super) fn record_disconnected(&self, why: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).set(Err(why));
+    }
+}
+
+impl UpstreamHealth {
+    fn last_error(&self) -> &str {
+        self.last_error.as_deref().unwrap_or_default()
+    }
+
+    fn set(&mut self, attempt: Result<(), &str>) {
+        if self.is_failing != Some(attempt.is_err()) {
+            self.is_failing = Some(attempt.is_err());
+            self.since = Some(Timestamp::now());
+        }
+        if let Err(why) = attempt {
+            self.last_error = Some(why.to_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_a_state_stays_until_the_state_changes() {
+        let log = HealthLog::default();
+        assert_eq!(log.current(), UpstreamHealth::default());
+        log.record("a", Err("no route"));
+        let first = log.current();
+        log.record("a", Err("refused"));
+        let second = log.current();
+        assert_eq!(first.since, second.since);
+        assert_eq!(second.last_error.as_deref(), Some("refused"));
+        log.record("a", Ok(()));
+        let recovered = log.current();
+        assert_eq!(recovered.is_failing, Some(false));
+        assert_eq!(recovered.last_error.as_deref(), Some("refused"));
+    }
+}
