@@ -22,7 +22,7 @@ pub(crate) const BUILD: [&str; 9] = [
 ];
 
 /// Runs the tests that [`BUILD`] builds, four at a time: many tests wait more than they compute.
-pub(crate) const NEXTEST: [&str; 6] = ["nextest", "run", "--workspace", "--locked", "-j", "4"];
+pub(crate) const NEXTEST: [&str; 6] = ["nextest", "run", "--workspace", "--locked", "-j", "6"];
 
 /// Variables for every program that [`command`] starts from now on.
 static ENVIRONMENT: OnceLock<[(&str, String); 3]> = OnceLock::new();

@@ -100,8 +100,7 @@ pub(super) async fn check_health(url: &str) -> anyhow::Result<()> {
     let request = Request::get(target.uri().clone()).body(Full::new(Bytes::new()))?;
     let response = timeout(HEALTH_TIME_MAX, open_http_client().send(request)).await;
     let seconds = HEALTH_TIME_MAX.as_secs();
-    let response =
-        response.with_context(|| format!("{url} did not respond within {seconds} s"))?;
+    let response = response.with_context(|| format!("{url} did not respond within {seconds} s"))?;
     let status = response.map_err(|failure| not_answered(failure, target.authority()))?.status();
     if !status.is_success() {
         bail!("{url} answered {status}");
@@ -150,8 +149,7 @@ async fn send_call(
         meta["progressToken"] = json!(PROGRESS_TOKEN);
         meta["io.modelcontextprotocol/logLevel"] = json!("info");
     }
-    let params =
-        exact_json::object([("_meta", meta), ("name", json!(tool)), ("arguments", input)]);
+    let params = exact_json::object([("_meta", meta), ("name", json!(tool)), ("arguments", input)]);
     let mut body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call" });
     body["params"] = params;
     let request = Request::post(url.uri().clone())

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use tokio::net::TcpListener;
-use toolgate::assembly::environment;
 use tokio_util::task::AbortOnDropHandle;
+use toolgate::assembly::environment;
 use toolgate::assembly::server_prep::ServerPrep;
 use toolgate::assembly::wiring::ServedWorkspace;
 use toolgate::config::{CallLines, Config, ListenEntry};

@@ -320,7 +320,8 @@ fn removing_after_other_changes_takes_out_only_the_server() {
 
     // A new file has nothing else by then.
     connect_well(&machine, &["claude", "--yes"]);
-    let changed = machine.read("app/.mcp.json").replace("\"stdio\"", "\"stdio\", \"--read-only\"");
+    let changed = machine.read("app/.mcp.json").replace("\"args\": [", "\"args\": [\"--log\", ");
+    assert!(changed.contains("--log"), "{changed}");
     fs::write(machine.path("app/.mcp.json"), changed).unwrap();
     connect_well(&machine, &["claude", "--remove", "--yes"]);
     assert!(!machine.path("app/.mcp.json").exists());
