@@ -82,10 +82,10 @@ impl ToolDocument {
             push_text(&mut self.argument_texts, value);
         }
         self.read_schema(property, depth + 1);
-        if let Some(items) = property.get("items") {
-            if depth + 1 < DEPTH_MAX {
-                self.read_property(items, depth + 1);
-            }
+        if let Some(items) = property.get("items")
+            && depth + 1 < DEPTH_MAX
+        {
+            self.read_property(items, depth + 1);
         }
     }
 }

@@ -59,7 +59,7 @@ fn truncate(text: &str) -> &str {
 
 /// Splits `text` at punctuation, and at words that join two requests.
 fn clauses(text: &str) -> impl Iterator<Item = &str> {
-    let sentences = text.split(|c: char| matches!(c, '.' | ',' | ';' | ':' | '!' | '?' | '\n'));
+    let sentences = text.split(['.', ',', ';', ':', '!', '?', '\n']);
     sentences.flat_map(|sentence| sentence.split(" and ")).flat_map(|part| part.split(" then "))
 }
 

@@ -37,17 +37,16 @@ pub fn search_description(servers: &[(String, usize)]) -> String {
 
 /// Returns the JSON Schema of the arguments of `tools_search`.
 pub fn search_schema() -> Value {
-    let names = json!({ "type": "array", "items": { "type": "string" }, "maxItems": 20 });
+    let texts = || json!({ "type": "array", "items": { "type": "string" }, "maxItems": 20 });
     json!({
         "type": "object",
         "properties": {
-            "queries": names.clone(),
-            "names": names,
+            "queries": texts(),
+            "names": texts(),
             "server": { "type": "string" },
             "limit": { "type": "integer", "minimum": 1, "maximum": 20, "default": 10 },
             "page": { "type": "integer", "minimum": 1 },
         },
-        "additionalProperties": false,
     })
 }
 
