@@ -204,7 +204,7 @@ impl ClientSettings {
         let (Some(current), Some(record)) = (&self.file.text, record) else {
             return Ok((self.file.text.clone(), None));
         };
-        let base = match undo(place, &record, current)? {
+        let base = match undo(place, &record, current) {
             Some(UndoneChange::NoFile) => None,
             Some(UndoneChange::Text(text)) => Some(text),
             None => Some(place.without_entry(current)?),
@@ -224,10 +224,7 @@ impl ClientSettings {
             return Ok(None);
         };
         let record = ConnectionRecord::load(&self.file.path, place.name);
-        let undone = match &record {
-            Some(record) => undo(place, record, current)?,
-            None => None,
-        };
+        let undone = record.as_ref().and_then(|record| undo(place, record, current));
         let is_new_file = record.as_ref().is_some_and(|record| record.is_new_file);
         let folders = record.map(|record| record.folders).unwrap_or_default();
         let text = match undone {
@@ -315,20 +312,13 @@ impl PlannedChange {
 
 /// Undoes the change of `record` in `current`. Returns `None` if that is impossible, or if it would
 /// change more than the server.
-fn undo(
-    place: ServerPlace,
-    record: &ConnectionRecord,
-    current: &str,
-) -> anyhow::Result<Option<UndoneChange>> {
-    let undone = record.undo(current);
-    Ok(match undone {
-        Some(UndoneChange::Text(text))
-            if !matches!(place.is_same_otherwise(&text, current), Ok(true)) =>
-        {
-            None
-        }
-        other => other,
-    })
+fn undo(place: ServerPlace, record: &ConnectionRecord, current: &str) -> Option<UndoneChange> {
+    let undone = record.undo(current)?;
+    let is_only_server = match &undone {
+        UndoneChange::NoFile => true,
+        UndoneChange::Text(text) => matches!(place.is_same_otherwise(text, current), Ok(true)),
+    };
+    is_only_server.then_some(undone)
 }
 
 /// Asks the person at the terminal.

@@ -23,8 +23,10 @@ fn edit_and_undo(place: ServerPlace, text: &str) -> String {
     let edited = place.with_entry(text, &entry()).unwrap_or_else(|err| panic!("{err:#}: {text}"));
     let record = ConnectionRecord::between(Path::new("/x"), "toolgate", Some(text), &edited);
     assert_eq!(record.undo(&edited), Some(UndoneChange::Text(text.to_owned())), "{edited}");
-    let without = place.without_entry(&edited).unwrap_or_else(|err| panic!("{err:#}: {edited}"));
-    assert!(place.is_same_otherwise(text, &without).unwrap(), "{without}");
+    // Removing without the record may be refused, but changes nothing else.
+    if let Ok(without) = place.without_entry(&edited) {
+        assert!(place.is_same_otherwise(text, &without).unwrap(), "{without}");
+    }
     edited
 }
 
@@ -167,7 +169,7 @@ fn json_value() -> impl Strategy<Value = Value> {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
             prop::collection::btree_map(name, inner, 0..3)
-                .prop_map(|members| members.into_iter().collect::<Map<_, _>>().into()),
+                .prop_map(|members| Value::Object(members.into_iter().collect())),
         ]
     })
 }
