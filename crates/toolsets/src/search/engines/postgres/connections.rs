@@ -200,13 +200,14 @@ impl LentConnection<'_> {
     }
 }
 
-async fn start_connection<T>(
+async fn start_connection<S, T>(
     config: &Config,
-    stream: DialedStream,
+    stream: S,
     tls: T,
 ) -> Result<PostgresConnection, PostgresError>
 where
-    T: TlsConnect<DialedStream>,
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    T: TlsConnect<S>,
     T::Stream: Send + 'static,
 {
     let (client, connection) = config.connect_raw(stream, tls).await?;
