@@ -523,7 +523,7 @@ mod tests {
         #[test]
         fn json_is_the_same_text_after_it_was_parsed(text in any_json()) {
             let value = parse(&text).unwrap();
-            prop_assert_eq!(value.to_string(), text.clone());
+            prop_assert_eq!(value.to_string(), text.as_str());
             prop_assert_eq!(to_value(&value).unwrap().to_string(), text);
         }
 

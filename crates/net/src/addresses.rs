@@ -232,8 +232,8 @@ mod tests {
         #[test]
         fn an_embedded_address_is_public_if_its_ipv4_address_is(bits in any::<u32>()) {
             let v4 = Ipv4Addr::from_bits(bits);
-            let nat64 = Ipv6Addr::from_bits(0x64_ff9b << 96 | u128::from(bits));
-            let six_to_four = Ipv6Addr::from_bits(0x2002 << 112 | u128::from(bits) << 80);
+            let nat64 = Ipv6Addr::from_bits((0x64_ff9b << 96) | u128::from(bits));
+            let six_to_four = Ipv6Addr::from_bits((0x2002 << 112) | (u128::from(bits) << 80));
             for v6 in [v4.to_ipv6_mapped(), nat64, six_to_four] {
                 prop_assert_eq!(is_public(v6.into()), is_public(v4.into()), "{}", v6);
             }

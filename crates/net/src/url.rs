@@ -60,7 +60,7 @@ impl TryFrom<Uri> for HttpUrl {
 
 impl fmt::Display for HttpUrl {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(out)
+        fmt::Display::fmt(&self.0, out)
     }
 }
 

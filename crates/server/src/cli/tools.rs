@@ -85,7 +85,7 @@ fn show(args: &ToolsArgs, host: &Host) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn tool_json(spec: &ToolSpec) -> serde_json::Value {
+fn tool_json(spec: &ToolSpec) -> Value {
     let mut tool = json!({
         "id": spec.id.as_str(),
         "title": spec.title,

@@ -75,8 +75,8 @@ struct JwsHeader {
     enc: bool,
 }
 
-/// Returns true for a field that is present, whatever its value. For `null`, too, which an
-/// `Option` would treat as missing.
+/// Returns true for a field that is present, even if it is `null`, which an `Option` would treat as
+/// missing.
 pub(super) fn is_present<'de, D: Deserializer<'de>>(value: D) -> Result<bool, D::Error> {
     IgnoredAny::deserialize(value).map(|_| true)
 }

@@ -270,7 +270,7 @@ fn well_known(url: &str, name: &str) -> Result<Vec<String>, String> {
 pub(crate) fn is_same_issuer(one: &str, other: &str) -> bool {
     let bare = |url: &str| {
         let origin = HttpUrl::parse(url).ok()?.origin();
-        (url.strip_suffix('/') == Some(&origin)).then_some(origin)
+        (url.strip_suffix('/') == Some(origin.as_str())).then_some(origin)
     };
     one == other || bare(one).as_deref() == Some(other) || bare(other).as_deref() == Some(one)
 }

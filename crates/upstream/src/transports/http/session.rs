@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
-
 use toolgate_net::Backoff;
 
 use super::event_stream::{RESUME_PAUSE, StreamOutcome};
