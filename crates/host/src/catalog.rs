@@ -98,8 +98,7 @@ impl CatalogEntry {
         self.tool.as_ref()
     }
 
-    /// Returns true if the schemas of the tool are not this server's own, so that they may be
-    /// expensive.
+    /// Returns true if another server offers the tool. Its schemas may be expensive.
     pub(crate) fn is_foreign(&self) -> bool {
         self.owner.as_ref().is_some_and(|owner| !owner.starts_with('.'))
     }

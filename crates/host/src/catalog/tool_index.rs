@@ -48,11 +48,6 @@ impl CatalogEntry {
         upstream.unwrap_or_else(|| self.spec().id.toolset())
     }
 
-    /// Returns true if another server offers the tool.
-    pub(crate) fn is_foreign(&self) -> bool {
-        self.owner.as_deref().is_some_and(|owner| !owner.starts_with('.'))
-    }
-
     /// Returns about how many tokens the tool costs in a list: name, description and arguments.
     pub(crate) fn listed_tokens(&self) -> usize {
         *self.listed_tokens.get_or_init(|| {

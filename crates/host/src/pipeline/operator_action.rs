@@ -47,8 +47,12 @@ impl GatedRequest for OperatorAction<'_> {
         ready(Ok(self.spec.clone()))
     }
 
-    fn validate(&mut self, _spec: &Self::Target, call: &mut ToolCall) -> Result<Value, CallError> {
-        Ok(call.input.take())
+    fn validate(
+        &mut self,
+        _spec: &Self::Target,
+        call: &mut ToolCall,
+    ) -> impl Future<Output = Result<Value, CallError>> + Send {
+        ready(Ok(call.input.take()))
     }
 
     fn rules<'t>(&mut self, _gate: &'t Gate, spec: &'t Self::Target) -> RequestRules<'t> {

@@ -132,6 +132,7 @@ impl ConnectionPool {
     ) -> Result<PostgresConnection, PostgresError> {
         let config = &self.address.config;
         let stream = dial(address, CONNECT_TIMEOUT).await.map_err(PostgresError::Unreachable)?;
+        let stream = PostgresStream(stream);
         let connected = match (&self.address.trust, address) {
             (None, _) | (_, DialAddress::Socket(_)) => {
                 let mut config = config.clone();
@@ -200,14 +201,13 @@ impl LentConnection<'_> {
     }
 }
 
-async fn start_connection<S, T>(
+async fn start_connection<T>(
     config: &Config,
-    stream: S,
+    stream: PostgresStream,
     tls: T,
 ) -> Result<PostgresConnection, PostgresError>
 where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    T: TlsConnect<S>,
+    T: TlsConnect<PostgresStream>,
     T::Stream: Send + 'static,
 {
     let (client, connection) = config.connect_raw(stream, tls).await?;
@@ -224,15 +224,20 @@ struct PostgresTls {
     host: String,
 }
 
+/// A connection without TLS. As a type of its own, it is [`Send`] for every lifetime.
+struct PostgresStream(DialedStream);
+
 struct PostgresTlsStream(tokio_rustls::client::TlsStream<DialedStream>);
 
-impl TlsConnect<DialedStream> for PostgresTls {
+impl TlsConnect<PostgresStream> for PostgresTls {
     type Stream = PostgresTlsStream;
     type Error = io::Error;
     type Future = Pin<Box<dyn Future<Output = io::Result<PostgresTlsStream>> + Send>>;
 
-    fn connect(self, stream: DialedStream) -> Self::Future {
-        Box::pin(async move { Ok(PostgresTlsStream(self.tls.connect(stream, &self.host).await?)) })
+    fn connect(self, stream: PostgresStream) -> Self::Future {
+        Box::pin(
+            async move { Ok(PostgresTlsStream(self.tls.connect(stream.0, &self.host).await?)) },
+        )
     }
 }
 
@@ -253,6 +258,34 @@ impl AsyncRead for PostgresTlsStream {
 }
 
 impl AsyncWrite for PostgresTlsStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+impl AsyncRead for PostgresStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for PostgresStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
