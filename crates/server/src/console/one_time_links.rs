@@ -90,7 +90,7 @@ impl LinkKey {
 #[allow(clippy::disallowed_methods, reason = "the server's own file, outside every root")]
 fn create_if_missing(folder: &Path, path: &Path) -> anyhow::Result<()> {
     use std::io::Write as _;
-    use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+    use std::os::unix::fs::DirBuilderExt as _;
     if path.exists() {
         return Ok(());
     }

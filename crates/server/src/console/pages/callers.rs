@@ -58,7 +58,7 @@ pub(super) async fn page(console: &Console) -> Option<Page<'static>> {
 fn callers(
     index: &AuditIndex,
     since: Timestamp,
-) -> Result<Vec<(CallStatistics, Option<Timestamp>)>, Box<dyn std::error::Error + Send + Sync>> {
+) -> anyhow::Result<Vec<(CallStatistics, Option<Timestamp>)>> {
     let filter = RecordFilter { since: Some(since), ..RecordFilter::default() };
     let mut callers = Vec::new();
     for one in index.statistics(&[CallGroup::Caller], &filter)? {
