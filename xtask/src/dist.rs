@@ -22,7 +22,8 @@ struct DistOptions {
     /// Packs a quick build, for tests. It runs on systems like this one.
     is_dev: bool,
     target: String,
-    out: PathBuf,
+    /// Folder for the packages. By default, a folder of the target, which is emptied first.
+    out: Option<PathBuf>,
     /// Existing binary to pack.
     binary: Option<PathBuf>,
     /// Writes only the index of a folder with packages.
@@ -34,8 +35,9 @@ struct DistOptions {
 /// Builds the binary and writes its packages, as the words `words` say.
 pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
     let options = DistOptions::parse(words)?;
-    let out = options.out.display().to_string();
     let packer = ["run", "--locked", "--package", "toolgate-dist", "--"];
+    let default_out = target_folder().join("packages").join(&options.target);
+    let out = options.out.as_ref().unwrap_or(&default_out).display().to_string();
     if options.is_index {
         let index = [&packer[..], &["index", "--out", &out]].concat();
         return run(&cargo(), &[index, options.others()].concat());
@@ -52,6 +54,9 @@ pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
         false => build_dev()?.display().to_string(),
     };
     let epoch = commit_time()?;
+    if options.out.is_none() && default_out.exists() {
+        std::fs::remove_dir_all(&default_out)?;
+    }
     let mut args = [&packer[..], &["pack", "--binary", &binary]].concat();
     args.extend(["--host-binary", &host_binary, "--target", &options.target, "--out", &out]);
     match options.is_dev {
@@ -69,7 +74,7 @@ impl DistOptions {
         let mut options = Self {
             is_dev: false,
             target: HOST.to_owned(),
-            out: target_folder().join("dist"),
+            out: None,
             binary: None,
             is_index: false,
             others: Vec::new(),
@@ -81,7 +86,7 @@ impl DistOptions {
                 "--dev" => options.is_dev = true,
                 "--index" => options.is_index = true,
                 "--target" => options.target = value()?.clone(),
-                "--out" => options.out = absolute(value()?)?,
+                "--out" => options.out = Some(absolute(value()?)?),
                 "--bin" => options.binary = Some(absolute(value()?)?),
                 "--repository" | "--sysroot" | "--only" => {
                     let value = value()?.clone();

@@ -69,8 +69,8 @@ Packages:
   dist [--dev] [--target TRIPLE] [--out DIR] [--bin FILE] [--only KIND].. [--sysroot DIR]
        [--repository OWNER/NAME] [--index]
                        build toolgate as it is shipped (half an hour) and write its packages into
-                       target/dist: tarball, .deb, wheel, npm packages, OCI image, MCP bundle, bill
-                       of materials, server.json and checksums. --dev packs a quick build for this
+                       target/packages/TRIPLE: tarball, .deb, wheel, npm packages, OCI image, MCP
+                       bundle, bill of materials, server.json and checksums. --dev packs a quick build for this
                        machine, --bin an existing binary, --only some kinds of packages. --sysroot
                        has the C library of TRIPLE, for the image. --repository is the repository
                        that the packages name. --index only writes server.json and the checksums
