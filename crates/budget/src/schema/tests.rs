@@ -1,3 +1,5 @@
+//! Tests of the limits of schemas: what is measured, and which schemas are refused.
+
 use std::time::{Duration, Instant};
 
 use serde_json::json;
