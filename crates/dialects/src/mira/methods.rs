@@ -40,6 +40,10 @@ impl MiraMethod {
         if let Some(method) = ContractMethod::ALL.into_iter().find(|method| method.name() == name) {
             return Some(Self::Contracted(method));
         }
+        // The prefix belongs to the contract. Tools for finding tools have no method.
+        if name.starts_with("tools/") {
+            return None;
+        }
         // A dot marks a version of a method (`files/read.v2`). There are none yet.
         let tool = name.replace('/', ".");
         let is_tool_name = name.contains('/') && !name.starts_with("notifications/");

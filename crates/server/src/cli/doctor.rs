@@ -82,6 +82,8 @@ pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
         Some(DoctorCommand::Upstreams(args)) => return test_upstreams(args),
         None => {}
     }
+    // The first call decides the level. The report says what a line of the log would say.
+    toolgate::telemetry::start_logging("warn")?;
     let config = args.folder.load(&args.root)?.config;
     let sandbox =
         Sandbox::new(&config.sandbox, SandboxPaths::default()).map_err(|why| anyhow!(why))?;
@@ -166,6 +168,8 @@ fn test_oauth(args: &UpstreamArg) -> anyhow::Result<ExitCode> {
 
 /// Tests each upstream by listing it.
 fn test_upstreams(args: &DoctorUpstreamsArgs) -> anyhow::Result<ExitCode> {
+    // The first call decides the level. The report says what a line of the log would say.
+    toolgate::telemetry::start_logging("warn")?;
     let config = args.folder.load(&args.root)?.config;
     let probes =
         run_to_end(super::small_runtime()?, probe_upstreams(&args.root, &config, &args.names))?;

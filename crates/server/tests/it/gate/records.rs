@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     Client, ClientTransport, Launch, Marker, Workspace, call, legacy, notification, over_both,
-    sleeps, wait_until,
+    over_both_with, sleeps, wait_until,
 };
 
 #[test]
@@ -68,8 +68,25 @@ fn each_call_leaves_one_record_with_its_outcome() {
 }
 
 #[test]
-fn a_record_contains_neither_arguments_nor_results() {
+fn a_record_contains_the_subject_but_neither_other_arguments_nor_results() {
     over_both(&Workspace::new().file("s.txt", "hidden-in-file"), |client| {
+        client.call("files_read", json!({ "path": "s.txt" }));
+        client.call("files_write", json!({ "path": "new.txt", "content": "hidden-in-content" }));
+        client.server().outcomes(2);
+        let records = client.server().records();
+        assert_eq!(
+            (&records[0]["subject"], &records[1]["subject"]),
+            (&json!("s.txt"), &json!("new.txt"))
+        );
+        let records = Value::from(records).to_string();
+        assert!(!records.contains("hidden"), "{records}");
+    });
+}
+
+#[test]
+fn a_record_contains_neither_arguments_nor_results_if_the_settings_say_so() {
+    let workspace = Workspace::new().file("s.txt", "hidden-in-file");
+    over_both_with(&workspace, &[("audit_arguments", "none")], |client| {
         client.call("files_read", json!({ "path": "s.txt" }));
         client.call("files_read", json!({ "path": "hidden-in-path" }));
         client.call("exec_run", json!({ "command": "true", "args": ["hidden-in-args"] }));

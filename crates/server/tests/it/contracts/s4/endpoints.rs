@@ -137,7 +137,7 @@ fn s4_50_the_server_listens_on_port_8000_by_default() {
     let server = wait_long_for(Duration::from_secs(25), "port 8000 is free", || {
         let server = Launch::over(&workspace).serve_with_flags(&[]);
         let log = wait_for("the server starts or says why not", || {
-            Some(server.log()).filter(|log| log.contains('\n'))
+            Some(server.log()).filter(|log| log.contains(" at http://") || log.contains("in use"))
         });
         if log.contains(" at http://") {
             return Some(server);
