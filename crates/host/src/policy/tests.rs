@@ -413,6 +413,25 @@ const TEXTS: [&str; 16] = [
     "has(input.other)",
 ];
 
+/// Returns `value` for CEL itself, which knows no number as text.
+fn plain_value(value: &Value) -> cel::Value {
+    match value {
+        Value::Number(number) => match (number.as_i64(), number.as_u64()) {
+            (Some(integer), _) => cel::Value::Int(integer),
+            (None, Some(integer)) => cel::Value::UInt(integer),
+            (None, None) => cel::Value::Float(number.as_f64().expect("a float")),
+        },
+        Value::Array(items) => items.iter().map(plain_value).collect::<Vec<_>>().into(),
+        Value::Object(members) => {
+            let members = members.iter().map(|(name, value)| (name.clone(), plain_value(value)));
+            members.collect::<std::collections::HashMap<String, cel::Value>>().into()
+        }
+        Value::Null | Value::Bool(_) | Value::String(_) => {
+            cel::to_value(value).expect("a value without numbers")
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn an_expression_sees_the_same_input_as_plain_cel(
@@ -429,7 +448,7 @@ proptest! {
 
         let program = cel::Program::compile(source).expect("sound");
         let mut context = cel::Context::default();
-        context.add_variable("input", cel::to_value(&input).expect("a value")).expect("bound");
+        context.add_variable("input", plain_value(&input)).expect("bound");
         let expected = match program.execute(&context) {
             Ok(cel::Value::Bool(is)) => Some(is),
             Ok(_) | Err(_) => None,

@@ -86,10 +86,11 @@ fn an_unreachable_upstream_is_logged_once_for_each_reason() {
     let settings = "[upstream.far]\nurl = \"http://127.0.0.1:1/mcp\"\nprivate_network = true\n";
     let workspace = Workspace::new().file("toolgate.toml", settings);
     let served = Launch::over(&workspace).served();
-    line_with(&served, "the upstream `far` is unavailable: ");
+    // An upstream is connected when a caller first needs it.
     wait_until("a call is refused", || {
         served.ask(&call(1, "far_read", json!({})))["error"].is_object()
     });
+    line_with(&served, "the upstream `far` is unavailable: ");
     let log = served.log();
     let lines = log.lines().filter(|line| line.contains("`far` is unavailable")).count();
     assert_eq!(lines, 1, "{log}");
