@@ -112,16 +112,19 @@ struct RunningServer {
 }
 
 impl RunningServer {
-    /// Starts `toolgate serve FOLDER` with `command`, and waits for the address in its first line.
+    /// Starts `toolgate serve FOLDER` with `command`, and waits for the line with its address.
     fn start(command: &mut Command, folder: &str) -> Self {
         command.args(["serve", folder, "--listen", "127.0.0.1:0"]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut server = Self { process: command.spawn().unwrap(), url: String::new() };
-        let mut line = String::new();
+        let mut log = String::new();
         let mut stderr = BufReader::new(server.process.stderr.take().unwrap());
-        stderr.read_line(&mut line).unwrap();
-        let address = line.split_whitespace().find(|word| word.starts_with("http://"));
-        server.url = address.unwrap_or_else(|| panic!("no address in {line:?}")).to_owned();
+        while server.url.is_empty() {
+            let start = log.len();
+            assert_ne!(stderr.read_line(&mut log).unwrap(), 0, "no address in {log:?}");
+            let address = log[start..].split_whitespace().find(|word| word.starts_with("http://"));
+            server.url = address.unwrap_or_default().to_owned();
+        }
         // The server must be able to write its log.
         std::thread::spawn(move || stderr.read_to_end(&mut Vec::new()));
         server

@@ -487,7 +487,8 @@ impl ToolIoValidators {
             return Ok(validate(self, value));
         }
         let io = self.clone();
-        let done = self.pool.run(move || validate(&io, value)).await;
+        // Few calls wait here, so only they pay for the size of this future.
+        let done = Box::pin(self.pool.run(move || validate(&io, value))).await;
         done.map_err(|refusal| validation_refusal(side, refusal))
     }
 

@@ -300,7 +300,7 @@ async fn a_query_that_led_to_a_call_ranks_its_tool_first_in_the_same_session() {
         echo("alpha.two", "Handle a ticket of a customer.", Effects::Reads),
     ];
     let host = host(folded(), &[], &tools);
-    let query = json!({ "queries": ["the broken thing of a customer"] });
+    let query = json!({ "queries": ["handle the broken ticket of a customer"] });
     let first = async |session| {
         let answer = host.search(session, query.clone()).await;
         answer.trim_start().split('(').next().unwrap_or_default().to_owned()

@@ -171,7 +171,8 @@ async fn schemas_and_examples_are_listed_and_read_by_name() {
 
 #[tokio::test]
 async fn a_name_completes_to_assets_of_its_kind() {
-    let assets = AssetTestBench::new().source(&both()).unwrap();
+    let bench = AssetTestBench::new();
+    let assets = bench.source(&both()).unwrap();
     let completions = async |template: &str| {
         let request = CompletionRequest {
             target: CompletionTarget::Template(template.to_owned()),
