@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
 use toolgate_contract::{
-    AnyTool, BoxFuture, Caller, Effects, MessageFrame, Reply, ReplyBody, ResultText, Tool,
-    ToolContext, ToolError, ToolId, ToolOutput as ErasedOutput, ToolSpec, erase_tool,
+    AnyTool, BoxFuture, Caller, Effects, MessageFrame, Reply, ReplyBody, ResultForm, ResultText,
+    Tool, ToolContext, ToolError, ToolId, ToolOutput as ErasedOutput, ToolSpec, erase_tool,
 };
 use toolgate_dialects::mcp::McpDialect;
 use toolgate_dialects::{Conversation, Dialect, FrameReading, ServerInfo};
@@ -240,6 +240,7 @@ fn server_info() -> ServerInfo {
         zyra_body_bytes_max: None,
         requires_auth: false,
         tls: false,
+        results: ResultForm::Both,
     }
 }
 

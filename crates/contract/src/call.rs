@@ -452,6 +452,9 @@ pub struct ToolOutput {
     pub meta: MetaFields,
     /// The way the work ended.
     pub ending: CallEnding,
+    /// True if an upstream returned the result. It reaches clients in the form that it has.
+    #[serde(default, skip_serializing_if = "is_no")]
+    pub from_upstream: bool,
 }
 
 fn yes() -> bool {
@@ -463,10 +466,18 @@ fn is_yes(is: &bool) -> bool {
     *is
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands over references")]
+fn is_no(is: &bool) -> bool {
+    !*is
+}
+
 impl ToolOutput {
     /// Creates an output with a structured result and its text.
     pub fn new(value: Value, text: ResultText, ending: CallEnding) -> Self {
-        Self { value, structured: true, text, content: Vec::new(), meta: MetaFields::new(), ending }
+        let content = Vec::new();
+        let meta = MetaFields::new();
+        let from_upstream = false;
+        Self { value, structured: true, text, content, meta, ending, from_upstream }
     }
 
     /// Returns the text, the note and all content as one string.
@@ -518,6 +529,18 @@ impl ResultText {
     /// Returns the text with `note`.
     pub fn with_note(self, note: impl Into<String>) -> Self {
         Self { note: Some(note.into()), ..self }
+    }
+
+    /// Returns the body and the note as one text. The note stands in brackets after the body.
+    pub fn joined(&self) -> Cow<'_, str> {
+        match (&self.note, self.body.is_empty()) {
+            (None, _) => Cow::Borrowed(&self.body),
+            (Some(note), true) => Cow::Borrowed(note),
+            (Some(note), false) => {
+                let end = if self.body.ends_with('\n') { "" } else { "\n" };
+                Cow::Owned(format!("{}{end}[{note}]", self.body))
+            }
+        }
     }
 
     /// Creates a text from the JSON of `value`.

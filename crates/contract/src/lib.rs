@@ -17,8 +17,10 @@ mod error;
 mod write_budget;
 mod asker;
 mod tool_spec;
+mod argument_names;
 mod job_id;
 mod call;
+mod result_form;
 mod tool;
 mod resource;
 mod prompt;
@@ -28,6 +30,7 @@ mod job;
 mod envelope;
 mod request;
 
+pub use argument_names::{RenamedArguments, accepted_names};
 pub use asker::{Asker, ConsentRedeemer, QuestionSender};
 pub use byte_order_mark::{strip_byte_order_mark, strip_byte_order_mark_bytes};
 pub use call::{
@@ -68,12 +71,11 @@ pub use resource::{
     COMPLETIONS_MAX, Completion, CompletionRequest, CompletionTarget, ResourceSource, UriClaim,
     WatchGuard,
 };
+pub use result_form::ResultForm;
 pub use sandbox_report::SandboxReport;
 pub use schema::{LazySchema, schema_of};
 pub use skill::{Skill, SkillFile, SkillFiles, SkillSource};
-pub use tool::{
-    AnyTool, ContentOnly, NoInput, Tool, ToolOutcome, erase_tool, with_icons, with_spec,
-};
+pub use tool::{AnyTool, ContentOnly, NoInput, Tool, ToolOutcome, erase_tool, with_spec};
 pub use tool_spec::{
     CallEnding, ConcurrencyGroup, Effects, JobSupport, ToolId, ToolSpec, fold_name, glob_problem,
 };

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value};
 
 use crate::{
-    BoxFuture, CallEnding, ContentBlock, Effects, Icon, JobSupport, JsonCache, LazySchema,
-    MetaFields, ResultText, StartedWork, ToolContext, ToolError, ToolId, ToolOutput, ToolSpec,
-    exact_json, schema_of,
+    BoxFuture, CallEnding, ContentBlock, Effects, JobSupport, JsonCache, LazySchema, MetaFields,
+    ResultText, StartedWork, ToolContext, ToolError, ToolId, ToolOutput, ToolSpec, exact_json,
+    schema_of,
 };
 
 /// A tool with typed input and output: one action that an agent can call.
@@ -43,6 +43,16 @@ pub trait Tool: Send + Sync + 'static {
     /// The arguments that are workspace paths. Policy rules match their normalized form.
     const PATHS: &'static [&'static str] =
         &["path", "paths", "source", "destination", "cwd", "folder", "file", "project", "repo"];
+    /// Names that models guess for arguments of this tool, each with the argument that it means.
+    /// `edits[].old_string` is a field of each item of `edits`. The names that all tools share are
+    /// accepted as well.
+    const ALIASES: &'static [(&'static str, &'static str)] = &[];
+    /// Arguments that a list for models leaves out, because an agent rarely needs them. Calls
+    /// accept them.
+    const RARE_ARGUMENTS: &'static [&'static str] = &[];
+    /// False if a list for models leaves the tool out, because another tool does the same. Calls by
+    /// name reach it.
+    const LISTED: bool = true;
     /// The arguments. Use [`NoInput`] if there are none.
     type Input: DeserializeOwned + JsonSchema + Send + 'static;
     /// The result: a serializable type with a schema, or [`ContentOnly`] for content without
@@ -191,12 +201,6 @@ pub trait AnyTool: Send + Sync + 'static {
     }
 }
 
-/// Returns the tool with `icons`.
-pub fn with_icons(tool: Arc<dyn AnyTool>, icons: Vec<Icon>) -> Arc<dyn AnyTool> {
-    let spec = ToolSpec { icons, ..tool.spec().clone() };
-    with_spec(tool, spec)
-}
-
 /// Returns the tool with `spec` in place of its own.
 pub fn with_spec(tool: Arc<dyn AnyTool>, spec: ToolSpec) -> Arc<dyn AnyTool> {
     Arc::new(ToolWithSpec { spec, tool })
@@ -266,6 +270,9 @@ pub fn erase_tool<T: Tool>(tool: T) -> Arc<dyn AnyTool> {
         open_world: None,
         tags: T::TAGS.iter().copied().map(str::to_owned).collect(),
         paths: T::PATHS.iter().copied().map(str::to_owned).collect(),
+        aliases: T::ALIASES,
+        rare_arguments: T::RARE_ARGUMENTS,
+        listed: T::LISTED,
         idempotent: T::IDEMPOTENT,
         deadline: T::DEADLINE,
         concurrency_max: None,
@@ -320,7 +327,8 @@ impl<T: Tool> AnyTool for ErasedTool<T> {
             let ending = T::ending(&output);
             let content = output.content();
             let meta = MetaFields::new();
-            Ok(ToolOutput { value, structured, text, content, meta, ending })
+            let from_upstream = false;
+            Ok(ToolOutput { value, structured, text, content, meta, ending, from_upstream })
         })
     }
 }

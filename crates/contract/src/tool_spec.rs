@@ -160,6 +160,15 @@ pub struct ToolSpec {
     pub tags: Vec<String>,
     /// The arguments that are workspace paths.
     pub paths: Vec<String>,
+    /// Further names that the tool accepts for its arguments. Each comes with the argument that
+    /// it means.
+    pub aliases: &'static [(&'static str, &'static str)],
+    /// Arguments that a list for models leaves out, such as `encoding` or `edits[].count`. Calls
+    /// accept them.
+    pub rare_arguments: &'static [&'static str],
+    /// False if a list for models leaves the tool out, because another tool does the same. Calls by
+    /// name reach it.
+    pub listed: bool,
     /// True if a second run is harmless.
     pub idempotent: bool,
     /// The time limit of one call. `None` means the configured default.
@@ -203,6 +212,9 @@ impl ToolSpec {
             open_world: None,
             tags: Vec::new(),
             paths: Vec::new(),
+            aliases: &[],
+            rare_arguments: &[],
+            listed: true,
             idempotent: false,
             deadline: None,
             concurrency_max: None,

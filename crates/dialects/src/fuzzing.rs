@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use serde_json::{Value, json};
 use toolgate_contract::{
     CallEnding, CallError, CallEvent, Caller, FrameHead, HostAnswer, LogLevel, MessageFrame, Reply,
-    ReplyBody, ResultText, ServerChange, ToolOutput, ToolPage,
+    ReplyBody, ResultForm, ResultText, ServerChange, ToolOutput, ToolPage,
 };
 
 use crate::{
@@ -242,5 +242,6 @@ fn server_info() -> Arc<ServerInfo> {
         zyra_body_bytes_max: Some(4096),
         requires_auth: true,
         tls: false,
+        results: ResultForm::Both,
     })
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use toolgate_contract::{
     CallEnvelope, CallError, CallEvent, CallMetadata, CallOrigin, Caller, ChangeFilter,
     ClientAnswer, ClientAnswers, ClientQuestion, FrameHead, HostAnswer, HostRequest, JobSnapshot,
-    JobStreamItem, LogLevel, MessageFrame, QuestionSupport, Reply, ServerChange,
+    JobStreamItem, LogLevel, MessageFrame, QuestionSupport, Reply, ResultForm, ServerChange,
 };
 
 mod json;
@@ -468,6 +468,9 @@ pub struct ServerInfo {
     pub requires_auth: bool,
     /// True if HTTP uses TLS.
     pub tls: bool,
+    /// The form in which MCP clients get the results of this server's own tools, unless a request
+    /// names another.
+    pub results: ResultForm,
 }
 
 /// The server card: a description for clients that have not connected yet.

@@ -13,6 +13,7 @@ mod cursor;
 mod encoder;
 mod result_writer;
 mod content;
+mod listed_schema;
 mod tool_list;
 mod library;
 mod request_notifications;
@@ -34,10 +35,12 @@ use toolgate_contract::{
 };
 
 pub use dialect::McpDialect;
+pub use requests::META_RESULTS;
 pub use revision::{
     BadInputForm, BatchSupport, ContentSupport, NEWEST_SESSION, ProtocolEra, QuestionForms,
     REVISIONS, Revision, SchemaSupport, TaskSupport,
 };
+pub use tool_list::model_text;
 
 use self::encoder::{McpEncoder, McpRequestKind, ResultStamp, server_info};
 use self::message::{
@@ -445,6 +448,7 @@ impl McpConversation {
             },
             _ => notifications,
         };
+        let results = requests::result_form(&id, &params)?.unwrap_or(facts.results);
         let metadata = requests::call_metadata(&frame.head, &kind, revision, &params);
         let on_disconnect = match (&kind, revision.era) {
             // A client that cancels a task need not wait for its end.
@@ -475,7 +479,7 @@ impl McpConversation {
         Ok(FrameReading::Request(PendingRequest {
             key: id.key(),
             request,
-            encoder: Arc::new(McpEncoder { id, revision, facts, kind, notifications }),
+            encoder: Arc::new(McpEncoder { id, revision, facts, kind, results, notifications }),
             on_disconnect,
             answer_form,
             question_mode,

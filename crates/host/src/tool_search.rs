@@ -154,9 +154,10 @@ impl Gate {
         first.collect()
     }
 
-    /// Returns true if `caller` may find the tool by a search.
+    /// Returns true if `caller` may find the tool by a search. Another tool does the same as a tool
+    /// that is not listed.
     fn is_searchable(&self, caller: &Caller, spec: &ToolSpec) -> bool {
-        !is_meta_tool(&spec.id) && self.policy.shows(caller, spec)
+        spec.listed && !is_meta_tool(&spec.id) && self.policy.shows(caller, spec)
     }
 }
 

@@ -9,6 +9,7 @@ pub(crate) mod live_settings;
 pub(crate) mod offer;
 pub(crate) mod protected_paths;
 mod rule_warnings;
+mod tool_sets;
 pub mod server_prep;
 pub(crate) mod single_answer;
 pub(crate) mod static_resources;

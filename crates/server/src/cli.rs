@@ -126,6 +126,10 @@ struct FolderArgs {
     /// Offer read-only tools only
     #[arg(long, env = "TOOLGATE_READ_ONLY", value_parser = clap::builder::BoolishValueParser::new())]
     read_only: bool,
+    /// Tools to offer, instead of the setting `tools.allow`: `core`, `all`, or names of toolsets
+    /// and tools, such as files,git
+    #[arg(long, value_name = "NAMES", env = "TOOLGATE_TOOLS", value_delimiter = ',')]
+    tools: Vec<String>,
 }
 
 impl FolderArgs {
@@ -142,11 +146,11 @@ impl FolderArgs {
     ) -> WatchGuard {
         let root = root.to_owned();
         let explicit = self.config.clone();
-        let read_only = self.read_only;
+        let restrictions = self.clone();
         let file = explicit.clone().unwrap_or_else(|| root.join(config::SETTINGS_FILE_NAME));
         let load = move || {
             let mut loaded = config::load(&root, explicit.as_deref(), &config::environment())?;
-            restrict(&mut loaded.config, read_only);
+            restrictions.restrict(&mut loaded.config);
             adapt(&mut loaded.config)?;
             Ok(loaded)
         };
@@ -208,19 +212,22 @@ impl FolderArgs {
 
     fn load_file(&self, root: &Path, file: Option<&Path>) -> anyhow::Result<LoadedConfig> {
         let mut loaded = config::load(root, file, &config::environment())?;
-        restrict(&mut loaded.config, self.read_only);
+        self.restrict(&mut loaded.config);
         toolgate::telemetry::start_logging(&loaded.config.log.level)?;
         for warning in &loaded.warnings {
             tracing::warn!("{warning}");
         }
         Ok(loaded)
     }
-}
 
-/// Offers only read-only tools if `read_only` is true.
-fn restrict(config: &mut Config, read_only: bool) {
-    if read_only {
-        config.tools.effects = EffectsMax::Reads;
+    /// Applies the choice of tools to `config`.
+    fn restrict(&self, config: &mut Config) {
+        if self.read_only {
+            config.tools.effects = EffectsMax::Reads;
+        }
+        if !self.tools.is_empty() {
+            config.tools.allow.clone_from(&self.tools);
+        }
     }
 }
 

@@ -21,6 +21,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
+use toolgate_contract::ResultForm;
 use toolgate_host::OutputCheck;
 use toolgate_toolsets::{assets, commands, exec, files, git, prompts, search, skills};
 use toolgate_world::sandbox;
@@ -196,6 +197,12 @@ pub struct ServerSection {
     pub drain_ms: u64,
     /// Also serves clients of MCP 2024-11-05 over HTTP, at `/sse` and `/messages`.
     pub http_sse: bool,
+    /// Form in which MCP clients get the results of this server's own tools. A request can name
+    /// another in `_meta`, as `io.toolgate/results`. Results of upstreams keep their form.
+    ///
+    /// `text` is one text, written for a model. `structured` is the structured value, and `both`
+    /// has both. With these two, the list of tools has output schemas.
+    pub results: ResultForm,
     /// Public URL of the MCP endpoint, such as `https://tools.example/mcp`. Set it if clients reach
     /// the server through a proxy.
     ///
@@ -235,6 +242,7 @@ impl Default for ServerSection {
             connections_max: 1024,
             drain_ms: 10_000,
             http_sse: false,
+            results: ResultForm::Text,
             url: None,
             console: ConsoleMode::default(),
         }
@@ -275,8 +283,9 @@ fn written_address<'de, D: Deserializer<'de>>(text: D) -> Result<SocketAddr, D::
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ToolsSection {
-    /// Patterns of tools to allow, such as `files.*` (or `files_*`). A tool is available only if
-    /// one of them matches.
+    /// Tools to allow: patterns such as `files.*` (or `files_*`), names of toolsets such as `files`,
+    /// `core` for the most important tools, or `all`. A tool is available only if one of them
+    /// matches.
     pub allow: Vec<String>,
     /// Patterns of tools to deny, such as `exec.*` (or `exec_*`). They override `allow`.
     pub deny: Vec<String>,

@@ -20,13 +20,11 @@ use anyhow::{Context, anyhow};
 use serde_json::{Map, Value};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::process::ChildStdout;
-use toolgate_contract::{
-    BoxFuture, PromptSource, ResourceSource, SkillSource, WatchGuard, with_icons,
-};
+use toolgate_contract::{BoxFuture, PromptSource, ResourceSource, SkillSource, WatchGuard};
 use toolgate_host::{CatalogReadiness, DynamicSources, Host, RejectedTool};
 use toolgate_net::ByteStream;
 use toolgate_net::addresses::{is_own_address, is_own_host, is_public};
-use toolgate_toolsets::{icons, skills};
+use toolgate_toolsets::skills;
 use toolgate_upstream::{
     NetworkAddress, ProgramOutput, ProgramToStart, RunningProgram, UpstreamHost, UpstreamSettings,
     UpstreamWorld, Upstreams,
@@ -138,11 +136,7 @@ impl UpstreamCatalog {
     fn offer_results(&self) {
         let Some(host) = self.host.upgrade() else { return };
         let tool = self.upstreams.results().tool();
-        let icons = icons::for_toolset(tool.spec().id.toolset());
-        let tools = match self.upstreams.is_empty() {
-            true => Vec::new(),
-            false => vec![with_icons(tool, icons)],
-        };
+        let tools = if self.upstreams.is_empty() { Vec::new() } else { vec![tool] };
         log_refused_tools(host.offer_tools(RESULTS_OWNER, tools));
     }
 }

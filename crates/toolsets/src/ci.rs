@@ -27,6 +27,16 @@ use toolgate_contract::{AnyTool, Tool, erase_tool};
 
 use crate::exec::WorkspacePrograms;
 
+/// Names that models guess for the folder of a project.
+const PROJECT_ALIASES: &[(&str, &str)] = &[
+    ("project", "path"),
+    ("folder", "path"),
+    ("dir", "path"),
+    ("directory", "path"),
+    ("root", "path"),
+    ("cwd", "path"),
+    ("repo", "path"),
+];
 /// The deadline of calls. It exceeds the longest timeout of a program, so that the program's
 /// timeout ends the call.
 const DEADLINE: Option<Duration> = Some(Duration::from_secs(610));

@@ -46,6 +46,10 @@ pub use settings::{ConfirmFolders, FileLimits, FileSettings, RELEASE};
 pub use tree::ShowTree;
 pub use write::WriteFile;
 
+/// Names that models guess for the path of a folder.
+pub(crate) const FOLDER_ALIASES: &[(&str, &str)] =
+    &[("dir", "path"), ("directory", "path"), ("folder", "path")];
+
 /// Returns all tools of this toolset, for the files beneath `root`.
 pub fn tools(root: &Root, settings: &FileSettings) -> Vec<Arc<dyn AnyTool>> {
     let root = &root.clone().with_rules(&settings.rules());

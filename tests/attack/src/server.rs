@@ -119,6 +119,7 @@ impl ServerLaunch {
         let mut command = Command::new(&all[0]);
         command.args(&all[1..]).env_clear().env("PATH", search_path()).env("HOME", &folders.home);
         command.env("TOOLGATE_AUDIT_TO", audit_log(folders));
+        command.env("TOOLGATE_SERVER_RESULTS", "both");
         command.env("MCP_CANARY_SECRET", &folders.env_canary);
         command.env("AWS_SECRET_ACCESS_KEY", &folders.env_canary);
         // Builds need this user's toolchains.

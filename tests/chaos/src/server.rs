@@ -112,6 +112,7 @@ impl RunFolder {
         command.arg("serve").arg(self.served()).args(["--listen", "127.0.0.1:0"]);
         command.arg("--config").arg(self.served().join("toolgate.toml"));
         command.env("XDG_STATE_HOME", self.folder.join("state"));
+        command.env("TOOLGATE_SERVER_RESULTS", "structured");
         command.env(MARKER_VARIABLE, &self.marker);
         Server::start(&mut command, log)
     }

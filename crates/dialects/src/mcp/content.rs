@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::Serialize;
 use toolgate_contract::{
     ContentAnnotations, ContentBlock, ContentBody, Icon, MessageRole, MetaFields, ResourceContents,
-    ResourceData, ResourceSpec, ResourceTemplate,
+    ResourceData, ResourceSpec, ResourceTemplate, ResultForm, ResultText,
 };
 
 use super::revision::{ContentSupport, Revision};
@@ -43,6 +43,26 @@ impl<'a> McpBlock<'a> {
     /// Creates a text block without annotations.
     pub(crate) fn text(text: impl Into<Cow<'a, str>>) -> Self {
         Self::Text { text: text.into(), annotations: None }
+    }
+
+    /// Converts the text of a result to blocks in the form `form`. `structured` is true if the
+    /// result also has a structured value.
+    pub(crate) fn from_result_text(
+        text: &'a ResultText,
+        form: ResultForm,
+        structured: bool,
+    ) -> Vec<Self> {
+        let texts = match form {
+            ResultForm::Structured if structured => Vec::new(),
+            ResultForm::Text | ResultForm::Structured => vec![text.joined()],
+            // Programs get the body unchanged.
+            ResultForm::Both => {
+                let note = text.note.as_deref().map(Cow::Borrowed);
+                [Cow::Borrowed(text.body.as_str())].into_iter().chain(note).collect()
+            }
+        };
+        // Some model APIs refuse an empty block.
+        texts.into_iter().filter(|text| !text.is_empty()).map(Self::text).collect()
     }
 
     /// Returns the approximate length of a text block in bytes. 0 for other blocks.

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use toolgate_contract::{
     CallEnding, CallError, CallEvent, ClientAnswer, ClientQuestion, HostAnswer, JobId, JobSnapshot,
-    LogLevel, MetaFields, Reply, ToolOutput, ToolPage, exact_json,
+    LogLevel, MetaFields, Reply, ResultForm, ToolOutput, ToolPage, exact_json,
 };
 
 use super::content::McpBlock;
@@ -31,6 +31,8 @@ pub(crate) struct McpEncoder {
     pub(crate) revision: &'static Revision,
     pub(crate) facts: Arc<ServerInfo>,
     pub(crate) kind: McpRequestKind,
+    /// The form of results of this server's own tools.
+    pub(crate) results: ResultForm,
     pub(crate) notifications: RequestNotifications,
 }
 
@@ -206,8 +208,12 @@ impl McpEncoder {
             #[serde(flatten)]
             stamp: ResultStamp<'a>,
         }
-        let tools: Vec<_> =
-            page.tools.iter().map(|tool| tool_entry(tool.as_ref(), self.revision)).collect();
+        let tools: Vec<_> = page
+            .tools
+            .iter()
+            .filter(|tool| tool.spec().listed)
+            .map(|tool| tool_entry(tool.as_ref(), self.revision, self.facts.results))
+            .collect();
         let bytes = tools.iter().map(|tool| tool.get().len() + 1).sum();
         let next_cursor = page.next.as_ref().map(|id| cursor::encode_next("tool", id));
         let stamp = self.stamp(Some(RARE_CHANGE_TTL_MS));
@@ -266,18 +272,18 @@ impl McpEncoder {
     }
 
     fn encode_output<'a>(&'a self, output: &'a ToolOutput) -> CallResult<'a> {
-        let ToolOutput { value, structured, text, content, meta, ending } = output;
-        // Some model APIs refuse an empty block.
-        let body = Some(text.body.as_str()).filter(|body| !body.is_empty());
-        let texts = body.into_iter().chain(text.note.as_deref()).map(McpBlock::text);
-        let blocks = content.iter().map(|content| McpBlock::from_content(content, self.revision));
+        let ToolOutput { value, structured, text, content, meta, ending, from_upstream } = output;
+        let form = if *from_upstream { ResultForm::Both } else { self.results };
         let sayable = match self.revision.schemas {
             SchemaSupport::Objects => value.is_object(),
             SchemaSupport::Any => true,
         };
-        let structured = *structured && self.revision.structured && sayable;
+        let has_structure = *structured && self.revision.structured && sayable;
+        let structured = has_structure && form.has_structure();
+        let texts = McpBlock::from_result_text(text, form, structured);
+        let blocks = content.iter().map(|content| McpBlock::from_content(content, self.revision));
         CallResult {
-            content: texts.chain(blocks).collect(),
+            content: texts.into_iter().chain(blocks).collect(),
             structured_content: structured.then_some(value),
             is_error: *ending != CallEnding::Done,
             stamp: self.stamp(None).with_meta(meta),

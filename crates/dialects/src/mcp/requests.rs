@@ -1,7 +1,9 @@
 //! Parsing of MCP requests into host requests and call metadata.
 
 use serde_json::{Value, json};
-use toolgate_contract::{CallMetadata, FrameHead, HostRequest, LogLevel, ToolId, TraceContext};
+use toolgate_contract::{
+    CallMetadata, FrameHead, HostRequest, LogLevel, ResultForm, ToolId, TraceContext,
+};
 
 use super::encoder::McpRequestKind;
 use super::library::{self, LibraryRequest};
@@ -11,6 +13,9 @@ use super::tasks::{self, TaskRequest};
 use super::{cursor, headers};
 use crate::json::RpcParams;
 use crate::{AnswerForm, ServerInfo};
+
+/// The member of `_meta` in which a request names the form of its result.
+pub const META_RESULTS: &str = "io.toolgate/results";
 
 /// Returns the request kind of `method`, if the revision and the server support it.
 pub(crate) fn request_kind(
@@ -115,6 +120,21 @@ pub(crate) fn call_metadata(
     let trace = meta("traceparent")
         .and_then(|parent| TraceContext::parse(parent, meta("tracestate"), meta("baggage")));
     CallMetadata { header_params, trace, ..CallMetadata::default() }
+}
+
+/// Returns the form of results that the request names.
+pub(crate) fn result_form(
+    id: &RequestId,
+    params: &RpcParams,
+) -> Result<Option<ResultForm>, McpError> {
+    let Some(named) = params.get("_meta").and_then(|meta| meta.get(META_RESULTS)) else {
+        return Ok(None);
+    };
+    let form = named.as_str().and_then(ResultForm::from_name);
+    form.map(Some).ok_or_else(|| {
+        let why = format!("`{META_RESULTS}` must be `text`, `structured` or `both`, not {named}");
+        McpError::invalid_params(Some(id.clone()), why)
+    })
 }
 
 pub(crate) fn read_level(id: &RequestId, level: &Value) -> Result<LogLevel, McpError> {

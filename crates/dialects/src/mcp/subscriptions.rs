@@ -76,7 +76,8 @@ pub(crate) fn parse_listen(
     let notifications =
         RequestNotifications::parse(id, &RpcParams::default(), revision, facts.clone(), None)?;
     let kind = McpRequestKind::TaskRequest(TaskRequest::Get);
-    let encoder = McpEncoder { id: id.clone(), revision, facts, kind, notifications };
+    let results = facts.results;
+    let encoder = McpEncoder { id: id.clone(), revision, facts, kind, results, notifications };
     Ok(ChangeSubscription {
         key: id.key(),
         filter,

@@ -6,9 +6,12 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
-use toolgate_contract::{AnyTool, Effects, Icon, JobSupport, MetaFields, ToolSpec};
+use toolgate_contract::{
+    AnyTool, Effects, Icon, JobSupport, MetaFields, ResultForm, ToolSpec, fold_name,
+};
 
 use super::content::{icons_if_supported, meta_if_supported};
+use super::listed_schema::listed_schema;
 use super::mcp_tool_name;
 use super::revision::{Revision, SchemaSupport, TaskSupport};
 
@@ -33,40 +36,64 @@ struct ToolEntry<'a> {
     meta: Option<&'a MetaFields>,
 }
 
-/// Encodes `tool` for `revision`. The result is cached with the tool.
-pub(crate) fn tool_entry(tool: &dyn AnyTool, revision: &'static Revision) -> Arc<RawValue> {
-    tool.spec().list_cache.get_or_create(std::ptr::from_ref(revision).addr(), || {
+/// Encodes `tool` for `revision` and the form `results`. The result is cached with the tool.
+pub(crate) fn tool_entry(
+    tool: &dyn AnyTool,
+    revision: &'static Revision,
+    results: ResultForm,
+) -> Arc<RawValue> {
+    // Revisions are aligned, so the lowest bit of an address is free.
+    let key = std::ptr::from_ref(revision).addr() | usize::from(results.has_structure());
+    tool.spec().list_cache.get_or_create(key, || {
         // All parts are strings, booleans or JSON values, so serialization cannot fail.
-        let written = to_raw_value(&ToolEntry::new(tool, revision)).expect("a tool is JSON");
-        written.into()
+        let entry = ToolEntry::new(tool, revision, results);
+        to_raw_value(&entry).expect("a tool is JSON").into()
     })
 }
 
+/// Returns the part of a list entry that clients show to a model, as JSON: name, description and
+/// input schema.
+pub fn model_text(spec: &ToolSpec) -> String {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct ModelEntry<'a> {
+        name: String,
+        description: &'a str,
+        input_schema: Cow<'a, Value>,
+    }
+    let entry = ModelEntry {
+        name: fold_name(spec.id.as_str()).into_owned(),
+        description: &spec.description,
+        input_schema: listed_schema(spec),
+    };
+    serde_json::to_string(&entry).unwrap_or_default()
+}
+
 impl<'a> ToolEntry<'a> {
-    fn new(tool: &'a dyn AnyTool, revision: &Revision) -> Self {
+    fn new(tool: &'a dyn AnyTool, revision: &Revision, results: ResultForm) -> Self {
         let spec = tool.spec();
+        let has_structure = spec.group.is_some() || results.has_structure();
         Self {
             name: mcp_tool_name(spec.id.as_str()),
             title: revision.structured.then_some(&spec.title),
             description: &spec.description,
-            input_schema: adapt_schema(&spec.input_schema, revision.schemas),
+            input_schema: adapt_schema(listed_schema(spec), revision.schemas),
             output_schema: spec
                 .output_schema
                 .as_ref()
                 .filter(|schema| {
-                    revision.structured && is_supported_schema(schema, revision.schemas)
+                    has_structure
+                        && revision.structured
+                        && is_supported_schema(schema, revision.schemas)
                 })
-                .map(|schema| adapt_schema(schema, revision.schemas)),
-            annotations: revision.annotations.then(|| ToolAnnotations::new(spec)),
+                .map(|schema| adapt_schema(Cow::Borrowed(&**schema), revision.schemas)),
+            annotations: revision
+                .annotations
+                .then(|| ToolAnnotations::new(spec, revision))
+                .flatten(),
             execution: match revision.tasks {
                 TaskSupport::None | TaskSupport::Extension => None,
-                TaskSupport::Param => Some(TaskExecution {
-                    task_support: match spec.job {
-                        JobSupport::Never => "forbidden",
-                        JobSupport::Optional | JobSupport::Preferred => "optional",
-                        JobSupport::Required => "required",
-                    },
-                }),
+                TaskSupport::Param => TaskExecution::new(spec.job),
             },
             icons: icons_if_supported(&spec.icons, revision),
             meta: meta_if_supported(&spec.meta, revision),
@@ -81,6 +108,18 @@ struct TaskExecution {
     task_support: &'static str,
 }
 
+impl TaskExecution {
+    /// Converts `job`. `None` if the tool never runs as a task, which clients assume.
+    fn new(job: JobSupport) -> Option<Self> {
+        let task_support = match job {
+            JobSupport::Never => return None,
+            JobSupport::Optional | JobSupport::Preferred => "optional",
+            JobSupport::Required => "required",
+        };
+        Some(Self { task_support })
+    }
+}
+
 /// Returns true if the revision supports results of `schema`.
 fn is_supported_schema(schema: &Value, shapes: SchemaSupport) -> bool {
     match shapes {
@@ -91,12 +130,12 @@ fn is_supported_schema(schema: &Value, shapes: SchemaSupport) -> bool {
 
 /// Adapts `schema` to the revision. Older clients may refuse the whole list if the schema of a
 /// property is not an object. Therefore `true` becomes `{}` and `false` becomes `{"not": {}}`.
-fn adapt_schema(schema: &Value, shapes: SchemaSupport) -> Cow<'_, Value> {
+fn adapt_schema(schema: Cow<'_, Value>, shapes: SchemaSupport) -> Cow<'_, Value> {
     let properties = schema.get("properties").and_then(Value::as_object);
     let has_booleans = properties.is_some_and(|all| all.values().any(Value::is_boolean));
     match shapes {
         SchemaSupport::Objects if has_booleans => {
-            let mut schema = schema.clone();
+            let mut schema = schema.into_owned();
             if let Some(properties) = schema["properties"].as_object_mut() {
                 for property in properties.values_mut() {
                     match property {
@@ -108,30 +147,45 @@ fn adapt_schema(schema: &Value, shapes: SchemaSupport) -> Cow<'_, Value> {
             }
             Cow::Owned(schema)
         }
-        SchemaSupport::Objects | SchemaSupport::Any => Cow::Borrowed(schema),
+        SchemaSupport::Objects | SchemaSupport::Any => schema,
     }
 }
 
-/// The hints about a tool's effects (`annotations`).
+/// The hints about a tool's effects (`annotations`). Hints with the value that clients assume are
+/// left out.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ToolAnnotations<'a> {
-    title: &'a str,
-    read_only_hint: bool,
-    destructive_hint: bool,
-    idempotent_hint: bool,
-    open_world_hint: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    read_only_hint: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    destructive_hint: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    idempotent_hint: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    open_world_hint: Option<bool>,
 }
 
 impl<'a> ToolAnnotations<'a> {
-    fn new(spec: &'a ToolSpec) -> Self {
+    /// Converts the effects of `spec`. `None` if clients assume all of them.
+    fn new(spec: &'a ToolSpec, revision: &Revision) -> Option<Self> {
         let effects = spec.announced_effects.unwrap_or(spec.effects);
-        Self {
-            title: &spec.title,
-            read_only_hint: effects == Effects::Reads,
-            destructive_hint: matches!(effects, Effects::Changes | Effects::Runs),
-            idempotent_hint: spec.idempotent,
-            open_world_hint: spec.open_world.unwrap_or(effects == Effects::Runs),
-        }
+        let is_read_only = effects == Effects::Reads;
+        let is_open_world = spec.open_world.unwrap_or(effects == Effects::Runs);
+        let hints = Self {
+            // Newer revisions have the title beside the annotations.
+            title: (!revision.structured).then_some(spec.title.as_str()),
+            read_only_hint: is_read_only.then_some(true),
+            // Both hints matter only for tools that change something.
+            destructive_hint: (effects == Effects::Adds).then_some(false),
+            idempotent_hint: (spec.idempotent && !is_read_only).then_some(true),
+            open_world_hint: (!is_open_world).then_some(false),
+        };
+        let Self { title, read_only_hint, destructive_hint, idempotent_hint, open_world_hint } =
+            &hints;
+        let flags = [read_only_hint, destructive_hint, idempotent_hint, open_world_hint];
+        (title.is_some() || flags.into_iter().any(Option::is_some)).then_some(hints)
     }
 }

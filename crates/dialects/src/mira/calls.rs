@@ -52,7 +52,8 @@ impl MiraCall {
         let field = match (self, pointer) {
             (Self::Read(_), "/if_none_match") | (Self::Write(_), "/if_match") => "etag",
             (Self::Write(WriteFlags { is_base64: true, .. }), "/content_base64") => "content",
-            (Self::Search, "/path_prefix") => "filter.path_prefix",
+            (Self::Search, "/path") => "filter.path_prefix",
+            (Self::Search, "/limit") => "top_k",
             (Self::Search, "/tags") => "filter.tags",
             (Self::Read(_) | Self::Write(_) | Self::Run { .. } | Self::Search, other) => {
                 return dotted_path(other);
@@ -120,6 +121,8 @@ fn search_input(mut params: Map<String, Value>) -> Value {
     if let Some(Value::Object(filter)) = params.remove("filter") {
         params.extend(filter.into_iter().filter(|(_, value)| !value.is_null()));
     }
+    rename(&mut params, "path_prefix", "path");
+    rename(&mut params, "top_k", "limit");
     Value::Object(params)
 }
 

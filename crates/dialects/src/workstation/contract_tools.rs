@@ -83,7 +83,7 @@ const REPOSITORY: ToolParameter = ToolParameter {
 };
 const PROJECT: ToolParameter = ToolParameter {
     value_type: ParameterType::MaybeText,
-    ..text_parameter("projectPath", "The project's folder. Default: the workspace.", "/project")
+    ..text_parameter("projectPath", "The project's folder. Default: the workspace.", "/path")
 };
 
 /// All tools, in the contract's order.
@@ -152,7 +152,7 @@ pub(crate) static CONTRACT_TOOLS: [ContractTool; 19] = [
             REPOSITORY,
             ToolParameter {
                 value_type: ParameterType::Count { or: 10, most: 1000 },
-                ..text_parameter("maxCount", "The maximum number of commits.", "/count")
+                ..text_parameter("maxCount", "The maximum number of commits.", "/limit")
             },
         ],
         ToolBehavior::Log,
@@ -212,7 +212,7 @@ pub(crate) static CONTRACT_TOOLS: [ContractTool; 19] = [
             text_parameter("command", "The program and its arguments.", "/command"),
             ToolParameter {
                 value_type: ParameterType::MaybeText,
-                ..text_parameter("workingDirectory", "The folder to run it in.", "/folder")
+                ..text_parameter("workingDirectory", "The folder to run it in.", "/path")
             },
         ],
         ToolBehavior::Run,
@@ -319,10 +319,10 @@ impl ContractTool {
             }
         }
         let additional = match self.behavior {
-            ToolBehavior::Read => json!({ "max_bytes": FILE_BYTES_MAX }),
+            ToolBehavior::Read => json!({ "max_bytes": FILE_BYTES_MAX, "encoding": "utf-8" }),
             ToolBehavior::Write => json!({ "overwrite": true }),
             ToolBehavior::List => json!({ "limit": NAMES_MAX }),
-            ToolBehavior::Log if !input.contains_key("count") => json!({ "count": 10 }),
+            ToolBehavior::Log if !input.contains_key("limit") => json!({ "limit": 10 }),
             ToolBehavior::Diff => json!({ "max_bytes": DIFF_BYTES_MAX }),
             ToolBehavior::Project | ToolBehavior::Run => {
                 json!({ "max_output_bytes": OUTPUT_BYTES_MAX })
@@ -422,7 +422,7 @@ mod tests {
         let command = json!({ "command": "make", "workingDirectory": "a" });
         let started = start(json!({ "tool": "ci/run", "arguments": command })).expect("valid");
         assert_eq!(started["tool"], "ci.run");
-        assert_eq!(started["arguments"]["folder"], "a");
+        assert_eq!(started["arguments"]["path"], "a");
         let other = json!({ "tool": "exec/run", "arguments": { "command": "make" } });
         assert_eq!(start(other.clone()), Ok(other));
         let problems = start(json!({ "tool": "ci/run", "arguments": { "folder": "a" } }));

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use toolgate_contract::{
     CallOrigin, Caller, ClientQuestion, FrameHead, HostAnswer, HostRequest, MessageFrame, Reply,
+    ResultForm,
 };
 use toolgate_dialects::mcp::McpDialect;
 use toolgate_dialects::{
@@ -467,6 +468,7 @@ fn server_info(without: &str) -> Arc<ServerInfo> {
         zyra_body_bytes_max: (!has("long requests")).then_some(100),
         requires_auth: !has("anonymous callers"),
         tls: false,
+        results: ResultForm::Both,
     })
 }
 

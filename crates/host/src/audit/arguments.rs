@@ -13,9 +13,22 @@ const VALUES_MAX: usize = 100;
 /// Largest depth of recorded arguments.
 const DEPTH_MAX: usize = 8;
 /// Arguments that name what a call acts on, the most specific first.
-const SUBJECT_NAMES: [&str; 14] = [
-    "path", "file", "uri", "url", "paths", "files", "from", "source", "repo", "project", "folder",
-    "cwd", "job", "id",
+const SUBJECT_NAMES: [&str; 15] = [
+    "path",
+    "file",
+    "file_path",
+    "uri",
+    "url",
+    "paths",
+    "files",
+    "from",
+    "source",
+    "repo",
+    "project",
+    "folder",
+    "cwd",
+    "job",
+    "id",
 ];
 
 /// Arguments of calls in the audit log.
@@ -76,8 +89,13 @@ fn command_line(input: &Value) -> Option<String> {
     Some(line)
 }
 
-/// Returns the first argument in `input` that names a subject.
+/// Returns the first argument in `input` that names a subject, or the file of the first edit.
 fn named_subject(input: &Value) -> Option<String> {
+    let first_edit = || named_in(input.get("edits")?.as_array()?.first()?);
+    named_in(input).or_else(first_edit)
+}
+
+fn named_in(input: &Value) -> Option<String> {
     SUBJECT_NAMES.iter().find_map(|name| match input.get(name)? {
         Value::String(text) if !text.is_empty() => {
             // Only the start is needed, and a text may be long.
@@ -152,6 +170,7 @@ mod tests {
             Some("cargo test 3"),
         );
         check(&json!({ "paths": ["a", "b", "c"] }), Some("a and 2 more"));
+        check(&json!({ "edits": [{ "path": "a", "new": "x" }] }), Some("a"));
         check(&json!({ "repo": "sub", "message": "Fix" }), Some("sub"));
         check(&json!({ "uri": "file:///a" }), Some("file:///a"));
         check(&json!({ "content": "text" }), None);

@@ -301,7 +301,7 @@ async fn read_output(jobs: &JobService, ctx: &ToolContext, id: &str) -> Result<S
         let Some(last) = events.last().map(|last| last.seq) else { return Ok(text) };
         if room == 0 {
             let note = "the output goes on; read on with jobs_output";
-            text.push_str(&format!("\n({note}, `job_id`: {}, `after`: {after})\n", job.id));
+            text.push_str(&format!("\n({note}, `job_id`: {}, `cursor`: {after})\n", job.id));
             return Ok(text);
         }
         for event in events {

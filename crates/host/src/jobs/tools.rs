@@ -138,7 +138,7 @@ impl JobView {
 
 /// Returns a tool's result: its structured value, or else its visible content as text.
 fn result_value(output: ToolOutput) -> Value {
-    let ToolOutput { value, structured, text, content, meta: _, ending: _ } = output;
+    let ToolOutput { value, structured, text, content, .. } = output;
     if structured {
         return value;
     }

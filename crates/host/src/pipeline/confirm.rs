@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use toolgate_contract::{
     CallError, ClientAnswer, ClientQuestion, ClientQuestions, Effects, PersonChoice, QuestionKind,
-    ToolCall, ToolSpec,
+    ToolCall, ToolSpec, printable,
 };
 
 use crate::Gate;
@@ -90,6 +90,9 @@ async fn ask_confirmation(
 /// A person must see the action that they confirm. The arguments of a program are shown in full. In
 /// other calls, long texts may be shortened, and their length is shown.
 fn display_input(effects: Effects, input: &Value) -> Option<String> {
+    if let Some(diff) = display_edits(input).filter(|diff| is_short(diff)) {
+        return Some(diff);
+    }
     let text = escape_invisible(&input.to_string());
     if is_short(&text) {
         return Some(text);
@@ -101,6 +104,28 @@ fn display_input(effects: Effects, input: &Value) -> Option<String> {
                 .filter(|text| is_short(text))
         }
     }
+}
+
+/// Returns edits of texts as a diff, after the other arguments. `None` if `input` has no such edits.
+fn display_edits(input: &Value) -> Option<String> {
+    let mut others = input.as_object()?.clone();
+    let edits = others.remove("edits")?;
+    let mut text = escape_invisible(&Value::Object(others).to_string());
+    for edit in edits.as_array()? {
+        let mut edit = edit.as_object()?.clone();
+        let old = edit.remove("old").unwrap_or_default();
+        let new = edit.remove("new")?;
+        if !edit.is_empty() {
+            text += &format!("\n@@ {}", escape_invisible(&Value::Object(edit).to_string()));
+        }
+        let sides = [("-", old.as_str().or(old.is_null().then_some(""))?), ("+", new.as_str()?)];
+        for (sign, side) in sides {
+            for line in printable::escape_lines(side).lines() {
+                text += &format!("\n{sign}{line}");
+            }
+        }
+    }
+    Some(text)
 }
 
 fn is_short(text: &str) -> bool {
@@ -154,6 +179,19 @@ mod tests {
         assert!(text.contains("xx… and 9700 characters more\",\"path\":\"a\""), "{text}");
         let many = json!({ "all": vec!["y"; SHOWN_CHARS_MAX] });
         assert_eq!(display_input(Effects::Changes, &many), None);
+    }
+
+    #[test]
+    fn edits_are_shown_as_a_diff_after_the_other_arguments() {
+        let edits = json!([
+            { "old": "a\n\u{202e}b", "new": "c" },
+            { "start_line": 3, "new": "d" },
+        ]);
+        let text = display_input(Effects::Changes, &json!({ "path": "f", "edits": edits }));
+        let expected = "{\"path\":\"f\"}\n-a\n-\\u{202e}b\n+c\n@@ {\"start_line\":3}\n+d";
+        assert_eq!(text.as_deref(), Some(expected));
+        let other = json!({ "edits": [{ "new": 1 }] });
+        assert_eq!(display_input(Effects::Changes, &other), Some(other.to_string()));
     }
 
     #[test]

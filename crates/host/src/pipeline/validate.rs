@@ -5,7 +5,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolgate_contract::{
-    CallEnding, CallError, PromptArguments, PromptSpec, ToolId, ToolOutput, ValidationProblem,
+    CallEnding, CallError, PromptArguments, PromptSpec, RenamedArguments, ToolId, ToolOutput,
+    ToolSpec, ValidationProblem,
 };
 
 use crate::catalog::CatalogEntry;
@@ -73,24 +74,39 @@ impl From<OutputCheck> for OutputCheckRules {
 
 /// Checks that `input` matches the tool's schema. Returns the input for the tool.
 ///
-/// Models write `null` for absent arguments, and quote numbers. Input that is otherwise valid is
-/// repaired.
+/// Models guess names of arguments, write `null` for absent arguments, and quote numbers. Input
+/// that is otherwise valid is repaired.
 pub(crate) async fn check_input(entry: &CatalogEntry, input: Value) -> Result<Value, CallError> {
-    entry.io.validate(SchemaSide::Input, input, entry.is_foreign(), valid_input).await?
+    let tool = entry.shared_tool().clone();
+    let valid = move |io: &ToolIoValidators, input| valid_input(io, tool.spec(), input);
+    entry.io.validate(SchemaSide::Input, input, entry.is_foreign(), valid).await?
 }
 
 /// Checks `input` like [`check_input`], but on this thread and without a deadline.
 pub(crate) fn check_input_here(entry: &CatalogEntry, input: Value) -> Result<Value, CallError> {
-    valid_input(&entry.io, input)
+    valid_input(&entry.io, entry.spec(), input)
 }
 
-/// Returns `input`, repaired if necessary.
-fn valid_input(io: &ToolIoValidators, input: Value) -> Result<Value, CallError> {
+/// Returns `input`, with other names and repaired if necessary.
+fn valid_input(io: &ToolIoValidators, spec: &ToolSpec, input: Value) -> Result<Value, CallError> {
     let problems = io.argument_problems(&input);
     if problems.is_empty() {
         return Ok(input);
     }
-    io.repaired_arguments(&input).ok_or(CallError::InvalidInput { problems })
+    let Some(named) = RenamedArguments::new(spec, &input) else {
+        return io.repaired_arguments(&input).ok_or(CallError::InvalidInput { problems });
+    };
+    let problems = io.argument_problems(&named.input);
+    if problems.is_empty() {
+        return Ok(named.input);
+    }
+    io.repaired_arguments(&named.input).ok_or_else(|| {
+        // The caller finds its own names in the message.
+        let problems = problems.into_iter().map(|ValidationProblem { pointer, message }| {
+            ValidationProblem { pointer: named.original_pointer(&pointer), message }
+        });
+        CallError::InvalidInput { problems: problems.collect() }
+    })
 }
 
 /// Checks that parameters in headers equal the arguments in the body.

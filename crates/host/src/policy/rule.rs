@@ -1,5 +1,6 @@
 //! Matches one policy rule against callers and tools.
 
+use serde_json::Value;
 use toolgate_contract::{Caller, Effects, ToolSpec};
 
 use super::binding::effects_word;
@@ -172,14 +173,37 @@ impl CompiledRule {
         if let Err(why) = self.check_caller(request.caller) {
             return RuleMatch::No(why);
         }
-        match &self.when {
-            None => RuleMatch::Yes,
-            Some(when) => match when.evaluate(request) {
-                Ok(true) => RuleMatch::Yes,
-                Ok(false) => RuleMatch::No(MismatchReason::When),
-                Err(why) => RuleMatch::Failed(why),
-            },
+        let Some(when) = &self.when else { return RuleMatch::Yes };
+        let paths = several_paths(request);
+        let result = match paths.is_empty() {
+            true => when.evaluate(request),
+            false => self.evaluate_for_each(when, request, paths),
+        };
+        match result {
+            Ok(true) => RuleMatch::Yes,
+            Ok(false) => RuleMatch::No(MismatchReason::When),
+            Err(why) => RuleMatch::Failed(why),
         }
+    }
+
+    /// Evaluates `when` for each of `paths` as the argument `path`. A restriction holds if it holds
+    /// for one of them, and a permission if it holds for all.
+    fn evaluate_for_each(
+        &self,
+        when: &WhenExpression,
+        request: &PolicyRequest<'_>,
+        paths: Vec<String>,
+    ) -> Result<bool, String> {
+        let mut input = request.input.clone();
+        let mut results = Vec::with_capacity(paths.len());
+        for path in paths {
+            input["path"] = path.into();
+            results.push(when.evaluate(&PolicyRequest { input: &input, ..*request })?);
+        }
+        Ok(match self.effect {
+            PolicyEffect::Allow => results.into_iter().all(|holds| holds),
+            PolicyEffect::Deny | PolicyEffect::Confirm => results.contains(&true),
+        })
     }
 
     /// Checks that the rule concerns the tool.
@@ -236,4 +260,23 @@ impl CompiledRule {
         }
         Ok(())
     }
+}
+
+/// Returns the files of a call that may name several: those in `paths`, and those in `edits`. Empty
+/// if the call names at most one, in `path`.
+fn several_paths(request: &PolicyRequest<'_>) -> Vec<String> {
+    let PolicyRequest { spec, input, .. } = request;
+    let list = |name: &str| input.get(name).and_then(Value::as_array).into_iter().flatten();
+    let listed = list("paths").filter_map(Value::as_str);
+    let edited = list("edits").filter_map(|edit| edit.get("path")?.as_str());
+    let mut paths: Vec<&str> = listed.chain(edited).collect();
+    // Other tools, such as those of git, have rules about `paths` itself.
+    let has_path = || spec.input_schema.pointer("/properties/path").is_some();
+    if paths.is_empty() || !has_path() {
+        return Vec::new();
+    }
+    paths.extend(input.get("path").and_then(Value::as_str));
+    paths.sort_unstable();
+    paths.dedup();
+    paths.into_iter().map(str::to_owned).collect()
 }

@@ -114,6 +114,28 @@ fn a_restriction_of_a_tool_applies_to_tools_ruled_as_it_and_a_permission_does_no
 }
 
 #[test]
+fn a_rule_about_the_path_is_evaluated_for_each_file_of_a_call() {
+    let when = Some("has(input.path) && touches(input.path, 'infra')");
+    let deny = policy(&[rule("r", PolicyEffect::Deny, &[], when)], PolicyEffect::Allow);
+    let allow = policy(&[rule("r", PolicyEffect::Allow, &[], when)], PolicyEffect::Deny);
+    let edit = spec("files.edit", Effects::Changes);
+    for (input, denied, allowed) in [
+        (json!({ "path": "a", "edits": [{ "new": "x" }] }), false, false),
+        (json!({ "path": "a", "edits": [{ "path": "infra/x" }] }), true, false),
+        (json!({ "edits": [{ "path": "b" }, { "path": "infra/x" }] }), true, false),
+        (json!({ "edits": [{ "path": "infra/y" }, { "path": "infra/x" }] }), true, true),
+        (json!({ "paths": ["b", "infra/x"] }), true, false),
+        (json!({ "paths": ["b", "c"] }), false, false),
+    ] {
+        let decision = |policy: &ToolPolicy| decided(policy, &edit, &input).0;
+        let expected = if denied { PolicyDecision::Denied } else { PolicyDecision::Allowed };
+        assert_eq!(decision(&deny), expected, "{input}");
+        let expected = if allowed { PolicyDecision::Allowed } else { PolicyDecision::Denied };
+        assert_eq!(decision(&allow), expected, "{input}");
+    }
+}
+
+#[test]
 fn names_are_matched_by_characters() {
     let compiled = |pattern: &str| NamePattern::new(pattern).expect("a pattern");
     for (pattern, name, expected) in [

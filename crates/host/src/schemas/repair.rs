@@ -6,24 +6,32 @@ use toolgate_contract::exact_json;
 
 /// Maximum number of parts of one value that are repaired.
 const REPAIRS_MAX: usize = 64;
+/// Most bytes of quoted lists and objects of one value that are parsed. Their values take many times
+/// as much memory.
+const QUOTED_BYTES_MAX: usize = 64 << 10;
+
+/// Arguments that are lists of names, of which a model writes a single one as text.
+const LISTS: [&str; 5] = ["paths", "glob", "langs", "tags", "kinds"];
 
 /// Returns `value` in the form that its schema probably demands, or `None` if nothing can be
 /// repaired. `errors` are the errors of `value`.
 ///
-/// `null` counts as absent, and a quoted number or boolean as unquoted. Only invalid parts change,
-/// so a `null` or text that the schema allows stays. The result may still be invalid, because a
-/// missing argument is never invented.
+/// `null` counts as absent, a quoted number, boolean, list or object as unquoted, and a text in
+/// place of a list of names as its only item. Only invalid parts change, so a `null` or text that
+/// the schema allows stays. The result may still be invalid, because a missing argument is never
+/// invented.
 pub(super) fn repair<'v>(
     errors: impl Iterator<Item = ValidationError<'v>>,
     value: &Value,
 ) -> Option<Value> {
     let mut repaired = value.clone();
     let mut has_changed = false;
+    let mut quoted_left = QUOTED_BYTES_MAX;
     for error in errors.take(REPAIRS_MAX) {
         let pointer = error.instance_path().as_str();
         has_changed |= match error.instance().as_ref() {
             Value::Null => remove(&mut repaired, pointer),
-            Value::String(text) => unquote(&mut repaired, pointer, text),
+            Value::String(text) => unquote(&mut repaired, pointer, text, &mut quoted_left),
             Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => false,
         };
     }
@@ -38,14 +46,23 @@ fn remove(value: &mut Value, pointer: &str) -> bool {
     parent.is_some_and(|parent| parent.remove(&name).is_some())
 }
 
-/// Replaces the text at `pointer` by the number or boolean that it spells. Returns false if it
-/// spells neither.
-fn unquote(value: &mut Value, pointer: &str, text: &str) -> bool {
+/// Replaces the text at `pointer` by the value that it spells. Returns false if it spells none. Lists
+/// and objects have at most `quoted_left` bytes.
+fn unquote(value: &mut Value, pointer: &str, text: &str, quoted_left: &mut usize) -> bool {
     let spelled = match text {
         "true" | "True" => Some(Value::Bool(true)),
         "false" | "False" => Some(Value::Bool(false)),
+        text if text.starts_with(['[', '{']) => {
+            let left = quoted_left.checked_sub(text.len());
+            *quoted_left = left.unwrap_or(*quoted_left);
+            left.and_then(|_| exact_json::parse(text).ok())
+        }
         text => exact_json::parse_number(text.trim()).map(Value::Number),
     };
+    let spelled = spelled.or_else(|| {
+        let is_list = LISTS.iter().any(|name| pointer.strip_prefix('/') == Some(*name));
+        is_list.then(|| Value::from(vec![text]))
+    });
     let (Some(spelled), Some(place)) = (spelled, value.pointer_mut(pointer)) else { return false };
     *place = spelled;
     true
@@ -89,6 +106,21 @@ mod tests {
             json!({ "path": "p", "unknown": null }),
         ] {
             assert_eq!(repaired(&schema, &refused), None, "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_text_becomes_the_list_that_it_spells_or_a_list_of_one_name() {
+        let list = json!({ "type": "array", "items": { "type": "string" } });
+        let schema = json!({ "properties": { "paths": list, "args": list } });
+        for (given, expected) in [
+            (json!({ "paths": "a b" }), Some(json!({ "paths": ["a b"] }))),
+            (json!({ "paths": r#"["a", "b"]"# }), Some(json!({ "paths": ["a", "b"] }))),
+            (json!({ "args": r#"["-l"]"# }), Some(json!({ "args": ["-l"] }))),
+            (json!({ "args": "-l -a" }), None),
+            (json!({ "paths": "[1]" }), None),
+        ] {
+            assert_eq!(repaired(&schema, &given), expected, "{given}");
         }
     }
 

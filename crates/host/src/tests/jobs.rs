@@ -205,7 +205,7 @@ async fn long_output_of_a_job_is_cut_with_a_note_on_how_to_continue() {
     let output = contents(&test_host, &format!("job://{id}/output")).await.expect("it is read");
     let ResourceData::Text(printed) = output.held else { panic!("it is text") };
     assert!(printed.len() < 500_000, "{} bytes", printed.len());
-    let after = printed.rsplit("`after`: ").next().and_then(|end| end.strip_suffix(")\n"));
+    let after = printed.rsplit("`cursor`: ").next().and_then(|end| end.strip_suffix(")\n"));
     let after: u64 = after.expect("the note has the position").parse().expect("a number");
     let rest =
         test_host.host.jobs().expect("jobs").read_events(&ada(), &id, after, usize::MAX).await;

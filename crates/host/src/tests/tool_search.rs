@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 use tokio::runtime::Builder;
-use toolgate_contract::{BoxFuture, CallEnding, CallMetadata, ToolId, ToolOutput, ToolSpec};
+use toolgate_contract::{
+    BoxFuture, CallEnding, CallMetadata, ToolId, ToolOutput, ToolSpec, with_spec,
+};
 
 use super::*;
 use crate::{
@@ -275,6 +277,19 @@ async fn tools_read_calls_only_tools_that_read() {
         let refused = host.call_named("tools_read", nested).await;
         assert!(refused.contains("does more than read"), "{refused}");
     }
+}
+
+#[tokio::test]
+async fn a_tool_that_is_not_listed_is_not_found_and_is_called_by_its_name() {
+    let mut tools = some_tools();
+    let spec = ToolSpec { listed: false, ..tools[0].spec().clone() };
+    tools[0] = with_spec(tools[0].clone(), spec);
+    let host = host(folded(), &[], &tools);
+    let found = host.search("s", json!({ "queries": ["create an issue"] })).await;
+    assert!(!found.contains("alpha_create_issue"), "{found}");
+    let input = json!({ "name": "alpha_create_issue", "arguments": { "path": "a" } });
+    let called = host.call_named("tools_call", input).await;
+    assert_eq!(called, "alpha.create_issue {\"path\":\"a\"}");
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use serde_json::Value;
 use toolgate_contract::{AnyTool, Caller, Effects, ToolId, ToolPage, ToolSpec, with_spec};
 use toolgate_tool_search::search_description;
 
-use super::{CALL, READ, SEARCH, ToolListMode, ToolSearch, is_meta_tool};
+use super::{CALL, READ, SEARCH, ToolListMode, ToolSearch};
 use crate::Gate;
 use crate::catalog::{CallerView, Catalog, CatalogEntry};
 
@@ -188,9 +188,6 @@ fn counts(entries: &[&Arc<CatalogEntry>]) -> Vec<(String, usize)> {
 fn always_loaded(entry: &CatalogEntry, description: Option<String>) -> Arc<dyn AnyTool> {
     let mut spec: ToolSpec = entry.spec().clone();
     spec.meta.insert(ALWAYS_LOAD.to_owned(), Value::Bool(true));
-    if is_meta_tool(&spec.id) {
-        spec.icons = Vec::new();
-    }
     if let Some(description) = description {
         spec.description = description;
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use toolgate_contract::{
-    AnyPrompt, AnyTool, ChangeFeed, Prompt, PromptSource, ResourceSource, SkillSource, Tool,
-    erase_prompt, erase_tool,
+    AnyPrompt, AnyTool, ChangeFeed, Prompt, PromptSource, ResourceSource, ResultForm, SkillSource,
+    Tool, erase_prompt, erase_tool,
 };
 use toolgate_dialects::{Dialect, Instructions, ServerInfo};
 use toolgate_host::{
@@ -61,6 +61,7 @@ impl ServerBuilder {
             zyra_body_bytes_max: None,
             requires_auth: false,
             tls: false,
+            results: ResultForm::Both,
         };
         let tools = Vec::new();
         let prompts = Vec::new();
@@ -82,6 +83,13 @@ impl ServerBuilder {
     /// Sets the usage instructions for agents.
     pub fn instructions(mut self, instructions: impl Into<String>) -> Self {
         self.info.instructions = instructions.into().into();
+        self
+    }
+
+    /// Sets the form in which MCP clients get the results of the tools. The default is both text
+    /// and structured values.
+    pub fn results(mut self, results: ResultForm) -> Self {
+        self.info.results = results;
         self
     }
 

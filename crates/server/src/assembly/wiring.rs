@@ -7,16 +7,14 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use http::Uri;
-use toolgate_contract::{AnyTool, Caller, Effects, ToolId, WatchGuard, fold_name, with_icons};
+use toolgate_contract::{AnyTool, Caller, Effects, ResultForm, ToolId, WatchGuard, fold_name};
 use toolgate_dialects::{ServerCard, ServerInfo};
 use toolgate_host::{
     AuditLog, Catalog, ContentLibrary, Gate, GateSettings, Host, JobSettings, JobsHandle,
     KnownTools, OutputCheck, OutputCheckRules, PolicyRule, TokenScope, ToolPolicy,
     ToolSearchHandle, ToolVectors, check_pattern, job_resources, job_tools, tool_search_tools,
 };
-use toolgate_toolsets::{
-    assets, ci, commands, docs, exec, files, git, icons, prompts, search, skills,
-};
+use toolgate_toolsets::{assets, ci, commands, docs, exec, files, git, prompts, search, skills};
 use toolgate_upstream::UpstreamState;
 use toolgate_world::programs::ServerMark;
 use toolgate_world::{HttpFetcher, ProcessRunner, Root};
@@ -32,6 +30,7 @@ use crate::assembly::offer::PreparedServer;
 use crate::assembly::rule_warnings;
 use crate::assembly::server_prep::ServerPrep;
 use crate::assembly::tool_search::{searches_tools, tool_search_settings, tool_vectors};
+use crate::assembly::tool_sets;
 use crate::config::{
     self, Config, ConsoleMode, EffectsMax, LoadedConfig, ResourceKind, cache_folder, state_folder,
 };
@@ -55,6 +54,7 @@ pub struct ServedWorkspace {
     zyra_body_bytes_max: Option<usize>,
     requires_credential: bool,
     tls: bool,
+    results: ResultForm,
     telemetry: TelemetrySinks,
     catalog: UpstreamCatalog,
     settings: Arc<LiveSettings>,
@@ -114,6 +114,7 @@ impl ServedWorkspace {
             zyra_body_bytes_max: config.contracts.zyra_body_bytes_max,
             requires_credential: config.requires_credential().unwrap_or(true),
             tls: config.server.tls_certificate.is_some(),
+            results: config.server.results,
             telemetry,
             catalog,
         })
@@ -162,6 +163,7 @@ impl ServedWorkspace {
             zyra_body_bytes_max: self.zyra_body_bytes_max,
             requires_auth: self.requires_credential,
             tls: self.tls,
+            results: self.results,
         };
         PreparedServer::new(self.host.clone(), info, self.telemetry.clone())
             .with_console(self.settings.console_sources())
@@ -224,7 +226,7 @@ pub(crate) fn build_gate(
 ) -> anyhow::Result<Gate> {
     let limits = &config.limits;
     let policy = ToolPolicy::new(
-        &allowed_patterns(config),
+        &tool_sets::allowed_patterns(config, &catalog.ids()),
         &config.tools.deny,
         convert_effects(config.tools.effects),
     )?
@@ -292,17 +294,6 @@ pub(crate) fn build_gate(
     };
     let gate = Gate::new(catalog, policy, slots, audit, settings);
     Ok(gate.with_library(library).with_tool_search(tool_search_settings(config), vectors)?)
-}
-
-/// Returns the patterns of available tools. If an upstream's tools are available, so is the tool
-/// that reads long results. The tools that find and call others are available, because the called
-/// tool is checked by itself.
-fn allowed_patterns(config: &Config) -> Vec<String> {
-    let results = config.upstream.values().next().map(|_| "results.read");
-    let searching = ["tools.search", "tools.call", "tools.read"];
-    let searching = searching.into_iter().filter(|_| searches_tools(config));
-    let added = results.into_iter().chain(searching).map(str::to_owned);
-    config.tools.allow.iter().cloned().chain(added).collect()
 }
 
 /// Converts the configured scopes of tokens.
@@ -413,11 +404,7 @@ impl ToolParts {
         if searches_tools(config) {
             tools.extend(tool_search_tools(tool_search));
         }
-        let tools = tools.into_iter().map(|tool| {
-            let icons = icons::for_toolset(tool.spec().id.toolset());
-            with_icons(tool, icons)
-        });
-        Ok((tools.collect(), library))
+        Ok((tools, library))
     }
 }
 

@@ -29,7 +29,7 @@ const CANNOT_ASK: &str = "this client offers no way to ask one";
 #[command(after_help = "\
 Examples:
   toolgate call files_read '{\"path\":\"README.md\"}'
-  toolgate call files.search '{\"text\":\"fn main\",\"glob\":\"*.rs\"}' --json
+  toolgate call files.search '{\"query\":\"fn main\",\"glob\":\"*.rs\"}' --json
   toolgate call files_write @note.json         read the arguments from a file
   toolgate call exec_run - < args.json         read the arguments from standard input
   toolgate call files_read '{\"path\":\"README.md\"}' --url http://127.0.0.1:8000/mcp

@@ -69,7 +69,7 @@ pub(super) struct JobsArgs {
 }
 
 pub(super) fn run(args: &JobsArgs) -> anyhow::Result<ExitCode> {
-    let folder = FolderArgs { config: args.config.clone(), read_only: false };
+    let folder = FolderArgs { config: args.config.clone(), read_only: false, tools: Vec::new() };
     let loaded = folder.load(&args.root)?;
     let done = run_to_end(small_runtime()?, async {
         let workspace = ServedWorkspace::open_for_inspection(&args.root, &loaded.config)?;

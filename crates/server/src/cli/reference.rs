@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use clap::CommandFactory;
 use toolgate::assembly::wiring::ServedWorkspace;
 use toolgate::config;
-use toolgate_contract::{Caller, fold_name};
+use toolgate_contract::{Caller, accepted_names, fold_name};
 
 use super::schema_fields::{SchemaField, fields};
 use super::{Cli, print, tools};
@@ -74,6 +74,19 @@ fn tool_pages() -> anyhow::Result<String> {
             idempotent = if spec.idempotent { "yes" } else { "no" },
         );
         page += &rows(&spec.input_schema);
+        let accepted = accepted_names(spec).into_iter();
+        let accepted: Vec<_> =
+            accepted.map(|(alias, name)| format!("`{alias}` for `{name}`")).collect();
+        if !accepted.is_empty() {
+            page += &format!("\nAlso accepted: {}.\n", accepted.join(", "));
+        }
+        if !spec.listed {
+            page += "\nLists for models leave this tool out, and calls reach it.\n";
+        } else if !spec.rare_arguments.is_empty() {
+            let names: Vec<_> =
+                spec.rare_arguments.iter().map(|name| format!("`{name}`")).collect();
+            page += &format!("\nAccepted, and not listed for models: {}.\n", names.join(", "));
+        }
         page += "\n| result | type | meaning |\n|---|---|---|\n";
         page += &rows(spec.output_schema.as_deref().unwrap_or(&serde_json::Value::Null));
     }

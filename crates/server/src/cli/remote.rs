@@ -11,8 +11,10 @@ use hyper::body::Incoming;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 use toolgate::config;
-use toolgate_contract::{CallEnding, ResultText, ToolId, ToolOutput, exact_json, fold_name};
-use toolgate_dialects::mcp::{ProtocolEra, Revision};
+use toolgate_contract::{
+    CallEnding, ResultForm, ResultText, ToolId, ToolOutput, exact_json, fold_name,
+};
+use toolgate_dialects::mcp::{META_RESULTS, ProtocolEra, Revision};
 use toolgate_net::{HttpFailure, HttpUrl, HttpUrlError, SseParser};
 use toolgate_world::fetch::open_http_client;
 
@@ -144,6 +146,7 @@ async fn send_call(
             "version": env!("CARGO_PKG_VERSION"),
         },
         "io.modelcontextprotocol/clientCapabilities": {},
+        META_RESULTS: ResultForm::Both,
     });
     if follow.is_some() {
         meta["progressToken"] = json!(PROGRESS_TOKEN);

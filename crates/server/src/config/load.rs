@@ -26,8 +26,8 @@ use super::{
 pub(crate) const FILE_BYTES_MAX: u64 = 8 << 20;
 
 /// Variables with the prefix `TOOLGATE_` that are not settings.
-const OTHER_VARIABLES: [&str; 4] =
-    ["TOOLGATE_CONFIG", "TOOLGATE_ROOT", "TOOLGATE_READ_ONLY", "TOOLGATE_KEY"];
+const OTHER_VARIABLES: [&str; 5] =
+    ["TOOLGATE_CONFIG", "TOOLGATE_ROOT", "TOOLGATE_READ_ONLY", "TOOLGATE_TOOLS", "TOOLGATE_KEY"];
 
 /// Loaded settings and their source.
 pub struct LoadedConfig {

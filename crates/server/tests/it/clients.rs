@@ -59,7 +59,9 @@ fn check(driver: ClientDriver, folder: &Path, mode: [&str; 2]) {
         command
     };
     let mut over_stdio = begin();
-    over_stdio.arg("--stdio").arg(binary()).args(["stdio", root]);
+    // The SDKs pass no variables on.
+    over_stdio.args(["--stdio", "env", "TOOLGATE_SERVER_RESULTS=both"]);
+    over_stdio.arg(binary()).args(["stdio", root]);
     let served = Launch::at(folder).served();
     let mut over_http = begin();
     over_http.args(["--url", &served.url()]);

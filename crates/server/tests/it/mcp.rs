@@ -24,6 +24,7 @@ mod http;
 mod stdio;
 mod eras;
 mod lists;
+mod model_text;
 mod library;
 mod asking;
 mod subscriptions;

@@ -94,7 +94,7 @@ fn names_are_filtered_and_paged_and_invalid_input_is_rejected() {
         let web = search(client, json!({ "name": "handle", "path_prefix": "web/" }));
         assert_eq!(names(&web).len(), 1);
         for (input, pointer) in [
-            (json!({ "name": " " }), "/name"),
+            (json!({ "query": " " }), "/query"),
             (json!({ "name": "x", "limit": 101 }), "/limit"),
             (json!({ "name": "x", "namespace": "nowhere" }), "/namespace"),
             (json!({ "name": "x", "cursor": "zz" }), "/cursor"),

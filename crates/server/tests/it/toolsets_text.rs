@@ -429,13 +429,13 @@ fn an_answer_is_limited_in_size_and_the_next_page_continues() {
 fn invalid_input_is_rejected_with_its_pointer() {
     over_both(&code(), |client| {
         for (input, pointer, why) in [
-            (json!({ "text": "" }), "/text", "it is empty"),
-            (json!({ "text": "a(" }), "/text", "set literal: true"),
-            (json!({ "text": "a\nb", "literal": true }), "/text", "a match cannot span lines"),
+            (json!({ "query": "" }), "/query", "it is empty"),
+            (json!({ "query": "a(" }), "/query", "set literal: true"),
+            (json!({ "query": "a\nb", "literal": true }), "/query", "a match cannot span lines"),
             (json!({ "text": "a", "limit": 0 }), "/limit", ""),
             (json!({ "text": "a", "per_file": 1001 }), "/per_file", ""),
             (json!({ "text": "a", "context": 21 }), "/context", ""),
-            (json!({ "text": "a", "globs": ["x", "[z"] }), "/globs/1", "it is not a glob"),
+            (json!({ "text": "a", "glob": ["x", "[z"] }), "/glob/1", "it is not a glob"),
             (json!({ "text": "a", "path": "nowhere" }), "", "does not exist"),
             (json!({ "text": "a", "path": "../x" }), "", ""),
             (json!({ "text": "a", "namespace": "nowhere" }), "/namespace", "unknown namespace"),

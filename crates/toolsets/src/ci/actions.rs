@@ -63,7 +63,7 @@ impl CiContext {
         input: ProjectInput,
         filter: Option<String>,
     ) -> Result<CiReport, ToolError> {
-        let ProjectInput { project, kind, args, timeout_ms, max_output_bytes } = input;
+        let ProjectInput { path, kind, args, timeout_ms, max_output_bytes } = input;
         if let Some(filter) = filter.as_ref().filter(|it| it.starts_with('-') || it.is_empty()) {
             let message = format!(
                 "{} is not a test name: it is empty or begins with `-`",
@@ -72,8 +72,8 @@ impl CiContext {
             return Err(ToolError::invalid("/filter", message));
         }
         let root = &self.programs.root;
-        let is_named = project.is_some();
-        let folder = project.unwrap_or_else(|| ".".to_owned());
+        let is_named = path.is_some();
+        let folder = path.unwrap_or_else(|| ".".to_owned());
         let found =
             root.run_blocking(ctx, move |root, watch| find_nearest(root, &folder, watch)).await?;
         let virtual_env = self.virtual_env();
@@ -220,13 +220,13 @@ fn choose_project(
     if found.is_empty() {
         return Err(ToolError::not_found(
             "no project was found, by a Cargo.toml, package.json, go.mod, Makefile or a similar \
-             file; name its folder in `project`, or run a program with ci_run",
+             file; name its folder in `path`, or run a program with ci_run",
         ));
     }
     let first = found.first().map(|project| project.folder.clone()).unwrap_or_default();
     if !is_named && first != "." && found.iter().any(|project| project.folder != first) {
         let message = format!("the workspace has several projects; name one of them: {list}");
-        return Err(ToolError::invalid("/project", message));
+        return Err(ToolError::invalid("/path", message));
     }
     let mut refusal = None;
     for project in found.into_iter().filter(|it| kind.is_none_or(|kind| it.kind == kind)) {

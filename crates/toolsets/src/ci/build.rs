@@ -17,9 +17,11 @@ pub(super) struct BuildProject(pub(super) CiContext);
 impl Tool for BuildProject {
     const NAME: &'static str = "ci.build";
     const TITLE: &'static str = "Build project";
-    const DESCRIPTION: &'static str = "Build a project in the workspace with its own build tool (Cargo, npm, \
-        Go, make and so on), and return the errors by file and line instead of pages of log.";
+    const DESCRIPTION: &'static str =
+        "Build a project with its own build tool. Returns errors by file and line.";
     const EFFECTS: Effects = Effects::Runs;
+    const ALIASES: &'static [(&'static str, &'static str)] = super::PROJECT_ALIASES;
+    const RARE_ARGUMENTS: &'static [&'static str] = &["kind", "timeout_ms", "max_output_bytes"];
     const RULED_AS: Option<&'static str> = super::RULED_AS;
     const DEADLINE: Option<Duration> = super::DEADLINE;
     const JOB: JobSupport = JobSupport::Preferred;

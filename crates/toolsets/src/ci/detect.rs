@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use toolgate_contract::printable::escape_line;
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::CiContext;
@@ -14,10 +15,9 @@ pub(super) struct DetectProjects(pub(super) CiContext);
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct DetectProjectsInput {
-    /// Folder to search with its subfolders, in the workspace; also lists the nearest project
-    /// around it if it has none. The workspace root by default.
+    /// Folder to search.
     #[serde(default)]
-    project: Option<String>,
+    path: Option<String>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -47,9 +47,10 @@ pub(super) struct DetectedProject {
 impl Tool for DetectProjects {
     const NAME: &'static str = "ci.detect";
     const TITLE: &'static str = "Detect projects";
-    const DESCRIPTION: &'static str = "List the projects in the workspace, their build tools, and the \
-        command lines that ci_build, ci_test, ci_lint and ci_restore run.";
+    const DESCRIPTION: &'static str =
+        "List the projects in the workspace, and the commands that the ci tools run.";
     const EFFECTS: Effects = Effects::Reads;
+    const ALIASES: &'static [(&'static str, &'static str)] = super::PROJECT_ALIASES;
     const IDEMPOTENT: bool = true;
     type Input = DetectProjectsInput;
     type Output = DetectProjectsOutput;
@@ -59,7 +60,7 @@ impl Tool for DetectProjects {
         ctx: &ToolContext,
         input: DetectProjectsInput,
     ) -> Result<DetectProjectsOutput, ToolError> {
-        let folder = input.project.unwrap_or_else(|| ".".to_owned());
+        let folder = input.path.unwrap_or_else(|| ".".to_owned());
         let root = &self.0.programs.root;
         let found =
             root.run_blocking(ctx, move |root, watch| find_all(root, &folder, watch)).await?;
@@ -81,15 +82,30 @@ impl Tool for DetectProjects {
     }
 
     fn result_text(output: &DetectProjectsOutput) -> ResultText {
-        let line = |project: &DetectedProject| {
-            let DetectedProject { kind, folder, file, build, test, lint, restore } = project;
-            let verbs = [("build", build), ("test", test), ("lint", lint), ("restore", restore)];
-            let verbs = verbs.iter().filter_map(|(name, argv)| {
-                Some(format!("  {name}: {}\n", argv.as_ref()?.join(" ")))
-            });
-            format!("{folder}: {} ({file})\n{}", kind.name(), verbs.collect::<String>())
-        };
-        let text = ResultText::from_body(output.projects.iter().map(line).collect::<String>());
+        // Projects with the same commands share one entry.
+        let mut entries: Vec<(String, String)> = Vec::new();
+        for project in &output.projects {
+            let commands = project.commands_text();
+            let folder = escape_line(&project.folder);
+            match entries.iter_mut().find(|(_, known)| *known == commands) {
+                Some((folders, _)) => *folders += &format!(", {folder}"),
+                None => entries.push((folder.into_owned(), commands)),
+            }
+        }
+        let body = entries.iter().map(|(folders, commands)| format!("{folders}: {commands}"));
+        let text = ResultText::from_body(body.collect::<String>());
         if output.projects.is_empty() { text.with_note("no project was found") } else { text }
+    }
+}
+
+impl DetectedProject {
+    /// Formats the build tool and the commands, one in each line.
+    fn commands_text(&self) -> String {
+        let Self { kind, file, build, test, lint, restore, folder: _ } = self;
+        let verbs = [("build", build), ("test", test), ("lint", lint), ("restore", restore)];
+        let verbs = verbs
+            .iter()
+            .filter_map(|(name, argv)| Some(format!("  {name}: {}\n", argv.as_ref()?.join(" "))));
+        format!("{} ({file})\n{}", kind.name(), verbs.collect::<String>())
     }
 }

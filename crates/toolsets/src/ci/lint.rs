@@ -17,9 +17,11 @@ pub(super) struct LintProject(pub(super) CiContext);
 impl Tool for LintProject {
     const NAME: &'static str = "ci.lint";
     const TITLE: &'static str = "Lint project";
-    const DESCRIPTION: &'static str =
-        "Run the linter of a project in the workspace, and return its findings by file and line.";
+    const DESCRIPTION: &'static str = "Run a project's linter. Returns findings by file and line.";
     const EFFECTS: Effects = Effects::Runs;
+    const ALIASES: &'static [(&'static str, &'static str)] = super::PROJECT_ALIASES;
+    const RARE_ARGUMENTS: &'static [&'static str] =
+        &["kind", "timeout_ms", "max_output_bytes", "args"];
     const RULED_AS: Option<&'static str> = super::RULED_AS;
     const DEADLINE: Option<Duration> = super::DEADLINE;
     const JOB: JobSupport = JobSupport::Preferred;

@@ -12,17 +12,16 @@ const OUTPUT_BYTES_MAX: usize = 1 << 20;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ProjectInput {
-    /// Folder of the project, in the workspace, or a folder inside it: the nearest project is used.
-    /// The workspace root by default.
+    /// Project folder.
     #[serde(default)]
-    pub(super) project: Option<String>,
+    pub(super) path: Option<String>,
     /// Build tool, if a folder has several; ci_detect lists them.
     #[serde(default)]
     pub(super) kind: Option<BuildTool>,
-    /// Further arguments for the program.
+    /// Further arguments.
     #[serde(default)]
     pub(super) args: Vec<String>,
-    /// Time limit, after which the program and all it started are stopped; 600000 by default.
+    /// Time limit; 600000 by default.
     #[serde(default)]
     #[schemars(range(min = 1, max = TIMEOUT_MS_MAX))]
     pub(super) timeout_ms: Option<u64>,

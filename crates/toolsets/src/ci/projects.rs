@@ -87,12 +87,12 @@ pub(super) fn find_all(
 /// Checks that `folder` is a folder of the workspace. Returns its relative path without `.` and
 /// empty names.
 fn relative_folder(root: &Root, folder: &str) -> Result<String, ToolError> {
-    match root.kind_at(folder).map_err(|err| err.with_pointer("/project"))? {
+    match root.kind_at(folder).map_err(|err| err.with_pointer("/path"))? {
         Some(Entry::Dir) => {}
         Some(Entry::File | Entry::Symlink | Entry::Other) => {
             let message =
                 format!("{} is not a folder; name the project's folder", quoted_path(folder));
-            return Err(ToolError::invalid("/project", message));
+            return Err(ToolError::invalid("/path", message));
         }
         None => {
             return Err(ToolError::not_found(format!("{} does not exist", quoted_path(folder))));

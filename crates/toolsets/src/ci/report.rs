@@ -235,8 +235,9 @@ impl CiReport {
         };
         let counts = self.summary.text();
         let counts = if counts.is_empty() { counts } else { format!(": {counts}") };
+        let separator = if *ok { "; " } else { "\n" };
         let mut body = format!(
-            "{outcome}{counts}\n`{}` in `{folder}`, {duration_ms} ms\n",
+            "{outcome}{counts}{separator}`{}` in `{folder}`, {duration_ms} ms\n",
             command.join(" ").escape_debug()
         );
         for failure in self.failures.iter().take(SHOWN_MAX) {

@@ -17,10 +17,11 @@ pub(super) struct RestoreProject(pub(super) CiContext);
 impl Tool for RestoreProject {
     const NAME: &'static str = "ci.restore";
     const TITLE: &'static str = "Restore project";
-    const DESCRIPTION: &'static str = "Fetch the dependencies of a project in the workspace with its \
-        own package manager. pip installs into a virtual environment: the project's own (`.venv`), \
-        or the one the server was started in; without either, the call is refused.";
+    const DESCRIPTION: &'static str = "Fetch a project's dependencies with its package manager.";
     const EFFECTS: Effects = Effects::Runs;
+    const ALIASES: &'static [(&'static str, &'static str)] = super::PROJECT_ALIASES;
+    const RARE_ARGUMENTS: &'static [&'static str] =
+        &["kind", "timeout_ms", "max_output_bytes", "args"];
     const RULED_AS: Option<&'static str> = super::RULED_AS;
     const DEADLINE: Option<Duration> = super::DEADLINE;
     const JOB: JobSupport = JobSupport::Preferred;

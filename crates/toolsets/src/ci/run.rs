@@ -16,16 +16,15 @@ pub(super) struct RunCommandLine(pub(super) CiContext);
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RunCommandLineInput {
-    /// Command line, e.g. `cargo run -- --help`; with `args`, the program alone. Pipes,
-    /// redirections, globs and variables are run by `sh`, if that is allowed.
+    /// E.g. `cargo run -- --help`.
     command: String,
     /// Arguments of the program, passed unchanged.
     #[serde(default)]
     args: Option<Vec<String>>,
-    /// Folder to run in, inside the workspace; its root by default.
+    /// Folder to run in.
     #[serde(default)]
-    folder: Option<String>,
-    /// Time limit, after which the program and all it started are stopped; 600000 by default.
+    path: Option<String>,
+    /// Time limit; 600000 by default.
     #[serde(default)]
     #[schemars(range(min = 1, max = TIMEOUT_MS_MAX))]
     timeout_ms: Option<u64>,
@@ -38,10 +37,11 @@ pub(super) struct RunCommandLineInput {
 impl Tool for RunCommandLine {
     const NAME: &'static str = "ci.run";
     const TITLE: &'static str = "Run command line";
-    const DESCRIPTION: &'static str = "Run one command line in a folder of the workspace, with the \
-        build tools' own folders and caches available, and return its exit code and output. For \
-        builds and tests of known kinds, ci_build and ci_test report more.";
+    const DESCRIPTION: &'static str =
+        "Run a command line in a folder, with the caches of the build tools.";
     const EFFECTS: Effects = Effects::Runs;
+    const ALIASES: &'static [(&'static str, &'static str)] = super::PROJECT_ALIASES;
+    const RARE_ARGUMENTS: &'static [&'static str] = &["args", "timeout_ms", "max_output_bytes"];
     const RULED_AS: Option<&'static str> = super::RULED_AS;
     const DEADLINE: Option<Duration> = super::DEADLINE;
     const HAS_PREPARE: bool = true;
@@ -95,7 +95,7 @@ impl Tool for RunCommandLine {
 impl RunCommandLine {
     /// Converts the input to the input of `exec.run`.
     fn program_input(&self, input: RunCommandLineInput) -> exec::RunProgramInput {
-        let RunCommandLineInput { command, args, folder, timeout_ms, max_output_bytes } = input;
+        let RunCommandLineInput { command, args, path, timeout_ms, max_output_bytes } = input;
         let (command, args, shell) = match args {
             Some(args) => (command, args, false),
             None => match split_words(&command) {
@@ -111,7 +111,7 @@ impl RunCommandLine {
             command,
             args,
             shell,
-            cwd: folder,
+            cwd: path,
             env: self.0.variables(),
             stdin: None,
             timeout_ms: Some(timeout_ms.unwrap_or(TIMEOUT_MS_MAX)),
@@ -126,5 +126,5 @@ fn with_folder_pointer(err: ToolError) -> ToolError {
         &err.fault,
         toolgate_contract::ToolFault::Invalid { pointer } if pointer == "/cwd"
     );
-    if is_cwd { err.with_pointer("/folder") } else { err }
+    if is_cwd { err.with_pointer("/path") } else { err }
 }

@@ -22,21 +22,19 @@ pub(super) struct TestProject(pub(super) CiContext);
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TestProjectInput {
-    /// Folder of the project, in the workspace, or a folder inside it: the nearest project is used.
-    /// The workspace root by default.
+    /// Project folder.
     #[serde(default)]
-    project: Option<String>,
+    path: Option<String>,
     /// Build tool, if a folder has several; ci_detect lists them.
     #[serde(default)]
     kind: Option<BuildTool>,
-    /// Runs only tests whose name matches, in the syntax of the project's test tool; for pytest
-    /// also a file or an id with `::`.
+    /// Only tests whose name matches, in the form of the test tool.
     #[serde(default)]
     filter: Option<String>,
-    /// Further arguments for the program.
+    /// Further arguments.
     #[serde(default)]
     args: Vec<String>,
-    /// Time limit, after which the program and all it started are stopped; 600000 by default.
+    /// Time limit; 600000 by default.
     #[serde(default)]
     #[schemars(range(min = 1, max = TIMEOUT_MS_MAX))]
     timeout_ms: Option<u64>,
@@ -49,11 +47,11 @@ pub(super) struct TestProjectInput {
 impl Tool for TestProject {
     const NAME: &'static str = "ci.test";
     const TITLE: &'static str = "Test project";
-    const DESCRIPTION: &'static str = "Run the tests of a project in the workspace with its own test \
-        tool (cargo test, npm test, pytest, go test and so on), and return counts and failures by \
-        test, file, line and message instead of pages of log. If no test matches `filter`, `ok` \
-        is false.";
+    const DESCRIPTION: &'static str = "Run a project's tests with its own test tool. Returns \
+        counts, and failures by test, file, line and message.";
     const EFFECTS: Effects = Effects::Runs;
+    const ALIASES: &'static [(&'static str, &'static str)] = super::PROJECT_ALIASES;
+    const RARE_ARGUMENTS: &'static [&'static str] = &["kind", "timeout_ms", "max_output_bytes"];
     const RULED_AS: Option<&'static str> = super::RULED_AS;
     const DEADLINE: Option<Duration> = super::DEADLINE;
     const JOB: JobSupport = JobSupport::Preferred;
@@ -61,9 +59,8 @@ impl Tool for TestProject {
     type Output = CiReport;
 
     async fn run(&self, ctx: &ToolContext, input: TestProjectInput) -> Result<CiReport, ToolError> {
-        let TestProjectInput { project, kind, filter, args, timeout_ms, max_output_bytes } = input;
-        let input =
-            project_input::ProjectInput { project, kind, args, timeout_ms, max_output_bytes };
+        let TestProjectInput { path, kind, filter, args, timeout_ms, max_output_bytes } = input;
+        let input = project_input::ProjectInput { path, kind, args, timeout_ms, max_output_bytes };
         self.0.run_action(ctx, ProjectAction::Test, input, filter).await
     }
 

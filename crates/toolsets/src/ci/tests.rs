@@ -66,8 +66,8 @@ impl CiTestBench {
 async fn a_refused_command_line_gets_advice_on_its_own_fields() {
     let bench = CiTestBench::new(&exec::ExecSettings::default());
     for (line, advice) in [
-        ("cd src", "set the directory in `folder`; to run a command after it, add `&& COMMAND`"),
-        ("./missing", "paths are relative to `folder`"),
+        ("cd src", "set the directory in `path`; to run a command after it, add `&& COMMAND`"),
+        ("./missing", "paths are relative to `path`"),
         ("export A", "`env NAME=value`"),
     ] {
         let message = bench.refused("ci.run", json!({ "command": line })).await.message;

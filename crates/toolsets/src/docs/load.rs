@@ -26,11 +26,11 @@ pub struct LoadDocument {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LoadDocumentInput {
-    /// The document, relative to the workspace root.
+    /// The document.
     path: String,
     /// A JSON or YAML file with its metadata; default: its front matter.
     metadata_path: Option<String>,
-    /// The text encoding: `utf-8`, `ascii`, `latin-1` or `utf-16`.
+    /// Text encoding: `utf-8`, `ascii`, `latin-1` or `utf-16`.
     #[serde(default = "utf_8")]
     encoding: String,
 }
@@ -85,10 +85,9 @@ impl LoadDocument {
 impl Tool for LoadDocument {
     const NAME: &'static str = "docs.load.fetch";
     const TITLE: &'static str = "Load document";
-    const DESCRIPTION: &'static str = "Load one whole document with its SHA-256 and its metadata, from \
-        a JSON or YAML file (metadataPath) or else from its front matter. For parts of files use \
-        files_read.";
+    const DESCRIPTION: &'static str = "Load one document with its SHA-256 and metadata.";
     const EFFECTS: Effects = Effects::Reads;
+    const RARE_ARGUMENTS: &'static [&'static str] = &["metadataPath", "encoding"];
     const IDEMPOTENT: bool = true;
     const PATHS: &'static [&'static str] = &["path", "metadataPath"];
     type Input = LoadDocumentInput;

@@ -21,20 +21,19 @@ pub struct RenderMarkdown {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RenderMarkdownInput {
-    /// The value of `{{ title }}`.
+    /// Value of the title.
     #[schemars(length(min = 1))]
     title: String,
-    /// Text with names: `{{ title }}`, `{{ body }}`, `{{ metadata.author.name }}` (or
-    /// `{{ author.name }}`). Inserted text is not searched for names.
+    /// The template.
     #[schemars(length(min = 1))]
     template: String,
-    /// The value of `{{ body }}`.
+    /// Value of the body.
     body: String,
-    /// YAML to write above the text, sorted by key.
+    /// YAML to write above.
     #[serde(default, deserialize_with = "exact_json::deserialize_optional_object")]
     #[schemars(!default)]
     front_matter: Option<Map<String, Value>>,
-    /// The values of other names.
+    /// Other values.
     #[serde(default, deserialize_with = "exact_json::deserialize_optional_object")]
     #[schemars(!default)]
     metadata: Option<Map<String, Value>>,
@@ -75,10 +74,10 @@ impl RenderMarkdown {
 impl Tool for RenderMarkdown {
     const NAME: &'static str = "docs.render";
     const TITLE: &'static str = "Render Markdown";
-    const DESCRIPTION: &'static str = "Fill in a template's names ({{ title }}, {{ body }} and those in \
-        metadata), with optional YAML front matter above. No code and no loops; an unknown name \
-        is refused. Writes no file.";
+    const DESCRIPTION: &'static str = "Fill in the names of a template, such as `{{ title }}`, \
+        `{{ body }}` or `{{ metadata.name }}`. Writes no file.";
     const EFFECTS: Effects = Effects::Reads;
+    const RARE_ARGUMENTS: &'static [&'static str] = &["frontMatter"];
     const IDEMPOTENT: bool = true;
     type Input = RenderMarkdownInput;
     type Output = RenderMarkdownOutput;

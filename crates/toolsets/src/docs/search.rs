@@ -19,10 +19,10 @@ pub struct SearchDocuments {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SearchDocumentsInput {
-    /// The question, in words.
+    /// The question.
     #[schemars(length(min = 1))]
     query: String,
-    /// Largest number of hits.
+    /// Most hits.
     #[serde(default = "top_k")]
     #[schemars(range(min = 1, max = 10))]
     top_k: usize,
@@ -90,10 +90,10 @@ impl SearchDocuments {
 impl Tool for SearchDocuments {
     const NAME: &'static str = "docs.search";
     const TITLE: &'static str = "Search documents";
-    const DESCRIPTION: &'static str = "Find the passages in the workspace's documents (Markdown, \
-        reStructuredText, AsciiDoc, plain text) that fit a question, best first. To search code, \
-        too, use search_semantic.";
+    const DESCRIPTION: &'static str =
+        "Find the passages in the workspace's documents that fit a question.";
     const EFFECTS: Effects = Effects::Reads;
+    const RARE_ARGUMENTS: &'static [&'static str] = &["filters"];
     const IDEMPOTENT: bool = true;
     type Input = SearchDocumentsInput;
     type Output = SearchDocumentsOutput;

@@ -19,12 +19,12 @@ pub(super) struct ReadProgramOutput {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ReadProgramOutputInput {
-    /// The `output_id` of a result that was cut.
+    /// `output_id` of the result.
     output_id: String,
     /// Output stream.
     #[serde(default)]
     stream: StreamChoice,
-    /// The first byte to read.
+    /// First byte.
     #[serde(default)]
     offset: u64,
     /// Most bytes to read.
@@ -70,10 +70,11 @@ impl ReadProgramOutput {
 impl Tool for ReadProgramOutput {
     const NAME: &'static str = "exec.output";
     const TITLE: &'static str = "Read program output";
-    const DESCRIPTION: &'static str = "Read the rest of a program's output after its result was cut. Pass \
-        the `output_id` of that result; `next` is the offset to continue at. Only the last few \
-        outputs are kept.";
+    const DESCRIPTION: &'static str = "Read the rest of a program's output that was cut.";
     const EFFECTS: Effects = Effects::Reads;
+    const ALIASES: &'static [(&'static str, &'static str)] =
+        &[("cursor", "offset"), ("next", "offset"), ("after", "offset")];
+    const RARE_ARGUMENTS: &'static [&'static str] = &["max_bytes"];
     const IDEMPOTENT: bool = true;
     type Input = ReadProgramOutputInput;
     type Output = ReadProgramOutputResult;

@@ -31,7 +31,7 @@ pub(crate) enum InputFields {
     /// The input of a command line, which is split or run by `sh` as needed: `command`, `args`,
     /// `folder`.
     CommandLine,
-    /// The input of a project tool, which takes only a folder: `project`.
+    /// The input of a project tool, which takes only a folder: `path`.
     Project,
 }
 
@@ -40,8 +40,7 @@ impl InputFields {
     fn folder_field(self) -> &'static str {
         match self {
             Self::Program => "cwd",
-            Self::CommandLine => "folder",
-            Self::Project => "project",
+            Self::CommandLine | Self::Project => "path",
         }
     }
 

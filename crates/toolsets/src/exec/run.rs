@@ -30,31 +30,29 @@ pub(super) struct RunProgram {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RunProgramInput {
-    /// Program: a name in PATH, or a path, relative to `cwd` or absolute. With `shell`, a script
-    /// for `sh`.
+    /// A program; with `shell`, a script for `sh`.
     pub(crate) command: String,
-    /// Arguments, passed unchanged: nothing is split, expanded or unquoted. With `shell`, the
-    /// script's `$1`, `$2` and so on.
+    /// Arguments, passed unchanged.
     #[serde(default)]
     pub(crate) args: Vec<String>,
-    /// Runs `command` by `sh -c`, for pipes, redirections and globs.
+    /// Allow pipes, redirections and globs.
     #[serde(default)]
     pub(crate) shell: bool,
-    /// Directory to start in, inside the workspace; its root by default.
+    /// Directory to start in.
     #[serde(default)]
     pub(crate) cwd: Option<String>,
-    /// Variables to add to the environment, which is otherwise nearly empty.
+    /// Variables to add.
     #[serde(default)]
     pub(crate) env: BTreeMap<String, String>,
-    /// Standard input; empty by default.
+    /// Standard input.
     #[serde(default)]
     pub(crate) stdin: Option<String>,
-    /// Time limit, after which the program and all it started are stopped; 60000 by default.
+    /// Time limit; 60000 by default, at most 600000.
     #[serde(default)]
     #[schemars(range(min = 1, max = TIMEOUT_MS_MAX))]
     pub(crate) timeout_ms: Option<u64>,
-    /// Most bytes of each output in the result; longer output shows its beginning and end. 32768
-    /// by default, at most 1048576.
+    /// Most bytes of each output in the result; longer output shows its beginning and end. 32768 by
+    /// default, at most 1048576.
     #[serde(default)]
     #[schemars(range(min = 1))]
     pub(crate) max_output_bytes: Option<usize>,
@@ -63,14 +61,13 @@ pub(crate) struct RunProgramInput {
 impl Tool for RunProgram {
     const NAME: &'static str = "exec.run";
     const TITLE: &'static str = "Run program";
-    const DESCRIPTION: &'static str = "Run one program in the workspace and return its exit code and \
-        output. Name the program in `command` and pass each argument in `args`; set `shell` only \
-        for pipes, redirections or globs. There is no terminal, and prompts get no answer. When \
-        the program ends or times out, everything it started is stopped too: nothing keeps \
-        running in the background. Long output is cut in the middle; read the rest with \
-        exec_output. Programs can read `.git` but not write it: use the git tools. They have no \
-        network unless the server is configured otherwise.";
+    const DESCRIPTION: &'static str = "Run one program and return its exit code and output. There \
+        is no terminal, and usually no network. When it ends, everything that it started is \
+        stopped. Programs cannot write `.git`: use the git tools.";
     const EFFECTS: Effects = Effects::Runs;
+    const ALIASES: &'static [(&'static str, &'static str)] =
+        &[("workdir", "cwd"), ("working_directory", "cwd")];
+    const RARE_ARGUMENTS: &'static [&'static str] = &["max_output_bytes"];
     /// The deadline of calls. It exceeds the longest timeout of a program, so that the program's
     /// timeout ends the call.
     const DEADLINE: Option<Duration> = Some(Duration::from_secs(610));

@@ -23,14 +23,14 @@ pub struct CopyEntry {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CopyEntryInput {
-    /// The file or directory, relative to the workspace root.
+    /// File or directory.
     source: String,
-    /// Path of the copy including its name: not the directory to put it in.
+    /// Path of the copy, with its name.
     destination: String,
-    /// Copy a directory with everything in it, to a path that does not exist.
+    /// Copy a directory.
     #[serde(default)]
     recursive: bool,
-    /// Replace a file that is at the destination.
+    /// Replace an existing file.
     #[serde(default)]
     overwrite: bool,
     /// Create missing directories on the way to the destination.
@@ -63,9 +63,9 @@ impl CopyEntry {
 impl Tool for CopyEntry {
     const NAME: &'static str = "files.copy";
     const TITLE: &'static str = "Copy";
-    const DESCRIPTION: &'static str = "Copy a file, or with recursive: true a directory. The copy \
-        appears whole or not at all. Symlinks in a directory are copied as symlinks.";
+    const DESCRIPTION: &'static str = "Copy a file, or with `recursive` a directory.";
     const EFFECTS: Effects = Effects::Changes;
+    const RARE_ARGUMENTS: &'static [&'static str] = &["mkdirs"];
     type Input = CopyEntryInput;
     type Output = CopyEntryOutput;
 

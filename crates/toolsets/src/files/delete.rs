@@ -30,12 +30,12 @@ pub struct DeleteEntry {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DeleteEntryInput {
-    /// The file, symlink or directory, relative to the workspace root.
+    /// File or directory.
     path: String,
-    /// Delete a directory with everything in it.
+    /// Delete everything in it.
     #[serde(default)]
     recursive: bool,
-    /// Succeed even if nothing exists there.
+    /// Succeed even if nothing is there.
     #[serde(default)]
     missing_ok: bool,
 }
@@ -116,9 +116,10 @@ fn count_entries(root: &Root, path: &str, watch: &WorkMonitor) -> Result<Option<
 impl Tool for DeleteEntry {
     const NAME: &'static str = "files.delete";
     const TITLE: &'static str = "Delete";
-    const DESCRIPTION: &'static str = "Delete a file, a symlink (never its target) or an empty \
-        directory; with recursive: true, a directory and everything in it. There is no undo.";
+    const DESCRIPTION: &'static str =
+        "Delete a file or an empty directory; with `recursive`, all of it. There is no undo.";
     const EFFECTS: Effects = Effects::Changes;
+    const RARE_ARGUMENTS: &'static [&'static str] = &["missing_ok"];
     const IDEMPOTENT: bool = true;
     const HAS_PREPARE: bool = true;
     type Input = DeleteEntryInput;

@@ -6,6 +6,7 @@ mod nearest;
 mod numbered;
 mod diff;
 mod encoded;
+mod several;
 #[cfg(any(fuzzing, test))]
 pub(super) mod fuzzing;
 
@@ -13,6 +14,7 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use toolgate_contract::printable::escape_line;
 use toolgate_contract::{
     Effects, ResultText, Tool, ToolContext, ToolError, ToolFault, WriteBudget,
 };
@@ -22,7 +24,8 @@ use crate::counted::counted;
 use encoded::EncodedText;
 use toolgate_world::Root;
 use toolgate_world::root::{
-    Etag, ExistingFile, MissingFile, ParentPolicy, WorkMonitor, WriteConditions, quoted_path,
+    EntryMeta, Etag, ExistingFile, MissingFile, ParentPolicy, WorkMonitor, WriteConditions,
+    quoted_path,
 };
 
 /// Attempts at an edit by text if the file keeps changing meanwhile.
@@ -40,15 +43,14 @@ pub struct EditFile {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EditFileInput {
-    /// The file, relative to the workspace root.
-    path: String,
-    /// Changes, each relative to the current file, not to each other's results. They must not
-    /// overlap.
+    /// The file.
+    path: Option<String>,
+    /// Edits that do not overlap.
     #[schemars(length(min = 1, max = 1000))]
     edits: Vec<EditChange>,
-    /// Edit the file only if it still has this etag (from a read). Recommended with line numbers.
+    /// Etag that the file must have.
     if_match: Option<String>,
-    /// Return the diff without changing the file.
+    /// Only show the diff.
     #[serde(default)]
     dry_run: bool,
 }
@@ -57,20 +59,22 @@ pub struct EditFileInput {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct EditChange {
-    /// Text to replace, exactly as in the file except line endings; must occur once.
+    /// The file, if several are edited.
+    path: Option<String>,
+    /// Exact text to replace; must occur once.
     old: Option<String>,
-    /// Replacement; empty deletes. Line endings become those of the file.
+    /// The replacement.
     new: String,
-    /// Replace every occurrence of `old`.
+    /// Replace every occurrence.
     #[serde(default)]
     replace_all: bool,
     /// Replace every occurrence of `old` if there are exactly this many.
     #[schemars(range(min = 1))]
     count: Option<u64>,
-    /// First line to replace (1-based).
+    /// First line to replace, instead of `old`.
     #[schemars(range(min = 1))]
     start_line: Option<u64>,
-    /// Last line to replace; by default `start_line`. `start_line - 1` inserts before `start_line`.
+    /// Last line; `start_line - 1` inserts.
     end_line: Option<u64>,
 }
 
@@ -93,6 +97,10 @@ pub struct EditFileOutput {
     mtime: String,
     /// True if nothing was written.
     dry_run: bool,
+    /// The other files, with the same fields, if the call edits several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<serde_json::Map<String, serde_json::Value>>")]
+    others: Vec<Self>,
 }
 
 impl EditFile {
@@ -105,11 +113,18 @@ impl EditFile {
 impl Tool for EditFile {
     const NAME: &'static str = "files.edit";
     const TITLE: &'static str = "Edit file";
-    const DESCRIPTION: &'static str = "Change places in a file, given by exact text or by line \
-        numbers: all of them or, if one does not match, none. Text that occurs more than once is \
-        refused without replace_all or count. Keeps line endings, permissions and all other \
-        content, and returns the diff.";
+    const DESCRIPTION: &'static str = "Replace exact text or lines in one or several files: all \
+        edits, or none if one does not match. Returns the diff.";
     const EFFECTS: Effects = Effects::Changes;
+    const RARE_ARGUMENTS: &'static [&'static str] = &["edits[].count"];
+    const ALIASES: &'static [(&'static str, &'static str)] = &[
+        ("edits[].old_string", "old"),
+        ("edits[].old_text", "old"),
+        ("edits[].oldText", "old"),
+        ("edits[].new_string", "new"),
+        ("edits[].new_text", "new"),
+        ("edits[].newText", "new"),
+    ];
     type Input = EditFileInput;
     type Output = EditFileOutput;
 
@@ -126,7 +141,22 @@ impl Tool for EditFile {
     }
 
     fn result_text(output: &EditFileOutput) -> ResultText {
-        let EditFileOutput { diff, diff_truncated, replacements, etag, size, dry_run, .. } = output;
+        if output.others.is_empty() {
+            return output.text();
+        }
+        let texts = [output].into_iter().chain(&output.others).map(|edited| {
+            let ResultText { body, note } = edited.text();
+            let note = note.map(|note| format!("[{}: {note}]\n", escape_line(&edited.path)));
+            body + &note.unwrap_or_default()
+        });
+        ResultText::from_body(texts.collect::<String>())
+    }
+}
+
+impl EditFileOutput {
+    /// Returns the diff of this file and a note about it.
+    fn text(&self) -> ResultText {
+        let Self { diff, diff_truncated, replacements, etag, size, dry_run, .. } = self;
         let body = match (diff.is_empty(), diff_truncated) {
             (true, false) => "no change\n".to_owned(),
             (true, true) => "the changed lines are too long to show\n".to_owned(),
@@ -156,79 +186,130 @@ fn edit(
             format!("it has {} edits; one call can make at most {EDITS_MAX}", input.edits.len());
         return Err(ToolError::invalid("/edits", message));
     }
-    let changes = plan::validate_changes(&input.edits)?;
-    root.check_changeable(&input.path)?;
-    // After a change by others, line numbers may point elsewhere. Text still identifies its place.
-    let attempts =
-        if plan::all_by_text(&changes) && input.if_match.is_none() { TRIES_MAX } else { 1 };
-    for _ in 1..attempts {
-        match edit_once(root, settings, input, &changes, spent, watch) {
-            Err(ToolError { fault: ToolFault::Conflict(_), .. }) => {}
-            outcome => return outcome,
-        }
+    let files = several::edits_by_file(input)?;
+    for file in &files {
+        root.check_changeable(&file.path)?;
     }
-    edit_once(root, settings, input, &changes, spent, watch)
+    let editor = FileEditor { root, settings, input, spent, watch };
+    match files.as_slice() {
+        [only] => editor.edit_alone(only),
+        files => several::edit_files(&editor, files),
+    }
 }
 
-fn edit_once(
-    root: &Root,
-    settings: &FileSettings,
-    input: &EditFileInput,
-    changes: &[plan::PlannedChange<'_>],
-    spent: &WriteBudget,
-    watch: &WorkMonitor,
-) -> Result<EditFileOutput, ToolError> {
-    let file = root.open_file(&input.path)?;
-    let path = file.path().to_owned();
-    let most = settings.limits.write_bytes_max;
-    let too_large = |size: u64| {
-        let message =
-            format!("{} has {size} bytes; at most {most} can be edited", quoted_path(&path));
-        ToolError::new(ToolFault::TooLarge, message)
-    };
-    let meta = *file.meta();
-    if meta.size() > most {
-        return Err(too_large(meta.size()));
+/// One call, while it edits files.
+struct FileEditor<'e> {
+    root: &'e Root,
+    settings: &'e FileSettings,
+    input: &'e EditFileInput,
+    spent: &'e WriteBudget,
+    watch: &'e WorkMonitor,
+}
+
+/// An edit of one file that has been checked and not been written.
+struct CheckedEdit {
+    path: String,
+    /// The content that the edit was made for.
+    meta: EntryMeta,
+    etag: Etag,
+    /// The new content, if it differs.
+    new: Option<Vec<u8>>,
+    diff: String,
+    diff_truncated: bool,
+    replacements: u64,
+}
+
+impl FileEditor<'_> {
+    /// Edits the only file of the call.
+    fn edit_alone(&self, file: &several::FileEdits<'_>) -> Result<EditFileOutput, ToolError> {
+        // After a change by others, line numbers may point elsewhere. Text still identifies its
+        // place.
+        let may_retry = plan::all_by_text(&file.changes) && self.input.if_match.is_none();
+        let attempts = if may_retry { TRIES_MAX } else { 1 };
+        for _ in 1..attempts {
+            match self.write(self.check(file)?) {
+                Err(ToolError { fault: ToolFault::Conflict(_), .. }) => {}
+                outcome => return outcome,
+            }
+        }
+        self.write(self.check(file)?)
     }
-    let old = file.read(0, meta.size(), watch)?;
-    let etag = root.etag_of_content(&old, &meta);
-    if let Some(expected) = &input.if_match
-        && !etag.matches(expected)
-    {
-        return Err(etag.stale_error(&path, expected));
-    }
-    let text = EncodedText::decode(&old, changes, &path)?;
-    let plan = plan::plan_edit(&text.bytes, changes, &path, text.bytes_max(most), watch)?;
-    text.check_plan(changes, &plan)?;
-    let edited = plan::apply(&text.bytes, &plan);
-    let new = text.encode(&edited);
-    if new.len() as u64 > most {
-        return Err(too_large(new.len() as u64));
-    }
-    let (diff, diff_truncated) = diff::unified_diff(
-        &text.bytes,
-        &edited,
-        &plan.spans,
-        &path,
-        settings.limits.answer_bytes,
-        watch,
-    )?;
-    let replacements = plan.spans.len() as u64;
-    let dry_run = input.dry_run;
-    let (meta, etag) = if dry_run || *new == *old {
-        (meta, etag)
-    } else {
-        let terms = WriteConditions {
-            existing: ExistingFile::Match(etag.as_str().to_owned()),
-            missing: MissingFile::Refuse,
-            parents: ParentPolicy::Require,
-            mode: None,
+
+    /// Makes the changes in memory, and checks that they are possible.
+    fn check(&self, file: &several::FileEdits<'_>) -> Result<CheckedEdit, ToolError> {
+        let Self { root, settings, watch, .. } = *self;
+        let changes = file.changes.as_slice();
+        let file = root.open_file(&file.path)?;
+        let path = file.path().to_owned();
+        let most = settings.limits.write_bytes_max;
+        let too_large = |size: u64| {
+            let message =
+                format!("{} has {size} bytes; at most {most} can be edited", quoted_path(&path));
+            ToolError::new(ToolFault::TooLarge, message)
         };
-        spent.reserve(new.len() as u64)?;
-        let written = root.write(&path, &new, &terms, watch)?;
-        (written.meta, written.etag)
-    };
-    let size = meta.size();
-    let mtime = meta.mtime().to_string();
-    Ok(EditFileOutput { path, diff, diff_truncated, replacements, etag, size, mtime, dry_run })
+        let meta = *file.meta();
+        if meta.size() > most {
+            return Err(too_large(meta.size()));
+        }
+        let old = file.read(0, meta.size(), watch)?;
+        let etag = root.etag_of_content(&old, &meta);
+        if let Some(expected) = &self.input.if_match
+            && !etag.matches(expected)
+        {
+            return Err(etag.stale_error(&path, expected));
+        }
+        let text = EncodedText::decode(&old, changes, &path)?;
+        let plan = plan::plan_edit(&text.bytes, changes, &path, text.bytes_max(most), watch)?;
+        text.check_plan(changes, &plan)?;
+        let edited = plan::apply(&text.bytes, &plan);
+        let new = text.encode(&edited);
+        if new.len() as u64 > most {
+            return Err(too_large(new.len() as u64));
+        }
+        let (diff, diff_truncated) = diff::unified_diff(
+            &text.bytes,
+            &edited,
+            &plan.spans,
+            &path,
+            settings.limits.answer_bytes,
+            watch,
+        )?;
+        let replacements = plan.spans.len() as u64;
+        let new = (*new != *old).then(|| new.to_vec());
+        Ok(CheckedEdit { path, meta, etag, new, diff, diff_truncated, replacements })
+    }
+
+    /// Writes a checked edit, unless the call is a dry run.
+    fn write(&self, edit: CheckedEdit) -> Result<EditFileOutput, ToolError> {
+        let CheckedEdit { path, meta, etag, new, diff, diff_truncated, replacements } = edit;
+        let dry_run = self.input.dry_run;
+        let (meta, etag) = match new.filter(|_| !dry_run) {
+            None => (meta, etag),
+            Some(new) => {
+                let terms = WriteConditions {
+                    existing: ExistingFile::Match(etag.as_str().to_owned()),
+                    missing: MissingFile::Refuse,
+                    parents: ParentPolicy::Require,
+                    mode: None,
+                };
+                self.spent.reserve(new.len() as u64)?;
+                let written = self.root.write(&path, &new, &terms, self.watch)?;
+                (written.meta, written.etag)
+            }
+        };
+        let size = meta.size();
+        let mtime = meta.mtime().to_string();
+        let others = Vec::new();
+        Ok(EditFileOutput {
+            path,
+            diff,
+            diff_truncated,
+            replacements,
+            etag,
+            size,
+            mtime,
+            dry_run,
+            others,
+        })
+    }
 }

@@ -46,6 +46,7 @@ impl Tool for CheckPath {
     const DESCRIPTION: &'static str =
         "Check whether a path exists, and whether it is a file or a directory.";
     const EFFECTS: Effects = Effects::Reads;
+    const LISTED: bool = false;
     const IDEMPOTENT: bool = true;
     type Input = CheckPathInput;
     type Output = CheckPathOutput;

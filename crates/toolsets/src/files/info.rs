@@ -22,9 +22,9 @@ pub struct GetFileInfo {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GetFileInfoInput {
-    /// The file, directory or symlink, relative to the workspace root.
+    /// File or directory.
     path: String,
-    /// Return the file's etag, which usually means reading the file.
+    /// Return a file's etag, which usually means reading the file.
     #[serde(default = "yes")]
     etag: bool,
 }
@@ -64,9 +64,9 @@ impl GetFileInfo {
 impl Tool for GetFileInfo {
     const NAME: &'static str = "files.info";
     const TITLE: &'static str = "Get file info";
-    const DESCRIPTION: &'static str = "Return kind, size, permissions, modification time and etag of a \
-        file, directory or symlink; for a file also whether it is text, and its number of lines.";
+    const DESCRIPTION: &'static str = "Show the kind, size, permissions, time and etag of a path.";
     const EFFECTS: Effects = Effects::Reads;
+    const RARE_ARGUMENTS: &'static [&'static str] = &["etag"];
     const IDEMPOTENT: bool = true;
     type Input = GetFileInfoInput;
     type Output = GetFileInfoOutput;

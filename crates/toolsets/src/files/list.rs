@@ -24,14 +24,14 @@ pub struct ListDirectory {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListDirectoryInput {
-    /// The directory, relative to the workspace root.
+    /// The directory.
     #[serde(default = "here")]
     path: String,
-    /// Return at most this many entries.
+    /// Most entries.
     #[serde(default = "limit")]
     #[schemars(range(min = 1, max = 10_000))]
     limit: u64,
-    /// The `cursor` of the previous page, to continue after it.
+    /// `cursor` of the last page.
     cursor: Option<String>,
 }
 
@@ -71,9 +71,9 @@ impl ListDirectory {
 impl Tool for ListDirectory {
     const NAME: &'static str = "files.list";
     const TITLE: &'static str = "List directory";
-    const DESCRIPTION: &'static str = "List all entries of one directory, ordered by name. For an \
-        overview of a project use files_tree; to find files use files_search.";
+    const DESCRIPTION: &'static str = "List the entries of one directory, ordered by name.";
     const EFFECTS: Effects = Effects::Reads;
+    const ALIASES: &'static [(&'static str, &'static str)] = crate::files::FOLDER_ALIASES;
     const IDEMPOTENT: bool = true;
     type Input = ListDirectoryInput;
     type Output = ListDirectoryOutput;

@@ -16,7 +16,7 @@ pub struct MakeDirectory {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MakeDirectoryInput {
-    /// The directory, relative to the workspace root.
+    /// The directory.
     path: String,
     /// Create missing parent directories, too.
     #[serde(default = "yes")]
@@ -42,9 +42,9 @@ impl MakeDirectory {
 impl Tool for MakeDirectory {
     const NAME: &'static str = "files.mkdir";
     const TITLE: &'static str = "Make directory";
-    const DESCRIPTION: &'static str = "Create an empty directory, and missing directories on the way to \
-        it. files_write creates directories by itself.";
+    const DESCRIPTION: &'static str = "Create a directory and its missing parents.";
     const EFFECTS: Effects = Effects::Adds;
+    const RARE_ARGUMENTS: &'static [&'static str] = &["parents"];
     const IDEMPOTENT: bool = true;
     type Input = MakeDirectoryInput;
     type Output = MakeDirectoryOutput;

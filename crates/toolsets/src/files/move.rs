@@ -16,11 +16,11 @@ pub struct MoveEntry {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MoveEntryInput {
-    /// The file, directory or symlink, relative to the workspace root.
+    /// File or directory.
     source: String,
-    /// New path including the new name: not the directory to put it in.
+    /// New path, with the name.
     destination: String,
-    /// Replace a file (or an empty directory) that is at the destination.
+    /// Replace an existing file.
     #[serde(default)]
     overwrite: bool,
     /// Create missing directories on the way to the destination.
@@ -49,9 +49,9 @@ impl MoveEntry {
 impl Tool for MoveEntry {
     const NAME: &'static str = "files.move";
     const TITLE: &'static str = "Move or rename";
-    const DESCRIPTION: &'static str = "Move or rename a file, directory or symlink in one step. \
-        Replaces nothing at the destination unless overwrite is true.";
+    const DESCRIPTION: &'static str = "Move or rename a file, directory or symlink.";
     const EFFECTS: Effects = Effects::Changes;
+    const RARE_ARGUMENTS: &'static [&'static str] = &["mkdirs"];
     type Input = MoveEntryInput;
     type Output = MoveEntryOutput;
 

@@ -1,6 +1,8 @@
 //! `files.read`: reads one file as text or base64, or a range of its lines or bytes.
 
 mod content;
+mod picture;
+mod several;
 
 use std::sync::Arc;
 
@@ -14,6 +16,7 @@ use super::FileSettings;
 use crate::counted::counted;
 use crate::text_encoding::{ByteOrder, LineEnds, TextEncoding};
 use content::FileContent;
+use several::{FileReadResult, OtherFile, PATHS_MAX};
 use toolgate_world::Root;
 use toolgate_world::root::{Etag, WorkMonitor, WorkspaceFile, quoted_path};
 
@@ -32,25 +35,30 @@ pub struct ReadFile {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReadFileInput {
-    /// The file, relative to the workspace root.
-    path: String,
-    /// `utf-8` for text (default) or `base64` for other content.
+    /// The file.
+    path: Option<String>,
+    /// Several files.
     #[serde(default)]
-    encoding: FileEncoding,
-    /// Byte to start at (0-based). Not allowed together with lines.
+    #[schemars(length(max = PATHS_MAX))]
+    paths: Vec<String>,
+    /// `base64` for what is not text.
+    encoding: Option<FileEncoding>,
+    /// Byte to start at, from 0, instead of lines.
     offset: Option<u64>,
     /// Number of bytes to read.
     #[schemars(range(min = 1))]
     length: Option<u64>,
-    /// Line to start at (1-based); a negative number counts from the end: -20 is the last 20 lines.
+    /// First line; -20 starts 20 lines before the end.
     start_line: Option<i64>,
-    /// Number of lines to read.
+    /// Last line.
+    #[schemars(range(min = 1))]
+    end_line: Option<i64>,
+    /// Number of lines to read, instead of `end_line`.
     #[schemars(range(min = 1))]
     line_count: Option<u64>,
     /// An etag from an earlier read: if the file still has it, no content is returned.
     if_none_match: Option<String>,
-    /// Return at most this many bytes; `next` is the position to continue at. By default 102400,
-    /// and at most 4194304.
+    /// Most bytes to return. By default 102400, and at most 4194304.
     #[schemars(range(min = 1))]
     max_bytes: Option<u64>,
 }
@@ -67,7 +75,7 @@ enum FileEncoding {
     Base64,
 }
 
-/// Content that was read.
+/// The file that was read, and further files if the call named several.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ReadFileOutput {
     /// The file, relative to the workspace root.
@@ -95,6 +103,16 @@ pub struct ReadFileOutput {
     next: Option<NextPosition>,
     /// True if the file still has the etag in `if_none_match`.
     not_modified: bool,
+    /// Media type of a picture, which is shown instead of `content`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    media_type: Option<&'static str>,
+    /// The other files of `paths`, with the same fields, or with `path` and `error`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<serde_json::Map<String, serde_json::Value>>")]
+    others: Vec<OtherFile>,
+    /// The bytes of the picture.
+    #[serde(skip)]
+    picture: Option<Vec<u8>>,
 }
 
 /// A range of bytes.
@@ -141,44 +159,68 @@ impl ReadFile {
 impl Tool for ReadFile {
     const NAME: &'static str = "files.read";
     const TITLE: &'static str = "Read file";
-    const DESCRIPTION: &'static str = "Read a file, or a range of its lines or bytes. A long file is \
-        cut at a line end; the note says how to continue. For content that is not UTF-8 text use \
-        encoding base64. Pass the etag as if_match to files_write and files_edit.";
+    const DESCRIPTION: &'static str = "Read one or several files, or a range of lines. Pictures \
+        are shown. The last line has the etag, and says how to continue if the file was cut.";
     const EFFECTS: Effects = Effects::Reads;
+    const ALIASES: &'static [(&'static str, &'static str)] = &[("limit", "line_count")];
+    const RARE_ARGUMENTS: &'static [&'static str] =
+        &["offset", "length", "line_count", "if_none_match", "max_bytes"];
     const IDEMPOTENT: bool = true;
     type Input = ReadFileInput;
-    type Output = ReadFileOutput;
+    type Output = FileReadResult;
 
     async fn run(
         &self,
         ctx: &ToolContext,
         input: ReadFileInput,
-    ) -> Result<ReadFileOutput, ToolError> {
+    ) -> Result<FileReadResult, ToolError> {
         let range = requested_range(&input)?;
         let limit = match input.max_bytes {
             Some(bytes) => bytes.min(self.settings.limits.answer_bytes_max),
             None => self.settings.limits.answer_bytes,
         };
+        if !input.paths.is_empty() {
+            several::check_paths(&input)?;
+            let work = move |root: &Root, watch: &WorkMonitor| {
+                several::read_files(root, &input, &range, limit, watch)
+            };
+            return self.root.run_blocking(ctx, work).await.map(FileReadResult);
+        }
+        let Some(path) = input.path.clone() else {
+            return Err(ToolError::invalid("", "`path` is missing"));
+        };
         if !self.is_local {
             let work = move |root: &Root, watch: &WorkMonitor| {
-                read_file(root, root.open_file(&input.path)?, &input, &range, limit, watch)
+                read_file(root, root.open_file(&path)?, &input, &range, limit, watch)
             };
-            return self.root.run_blocking(ctx, work).await;
+            return self.root.run_blocking(ctx, work).await.map(FileReadResult);
         }
-        let file = self.root.open_file(&input.path)?;
-        if file.meta().size() <= INLINE_BYTES_MAX {
-            return read_file(&self.root, file, &input, &range, limit, &WorkMonitor::default());
-        }
-        self.root
-            .run_blocking(ctx, move |root, watch| {
+        let file = self.root.open_file(&path)?;
+        let read = if file.meta().size() <= INLINE_BYTES_MAX {
+            read_file(&self.root, file, &input, &range, limit, &WorkMonitor::default())
+        } else {
+            let work = move |root: &Root, watch: &WorkMonitor| {
                 read_file(root, file, &input, &range, limit, watch)
-            })
-            .await
+            };
+            self.root.run_blocking(ctx, work).await
+        };
+        read.map(FileReadResult)
+    }
+}
+
+impl ReadFileOutput {
+    fn picture_bytes(&self) -> usize {
+        self.picture.as_ref().map_or(0, Vec::len)
     }
 
-    fn result_text(output: &ReadFileOutput) -> ResultText {
-        let ReadFileOutput { content, size, etag, bytes, lines, next, file_encoding, .. } = output;
+    /// Returns the content and a note about it.
+    fn text(&self) -> ResultText {
+        let Self { content, size, etag, bytes, lines, next, file_encoding, .. } = self;
         let size_text = counted(*size, "byte", "bytes");
+        if let Some(media_type) = self.media_type {
+            let note = format!("{media_type}; etag {etag}; {size_text}");
+            return ResultText::default().with_note(note);
+        }
         let Some(content) = content else {
             return ResultText::default()
                 .with_note(format!("not modified; etag {etag}; {size_text}"));
@@ -215,7 +257,7 @@ impl Tool for ReadFile {
 
 /// Returns the range that `input` asks for.
 fn requested_range(input: &ReadFileInput) -> Result<ReadRange, ToolError> {
-    let ReadFileInput { offset, length, start_line, line_count, .. } = *input;
+    let ReadFileInput { offset, length, start_line, end_line, line_count, .. } = *input;
     for (pointer, value) in
         [("/length", length), ("/line_count", line_count), ("/max_bytes", input.max_bytes)]
     {
@@ -224,19 +266,38 @@ fn requested_range(input: &ReadFileInput) -> Result<ReadRange, ToolError> {
         }
     }
     let bytes = offset.is_some() || length.is_some();
-    if bytes && (start_line.is_some() || line_count.is_some()) {
-        let message = "offset and length cannot be combined with start_line and line_count; give bytes or lines";
+    if bytes && (start_line.is_some() || end_line.is_some() || line_count.is_some()) {
+        let message =
+            "offset and length cannot be combined with a range of lines; give bytes or lines";
         return Err(ToolError::invalid("", message));
     }
     if start_line == Some(0) {
         let message = "line numbers start at 1, or at -1 from the end";
         return Err(ToolError::invalid("/start_line", message));
     }
-    Ok(if bytes {
-        ReadRange::Bytes { offset: offset.unwrap_or(0), length: length.unwrap_or(u64::MAX) }
-    } else {
-        ReadRange::Lines { start: start_line.unwrap_or(1), count: line_count.unwrap_or(u64::MAX) }
+    let start = start_line.unwrap_or(1);
+    Ok(match end_line {
+        _ if bytes => {
+            ReadRange::Bytes { offset: offset.unwrap_or(0), length: length.unwrap_or(u64::MAX) }
+        }
+        Some(end) => ReadRange::Lines { start, count: lines_until(start, end, line_count)? },
+        None => ReadRange::Lines { start, count: line_count.unwrap_or(u64::MAX) },
     })
+}
+
+/// Returns the number of lines from `start` to `end`.
+fn lines_until(start: i64, end: i64, line_count: Option<u64>) -> Result<u64, ToolError> {
+    let invalid = |message: &str| Err(ToolError::invalid("/end_line", message));
+    if line_count.is_some() {
+        return invalid("it cannot be combined with line_count; give one of them");
+    }
+    if start < 0 {
+        return invalid("with a negative start_line, give line_count instead");
+    }
+    if end < start {
+        return invalid("it is before start_line");
+    }
+    Ok(end.abs_diff(start) + 1)
 }
 
 fn read_file(
@@ -252,7 +313,7 @@ fn read_file(
         input.if_none_match.as_ref().is_some_and(|given| content.etag.matches(given));
     let mut output = ReadFileOutput {
         path: content.file.path().to_owned(),
-        encoding: input.encoding,
+        encoding: input.encoding.unwrap_or_default(),
         file_encoding: None,
         content: None,
         size: content.size(),
@@ -263,9 +324,21 @@ fn read_file(
         truncated: false,
         next: None,
         not_modified,
+        media_type: None,
+        others: Vec::new(),
+        picture: None,
     };
-    if !not_modified {
-        fill_output(&content, range, limit, &mut output)?;
+    if not_modified {
+        return Ok(output);
+    }
+    let is_whole = matches!(range, ReadRange::Lines { start: 1, count: u64::MAX });
+    match picture::media_type(&content, is_whole && input.encoding.is_none())? {
+        Some(media_type) => {
+            output.picture = Some(content.read(0, content.size())?);
+            output.media_type = Some(media_type);
+            output.encoding = FileEncoding::Base64;
+        }
+        None => fill_output(&content, range, limit, &mut output)?,
     }
     Ok(output)
 }

@@ -28,46 +28,45 @@ pub struct SearchFiles {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SearchFilesInput {
-    /// The directory (or the one file) to search, relative to the workspace root.
+    /// Directory or file to search.
     #[serde(default = "here")]
     path: String,
-    /// Only entries whose name matches, e.g. `*.rs` or `{Cargo,package}.*`; with a `/`, match the
-    /// path, e.g. `src/**/*.ts`. A leading `!` negates. Without `text`, the matches are listed.
+    /// `*.rs`, or a path such as `src/**/*.ts`; a leading `!` negates.
     glob: Option<String>,
-    /// Lines that match this regular expression (Rust syntax: no look-around, no backreferences).
-    text: Option<String>,
-    /// Match `text` literally, not as a regular expression.
+    /// Regular expression.
+    query: Option<String>,
+    /// Take `query` literally.
     #[serde(default)]
     literal: bool,
-    /// Case sensitivity; `smart`: only if `text` has a capital letter.
+    /// Case sensitivity; `smart`: only if `query` has a capital letter.
     #[serde(default)]
     case: CaseSensitivity,
-    /// Show this many lines around each match.
+    /// Lines around each match.
     #[serde(default)]
     #[schemars(range(min = 0, max = 50))]
     context: usize,
-    /// Include files that .gitignore excludes.
+    /// Include ignored files.
     #[serde(default)]
     include_ignored: bool,
     /// Search names that begin with a dot (`.git` only if `path` names it).
     #[serde(default = "yes")]
     hidden: bool,
-    /// Return at most this many matches.
+    /// Most matches.
     #[serde(default = "limit")]
     #[schemars(range(min = 1, max = 10_000))]
     limit: usize,
-    /// The `cursor` of an earlier answer to the same search, to continue after it.
+    /// `cursor` of the last page.
     cursor: Option<String>,
 }
 
 /// Matches that were found.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct SearchFilesOutput {
-    /// Lines that match `text`, ordered by path and line.
+    /// Lines that match `query`, ordered by path and line.
     matches: Vec<LineMatch>,
-    /// Entries that match `glob`, ordered by path, if `text` was not given.
+    /// Entries that match `glob`, ordered by path, if `query` was not given.
     files: Vec<NameMatch>,
-    /// Number of files searched (without `text`: entries).
+    /// Number of files searched (without `query`: entries).
     searched: u64,
     /// True if there are more matches.
     truncated: bool,
@@ -126,10 +125,10 @@ impl SearchFiles {
 impl Tool for SearchFiles {
     const NAME: &'static str = "files.search";
     const TITLE: &'static str = "Search files";
-    const DESCRIPTION: &'static str = "Find lines by regular expression (text), files by name (glob), or \
-        lines in files with that name (both). Skips .git, binary files and what .gitignore excludes. \
-        Results are ordered by path; pass the cursor to continue a cut answer.";
+    const DESCRIPTION: &'static str = "Find files by name (`glob`), lines by regular expression \
+        (`query`), or both, ordered by path. Skips binary files and what .gitignore excludes.";
     const EFFECTS: Effects = Effects::Reads;
+    const RARE_ARGUMENTS: &'static [&'static str] = &["case", "hidden", "literal"];
     const IDEMPOTENT: bool = true;
     type Input = SearchFilesInput;
     type Output = SearchFilesOutput;

@@ -24,18 +24,18 @@ pub struct ShowTree {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ShowTreeInput {
-    /// The directory, relative to the workspace root.
+    /// The directory.
     #[serde(default = "here")]
     path: String,
-    /// Number of levels to show.
+    /// Number of levels.
     #[serde(default = "depth")]
     #[schemars(range(min = 1, max = 100))]
     depth: u32,
-    /// Show at most this many entries, shared among the directories.
+    /// Most entries to show, shared among the directories.
     #[serde(default = "limit")]
     #[schemars(range(min = 1, max = 10_000))]
     limit: usize,
-    /// Include files that .gitignore excludes.
+    /// Include ignored files.
     #[serde(default)]
     include_ignored: bool,
 }
@@ -78,10 +78,11 @@ impl ShowTree {
 impl Tool for ShowTree {
     const NAME: &'static str = "files.tree";
     const TITLE: &'static str = "Show directory tree";
-    const DESCRIPTION: &'static str = "Show the files and directories beneath a directory as an \
-        indented tree, without .git and what .gitignore excludes. Marks where it was cut and how \
-        much was left out.";
+    const DESCRIPTION: &'static str =
+        "Show a directory as an indented tree, without what .gitignore excludes.";
     const EFFECTS: Effects = Effects::Reads;
+    const ALIASES: &'static [(&'static str, &'static str)] = crate::files::FOLDER_ALIASES;
+    const RARE_ARGUMENTS: &'static [&'static str] = &["limit"];
     const IDEMPOTENT: bool = true;
     type Input = ShowTreeInput;
     type Output = ShowTreeOutput;

@@ -26,17 +26,16 @@ pub struct WriteFile {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WriteFileInput {
-    /// The file, relative to the workspace root.
+    /// The file.
     path: String,
-    /// The whole content as text. Either this or `content_base64`.
+    /// The whole content.
     content: Option<String>,
-    /// The whole content as base64 (standard alphabet, padded), for anything but text.
+    /// The content as base64.
     content_base64: Option<String>,
     /// Create the file if it does not exist.
     #[serde(default = "yes")]
     create: bool,
-    /// Replace the file if it exists. By default, it is replaced only if `if_match` is given and
-    /// matches.
+    /// Replace an existing file.
     overwrite: Option<bool>,
     /// Create missing parent directories.
     #[serde(default = "yes")]
@@ -44,7 +43,7 @@ pub struct WriteFileInput {
     /// Permission bits, octal as a string ("0755") or decimal as a number (493). By default, those
     /// of the replaced file.
     mode: Option<PermissionMode>,
-    /// Replace the file only if it still has this etag (from a read).
+    /// Etag that the file must have.
     if_match: Option<String>,
 }
 
@@ -83,10 +82,10 @@ impl WriteFile {
 impl Tool for WriteFile {
     const NAME: &'static str = "files.write";
     const TITLE: &'static str = "Write file";
-    const DESCRIPTION: &'static str = "Create a file, or replace one whole; readers never see a part. \
-        Replaces an existing file only with overwrite: true, or with if_match set to the etag of \
-        the content you read. To change a part of a file use files_edit.";
+    const DESCRIPTION: &'static str = "Create a file, or replace one whole. To replace, set \
+        `overwrite`, or `if_match` to the etag that you read. To change a part, use files_edit.";
     const EFFECTS: Effects = Effects::Changes;
+    const RARE_ARGUMENTS: &'static [&'static str] = &["content_base64", "create", "mkdirs", "mode"];
     const IDEMPOTENT: bool = true;
     type Input = WriteFileInput;
     type Output = WriteFileOutput;

@@ -14,11 +14,10 @@ pub(super) struct GitAdd(pub(super) GitContext);
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct GitAddInput {
-    /// A folder of the repository, in the workspace; by default the workspace itself.
+    /// Repository folder.
     #[serde(default)]
     repo: RepoFolder,
-    /// Files and folders, relative to the repository's top folder; `.` is all of it. Patterns are
-    /// not supported.
+    /// Relative to the repository; `.` is all of it.
     #[schemars(length(min = 1))]
     paths: Vec<String>,
 }
@@ -26,9 +25,10 @@ pub(super) struct GitAddInput {
 impl Tool for GitAdd {
     const NAME: &'static str = "git.add";
     const TITLE: &'static str = "Git add";
-    const DESCRIPTION: &'static str = "Stage new, changed and deleted files of a git repository for \
-        the next commit. Returns everything that is staged.";
+    const DESCRIPTION: &'static str = "Stage files for the next commit.";
     const EFFECTS: Effects = Effects::Changes;
+    const ALIASES: &'static [(&'static str, &'static str)] =
+        &[("path", "paths"), ("file", "paths")];
     const IDEMPOTENT: bool = true;
     const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
     type Input = GitAddInput;

@@ -21,22 +21,22 @@ pub(super) struct GitBlame(pub(super) GitContext);
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct GitBlameInput {
-    /// A folder of the repository, in the workspace; by default the workspace itself.
+    /// Repository folder.
     #[serde(default)]
     repo: RepoFolder,
-    /// File, relative to the repository's top folder.
+    /// The file.
     path: String,
-    /// Branch, tag or commit to read the file from; by default its current content.
+    /// Commit to read it from.
     #[serde(default, rename = "ref")]
     revision: Option<String>,
-    /// First line to return; 1 by default.
+    /// First line.
     #[serde(default)]
     #[schemars(range(min = 1))]
-    from_line: Option<u32>,
-    /// Last line to return; at most 500 lines are returned.
+    start_line: Option<u32>,
+    /// Last line.
     #[serde(default)]
     #[schemars(range(min = 1))]
-    to_line: Option<u32>,
+    end_line: Option<u32>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -66,9 +66,9 @@ pub(super) struct BlameLine {
 impl Tool for GitBlame {
     const NAME: &'static str = "git.blame";
     const TITLE: &'static str = "Git blame";
-    const DESCRIPTION: &'static str = "Show the commit, author and date that each line of a file in a git \
-        repository comes from. Set `from_line` and `to_line` for a part of the file.";
+    const DESCRIPTION: &'static str = "Show the commit that each line of a file comes from.";
     const EFFECTS: Effects = Effects::Reads;
+    const ALIASES: &'static [(&'static str, &'static str)] = &[("paths", "path")];
     const IDEMPOTENT: bool = true;
     const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
     type Input = GitBlameInput;
@@ -79,14 +79,14 @@ impl Tool for GitBlame {
         ctx: &ToolContext,
         input: GitBlameInput,
     ) -> Result<GitBlameOutput, ToolError> {
-        let GitBlameInput { repo, path, revision, from_line, to_line } = input;
+        let GitBlameInput { repo, path, revision, start_line, end_line } = input;
         let repository = self.0.open(ctx, &repo).await?;
         let path = repository.resolve_path(&path, "/path")?;
-        let from = from_line.unwrap_or(1).max(1);
-        let to = to_line.unwrap_or(u32::MAX).min(from.saturating_add(LINES_MAX - 1));
+        let from = start_line.unwrap_or(1).max(1);
+        let to = end_line.unwrap_or(u32::MAX).min(from.saturating_add(LINES_MAX - 1));
         if to < from {
             let message = format!("the last line is before the first, {from}");
-            return Err(ToolError::invalid("/to_line", message));
+            return Err(ToolError::invalid("/end_line", message));
         }
         let blame = repository
             .read_command("blame")
@@ -126,7 +126,7 @@ impl Tool for GitBlame {
         if printed.code != 0 {
             let error = printed.error_text();
             return Err(match error.contains("has only") {
-                true => ToolError::invalid("/from_line", error),
+                true => ToolError::invalid("/start_line", error),
                 false if error.contains("no such path") => ToolError::not_found(error),
                 false => printed.to_error(),
             });
@@ -134,7 +134,7 @@ impl Tool for GitBlame {
         let mut lines = parse_blame(&printed.text());
         let next_line = (lines.last().is_some_and(|last| last.line > to)).then_some(to + 1);
         lines.retain(|line| line.line <= to);
-        let next_line = if to_line == Some(to) { None } else { next_line };
+        let next_line = if end_line == Some(to) { None } else { next_line };
         Ok(GitBlameOutput { path, lines, next_line })
     }
 
@@ -146,7 +146,7 @@ impl Tool for GitBlame {
         };
         let text = ResultText::from_body(output.lines.iter().map(line).collect::<String>());
         match output.next_line {
-            Some(next) => text.with_note(format!("continue with `from_line: {next}`")),
+            Some(next) => text.with_note(format!("continue with `start_line: {next}`")),
             None => text,
         }
     }

@@ -19,10 +19,10 @@ pub(super) struct GitBranches(pub(super) GitContext);
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct GitBranchesInput {
-    /// A folder of the repository, in the workspace; by default the workspace itself.
+    /// Repository folder.
     #[serde(default)]
     repo: RepoFolder,
-    /// Include remote branches, as last fetched.
+    /// Include remote branches.
     #[serde(default = "yes")]
     remote: bool,
 }
@@ -64,9 +64,10 @@ pub(super) struct GitBranchEntry {
 impl Tool for GitBranches {
     const NAME: &'static str = "git.branches";
     const TITLE: &'static str = "Git branches";
-    const DESCRIPTION: &'static str = "List the local branches of a git repository, and remote \
-        branches as last fetched. A star marks the one that is checked out.";
+    const DESCRIPTION: &'static str = "List branches. A star marks the current one.";
     const EFFECTS: Effects = Effects::Reads;
+    const RARE_ARGUMENTS: &'static [&'static str] = &["remote"];
+    const ALIASES: &'static [(&'static str, &'static str)] = &[("path", "repo")];
     const IDEMPOTENT: bool = true;
     const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
     type Input = GitBranchesInput;

@@ -16,17 +16,16 @@ pub(super) struct GitCheckout(pub(super) GitContext);
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct GitCheckoutInput {
-    /// A folder of the repository, in the workspace; by default the workspace itself.
+    /// Repository folder.
     #[serde(default)]
     repo: RepoFolder,
-    /// A branch to check out, or a commit or tag (detached). With `create`, the name of the new
-    /// branch.
+    /// Branch, tag or commit.
     #[serde(rename = "ref")]
     revision: String,
-    /// Create the branch and check it out.
+    /// Create the branch.
     #[serde(default)]
     create: bool,
-    /// Branch, tag or commit at which the new branch starts; by default `HEAD`.
+    /// Start of the new branch.
     #[serde(default)]
     from: Option<String>,
 }
@@ -46,9 +45,8 @@ pub(super) struct GitCheckoutOutput {
 impl Tool for GitCheckout {
     const NAME: &'static str = "git.checkout";
     const TITLE: &'static str = "Git checkout";
-    const DESCRIPTION: &'static str = "Check out a branch, tag or commit of a git repository, or \
-        with `create` a new branch. Uncommitted changes are kept. If they would be overwritten, \
-        the checkout is refused: commit them or stash them with git_stash.";
+    const DESCRIPTION: &'static str =
+        "Check out a branch, tag or commit; with `create`, a new branch.";
     const EFFECTS: Effects = Effects::Changes;
     const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
     type Input = GitCheckoutInput;

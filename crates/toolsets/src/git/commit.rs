@@ -19,12 +19,12 @@ pub(super) struct GitCommit(pub(super) GitContext);
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct GitCommitInput {
-    /// A folder of the repository, in the workspace; by default the workspace itself.
+    /// Repository folder.
     #[serde(default)]
     repo: RepoFolder,
-    /// Commit message: a subject line, optionally an empty line and a body.
+    /// The commit message.
     message: String,
-    /// Include every changed and deleted tracked file, staged or not.
+    /// Include unstaged changes.
     #[serde(default)]
     all: bool,
     /// Commit even if nothing changed.
@@ -57,9 +57,10 @@ pub(super) struct GitCommitOutput {
 impl Tool for GitCommit {
     const NAME: &'static str = "git.commit";
     const TITLE: &'static str = "Git commit";
-    const DESCRIPTION: &'static str = "Commit the staged changes of a git repository; with `all`, \
-        every change to tracked files. Stage new files with git_add first.";
+    const DESCRIPTION: &'static str =
+        "Commit what is staged; with `all`, every change to tracked files.";
     const EFFECTS: Effects = Effects::Changes;
+    const RARE_ARGUMENTS: &'static [&'static str] = &["allow_empty"];
     const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
     type Input = GitCommitInput;
     type Output = GitCommitOutput;

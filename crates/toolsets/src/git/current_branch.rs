@@ -14,7 +14,7 @@ pub(super) struct GitCurrentBranch(pub(super) GitContext);
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct GitCurrentBranchInput {
-    /// A folder of the repository, in the workspace; by default the workspace itself.
+    /// Repository folder.
     #[serde(default)]
     repo: RepoFolder,
 }
@@ -35,6 +35,8 @@ impl Tool for GitCurrentBranch {
     const DESCRIPTION: &'static str = "Return the branch of a git repository that is checked out, or \
         `HEAD` if a commit is checked out without a branch.";
     const EFFECTS: Effects = Effects::Reads;
+    const ALIASES: &'static [(&'static str, &'static str)] = &[("path", "repo")];
+    const LISTED: bool = false;
     const IDEMPOTENT: bool = true;
     const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
     type Input = GitCurrentBranchInput;

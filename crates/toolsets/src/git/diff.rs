@@ -30,23 +30,22 @@ pub(super) struct GitDiff(pub(super) GitContext);
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct GitDiffInput {
-    /// A folder of the repository, in the workspace; by default the workspace itself.
+    /// Repository folder.
     #[serde(default)]
     repo: RepoFolder,
-    /// Compare staged changes, instead of unstaged ones.
+    /// Compare staged changes.
     #[serde(default)]
     staged: bool,
-    /// Commit to compare the work tree (with `staged`, the index) with; or two, as `a..b`, or
-    /// `a...b` for changes in b since their merge base.
+    /// Commit, or two.
     #[serde(default, rename = "ref")]
     revision: Option<String>,
-    /// Only these files and folders, relative to the repository's top folder.
+    /// Only these files and folders.
     #[serde(default)]
     paths: Vec<String>,
-    /// Count changed lines for each file, instead of showing them.
+    /// Only count lines.
     #[serde(default)]
     stat: bool,
-    /// Number of context lines around a change; 3 by default.
+    /// Lines around a change.
     #[serde(default)]
     #[schemars(range(max = CONTEXT_MAX))]
     context: Option<u32>,
@@ -86,10 +85,12 @@ pub(super) struct ChangedFile {
 impl Tool for GitDiff {
     const NAME: &'static str = "git.diff";
     const TITLE: &'static str = "Git diff";
-    const DESCRIPTION: &'static str = "Show differences in a git repository: unstaged changes; with \
-        `staged`, staged ones; with `ref`, against a commit or between two. If there are many, \
-        request `stat` first and then some `paths`.";
+    const DESCRIPTION: &'static str = "Show unstaged changes; with `staged`, staged ones; with \
+        `ref`, against a commit or between two (`a..b`).";
     const EFFECTS: Effects = Effects::Reads;
+    const ALIASES: &'static [(&'static str, &'static str)] =
+        &[("path", "paths"), ("file", "paths")];
+    const RARE_ARGUMENTS: &'static [&'static str] = &["context", "max_bytes"];
     const IDEMPOTENT: bool = true;
     const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
     type Input = GitDiffInput;

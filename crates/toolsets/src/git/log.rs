@@ -20,32 +20,32 @@ pub(super) struct GitLog(pub(super) GitContext);
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct GitLogInput {
-    /// A folder of the repository, in the workspace; by default the workspace itself.
+    /// Repository folder.
     #[serde(default)]
     repo: RepoFolder,
-    /// Most commits to return.
+    /// Most commits.
     #[serde(default = "ten")]
     #[schemars(range(min = 1, max = COUNT_MAX))]
-    count: u32,
-    /// Number of newest commits to skip, to continue an earlier answer.
+    limit: u32,
+    /// Commits to skip.
     #[serde(default)]
-    skip: u32,
-    /// Branch, tag or commit to start at, or a range: `main..feature`. By default `HEAD`.
+    cursor: u32,
+    /// Start, or a range: `main..feature`.
     #[serde(default, rename = "ref")]
     revision: Option<String>,
-    /// Only commits that change this file or folder, relative to the repository's top folder.
+    /// Only commits that change it.
     #[serde(default)]
     path: Option<String>,
-    /// Only commits whose author's name or email contains this.
+    /// Name or email.
     #[serde(default)]
     author: Option<String>,
-    /// Only commits after this time, e.g. `2026-01-31` or `2 weeks ago`.
+    /// Time, e.g. `2 weeks ago`.
     #[serde(default)]
     since: Option<String>,
-    /// Only commits before this time.
+    /// Time.
     #[serde(default)]
     until: Option<String>,
-    /// Only commits whose message contains this text.
+    /// Text of the message.
     #[serde(default)]
     grep: Option<String>,
 }
@@ -70,23 +70,23 @@ pub(super) struct GitLogOutput {
     oneline: String,
     /// The commits, newest first.
     commits: Vec<CommitEntry>,
-    /// True if there are more: continue with `skip`.
+    /// True if there are more: continue with `cursor`.
     more: bool,
 }
 
 impl Tool for GitLog {
     const NAME: &'static str = "git.log";
     const TITLE: &'static str = "Git log";
-    const DESCRIPTION: &'static str = "List commits of a git repository, newest first: ten unless \
-        `count` is set. Filter them by path, author, time or message; git_show shows one.";
+    const DESCRIPTION: &'static str = "List commits, newest first.";
     const EFFECTS: Effects = Effects::Reads;
+    const ALIASES: &'static [(&'static str, &'static str)] = &[("paths", "path")];
     const IDEMPOTENT: bool = true;
     const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
     type Input = GitLogInput;
     type Output = GitLogOutput;
 
     async fn run(&self, ctx: &ToolContext, input: GitLogInput) -> Result<GitLogOutput, ToolError> {
-        let GitLogInput { repo, count, skip, revision, path, author, since, until, grep } = input;
+        let GitLogInput { repo, limit, cursor, revision, path, author, since, until, grep } = input;
         let repository = self.0.open(ctx, &repo).await?;
         let revision = revision.as_deref().unwrap_or("HEAD");
         let range = repository.resolve_range(ctx, revision, "/ref").await?;
@@ -95,8 +95,8 @@ impl Tool for GitLog {
             .read_command("log")
             .args(["-z", "--no-color", "--no-show-signature", "--decorate=short", "--no-patch"])
             .args(["--fixed-strings", "--regexp-ignore-case", COMMIT_FORMAT])
-            .arg(format!("--max-count={}", count.min(COUNT_MAX) + 1))
-            .arg(format!("--skip={skip}"));
+            .arg(format!("--max-count={}", limit.min(COUNT_MAX) + 1))
+            .arg(format!("--skip={cursor}"));
         let filters = [("author", author), ("since", since), ("until", until), ("grep", grep)];
         for (name, value) in filters {
             let Some(value) = value else { continue };
@@ -127,7 +127,7 @@ impl Tool for GitLog {
         }
         let mut commits: Vec<CommitEntry> =
             fields.chunks(COMMIT_FIELDS).filter_map(CommitEntry::parse).collect();
-        let count = count.min(COUNT_MAX) as usize;
+        let count = limit.min(COUNT_MAX) as usize;
         let more = is_cut || commits.len() > count;
         commits.truncate(count);
         let line = |entry: &CommitEntry| format!("{} {}\n", entry.short, entry.subject);
@@ -140,7 +140,7 @@ impl Tool for GitLog {
             (0, _) => text.with_note("no commits"),
             (count, true) => {
                 let count = counted(count as u64, "commit", "commits");
-                text.with_note(format!("{count}; there are more, continue with `skip`"))
+                text.with_note(format!("{count}; there are more, continue with `cursor`"))
             }
             (_, false) => text,
         }

@@ -14,13 +14,13 @@ pub(super) struct GitRestore(pub(super) GitContext);
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct GitRestoreInput {
-    /// A folder of the repository, in the workspace; by default the workspace itself.
+    /// Repository folder.
     #[serde(default)]
     repo: RepoFolder,
-    /// Files and folders, relative to the repository's top folder; `.` is all of it.
+    /// Files and folders.
     #[schemars(length(min = 1))]
     paths: Vec<String>,
-    /// Branch, tag or commit to restore from; by default the staged state.
+    /// Commit to restore from.
     #[serde(default, rename = "ref")]
     revision: Option<String>,
 }
@@ -34,9 +34,11 @@ pub(super) struct GitRestoreOutput {
 impl Tool for GitRestore {
     const NAME: &'static str = "git.restore";
     const TITLE: &'static str = "Git restore";
-    const DESCRIPTION: &'static str = "Restore files of a git repository to their staged state, or with \
-        `ref` to their state in a commit. Later changes are lost; staged changes stay staged.";
+    const DESCRIPTION: &'static str =
+        "Restore files to their staged state, or with `ref` to a commit. Later changes are lost.";
     const EFFECTS: Effects = Effects::Changes;
+    const ALIASES: &'static [(&'static str, &'static str)] =
+        &[("path", "paths"), ("file", "paths")];
     const IDEMPOTENT: bool = true;
     const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
     type Input = GitRestoreInput;

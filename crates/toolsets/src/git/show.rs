@@ -22,19 +22,19 @@ pub(super) struct GitShow(pub(super) GitContext);
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct GitShowInput {
-    /// A folder of the repository, in the workspace; by default the workspace itself.
+    /// Repository folder.
     #[serde(default)]
     repo: RepoFolder,
-    /// Branch, tag or commit; by default `HEAD`.
+    /// Branch, tag or commit.
     #[serde(default, rename = "ref")]
     revision: Option<String>,
-    /// File to show as of the commit, instead of the commit's changes.
+    /// File to show as of the commit.
     #[serde(default)]
     file: Option<String>,
-    /// Only changes to these files and folders, relative to the repository's top folder.
+    /// Only these files and folders.
     #[serde(default)]
     paths: Vec<String>,
-    /// Count changed lines for each file, instead of showing them.
+    /// Only count lines.
     #[serde(default)]
     stat: bool,
     /// Most bytes to return; 65536 by default.
@@ -62,9 +62,11 @@ pub(super) struct GitShowOutput {
 impl Tool for GitShow {
     const NAME: &'static str = "git.show";
     const TITLE: &'static str = "Git show";
-    const DESCRIPTION: &'static str = "Show one commit of a git repository: author, date, message and \
-        changes; with `file`, that file as of the commit instead.";
+    const DESCRIPTION: &'static str =
+        "Show a commit with its message and changes; with `file`, that file as of the commit.";
     const EFFECTS: Effects = Effects::Reads;
+    const ALIASES: &'static [(&'static str, &'static str)] = &[("path", "paths")];
+    const RARE_ARGUMENTS: &'static [&'static str] = &["max_bytes"];
     const IDEMPOTENT: bool = true;
     const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
     type Input = GitShowInput;

@@ -21,19 +21,19 @@ pub(super) struct GitStash(pub(super) GitContext);
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct GitStashInput {
-    /// A folder of the repository, in the workspace; by default the workspace itself.
+    /// Repository folder.
     #[serde(default)]
     repo: RepoFolder,
-    /// Action to take; `push` by default.
+    /// Action to take.
     #[serde(default)]
     action: StashAction,
-    /// Stash for `show`, `apply`, `pop` and `drop`; 0, the newest, by default.
+    /// Stash; 0 is the newest.
     #[serde(default)]
     index: u32,
     /// Message for `push`.
     #[serde(default)]
     message: Option<String>,
-    /// Include untracked files in `push`.
+    /// Include untracked files.
     #[serde(default)]
     include_untracked: bool,
 }
@@ -82,8 +82,8 @@ pub(super) struct StashEntry {
 impl Tool for GitStash {
     const NAME: &'static str = "git.stash";
     const TITLE: &'static str = "Git stash";
-    const DESCRIPTION: &'static str = "Stash uncommitted changes of a git repository and get them \
-        back: `push`, `list`, `show`, `apply`, `pop` or `drop`. Returns all stashes.";
+    const DESCRIPTION: &'static str =
+        "Stash uncommitted changes, or get them back. Returns all stashes.";
     const EFFECTS: Effects = Effects::Changes;
     const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
     type Input = GitStashInput;

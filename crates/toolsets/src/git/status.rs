@@ -20,7 +20,7 @@ pub(super) struct GitStatus(pub(super) GitContext);
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct GitStatusInput {
-    /// A folder of the repository, in the workspace; by default the workspace itself.
+    /// Repository folder.
     #[serde(default)]
     repo: RepoFolder,
     /// Include untracked files.
@@ -77,10 +77,11 @@ pub(super) struct StatusEntry {
 impl Tool for GitStatus {
     const NAME: &'static str = "git.status";
     const TITLE: &'static str = "Git status";
-    const DESCRIPTION: &'static str = "Show changed, staged and untracked files of a git repository in \
-        the workspace, and the state of its branch. The text is that of `git status \
-        --porcelain`: two letters (staged, unstaged) and a path from the repository's top folder.";
+    const DESCRIPTION: &'static str = "Show the branch, and changed, staged and untracked files, \
+        as `git status --porcelain` does.";
     const EFFECTS: Effects = Effects::Reads;
+    const ALIASES: &'static [(&'static str, &'static str)] = &[("path", "repo")];
+    const RARE_ARGUMENTS: &'static [&'static str] = &["untracked"];
     const IDEMPOTENT: bool = true;
     const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
     type Input = GitStatusInput;

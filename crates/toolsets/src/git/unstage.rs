@@ -14,10 +14,10 @@ pub(super) struct GitUnstage(pub(super) GitContext);
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct GitUnstageInput {
-    /// A folder of the repository, in the workspace; by default the workspace itself.
+    /// Repository folder.
     #[serde(default)]
     repo: RepoFolder,
-    /// Files and folders, relative to the repository's top folder; all by default.
+    /// Files and folders; all by default.
     #[serde(default)]
     paths: Vec<String>,
 }
@@ -25,9 +25,10 @@ pub(super) struct GitUnstageInput {
 impl Tool for GitUnstage {
     const NAME: &'static str = "git.unstage";
     const TITLE: &'static str = "Git unstage";
-    const DESCRIPTION: &'static str = "Unstage files of a git repository; the files themselves do not \
-        change. Returns everything that is still staged.";
+    const DESCRIPTION: &'static str = "Unstage files; the files do not change.";
     const EFFECTS: Effects = Effects::Changes;
+    const ALIASES: &'static [(&'static str, &'static str)] =
+        &[("path", "paths"), ("file", "paths")];
     const IDEMPOTENT: bool = true;
     const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
     type Input = GitUnstageInput;

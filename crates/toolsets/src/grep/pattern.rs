@@ -49,7 +49,7 @@ pub(crate) struct TextPattern<'p> {
 }
 
 impl TextPattern<'_> {
-    /// Compiles the pattern. An error points at `/text`.
+    /// Compiles the pattern. An error points at `/query`.
     pub(crate) fn compile(self) -> Result<RegexMatcher, ToolError> {
         let Self { text, literal, word, case, span } = self;
         if !literal && text.len() > TEXT_BYTES_MAX {
@@ -58,7 +58,7 @@ impl TextPattern<'_> {
                  for the text itself, set literal: true",
                 text.len()
             );
-            return Err(ToolError::invalid("/text", message));
+            return Err(ToolError::invalid("/query", message));
         }
         let mut builder = RegexMatcherBuilder::new();
         let across = (span == MatchSpan::MultiLine).then(|| across_lines(text, literal));
@@ -83,7 +83,7 @@ impl TextPattern<'_> {
             } else {
                 "the syntax is that of Rust's regex crate; to search for the text itself, set literal: true"
             };
-            ToolError::invalid("/text", format!("it cannot be searched for: {why}; {advice}"))
+            ToolError::invalid("/query", format!("it cannot be searched for: {why}; {advice}"))
         })
     }
 }

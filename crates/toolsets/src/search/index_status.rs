@@ -23,10 +23,9 @@ pub struct GetIndexStatus {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GetIndexStatusInput {
-    /// Only this namespace; default: all.
+    /// Only this one.
     namespace: Option<String>,
-    /// Bring the index of `namespace` (default: the whole workspace) up to date, and wait this many
-    /// milliseconds for it; 0 only reports its state.
+    /// Time to wait until it is up to date.
     #[serde(default)]
     #[schemars(range(min = 0, max = 600_000))]
     wait_ms: u64,
@@ -51,10 +50,10 @@ impl GetIndexStatus {
 impl Tool for GetIndexStatus {
     const NAME: &'static str = "search.index_status";
     const TITLE: &'static str = "Search index status";
-    const DESCRIPTION: &'static str = "List the namespaces that can be searched, with the state of each \
-        index: absent (the first search builds it), building, ready. With wait_ms, the index is \
-        built or updated first.";
+    const DESCRIPTION: &'static str =
+        "Show the namespaces that can be searched, with the state of each index.";
     const EFFECTS: Effects = Effects::Reads;
+    const RARE_ARGUMENTS: &'static [&'static str] = &["namespace"];
     const IDEMPOTENT: bool = true;
     type Input = GetIndexStatusInput;
     type Output = GetIndexStatusOutput;
@@ -91,6 +90,28 @@ impl Tool for GetIndexStatus {
             body += &format!("{name}: {}\n", status_line(report));
         }
         ResultText::from_body(body)
+    }
+}
+
+/// Returns the first line of an answer from an index that does not have all files yet, or an empty
+/// text.
+pub(super) fn partial_line(report: &IndexReport) -> String {
+    let IndexReport { files, files_total, .. } = report;
+    match report.state {
+        IndexState::Absent | IndexState::Building | IndexState::Rebuilding => {
+            let total = files_total.map(|total| format!(" of {}", with_commas(total)));
+            let files = with_commas(*files);
+            format!("partial: {files}{} files indexed\n\n", total.unwrap_or_default())
+        }
+        IndexState::Ready | IndexState::Following | IndexState::Away => String::new(),
+    }
+}
+
+/// Returns `number` with a comma between thousands.
+fn with_commas(number: u64) -> String {
+    match number / 1000 {
+        0 => number.to_string(),
+        thousands => format!("{},{:03}", with_commas(thousands), number % 1000),
     }
 }
 

@@ -12,8 +12,9 @@ use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 use toolgate_search::index::{NameMatchKind, NamedDefinition};
 use toolgate_search::{ChunkSummary, DocumentFilter};
 
-use super::IndexReport;
+use super::index_status::partial_line;
 use super::service::{SearchService, distinct_tags, resolve_prefix};
+use super::{IndexReport, IndexState};
 use crate::counted::counted;
 use crate::files::cursor;
 use refresh::refresh_definitions;
@@ -35,26 +36,24 @@ pub struct SearchNames {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SearchNamesInput {
-    /// The name, e.g. `parse_header`, `ParseHeader` or `Session::new`. The beginning of a name,
-    /// words of it, or a misspelt name match too.
-    name: String,
+    /// E.g. `parse_header` or `Session::new`.
+    query: String,
     /// The namespace; default: the whole workspace.
     namespace: Option<String>,
-    /// Only this folder or file, e.g. `src/auth`.
-    path_prefix: Option<String>,
+    /// Only this folder or file.
+    path: Option<String>,
     /// Only files with all of these: a language such as `rust`, or `code`, `docs`, `config`,
     /// `test`, `example`.
     #[serde(default)]
     tags: Vec<String>,
-    /// Only these: functions, types, other code (constants, variables), sections of documents, or
-    /// keys of configurations.
+    /// Kinds of definitions.
     #[serde(default)]
     kinds: Vec<DefinitionKind>,
-    /// Largest number of definitions.
+    /// Most definitions.
     #[serde(default = "limit")]
     #[schemars(range(min = 1, max = 100))]
     limit: usize,
-    /// The `cursor` of an answer to this search, for its next page.
+    /// `cursor` of the last page.
     cursor: Option<String>,
 }
 
@@ -93,7 +92,7 @@ pub struct SearchNamesOutput {
     /// others.
     definitions: Vec<Definition>,
     /// True if there are more. If it is true and `cursor` is null, there are too many to page
-    /// through: narrow the search by `path_prefix` or `tags`.
+    /// through: narrow the search by `path` or `tags`.
     truncated: bool,
     /// The `cursor` of the next page; null at the end.
     cursor: Option<String>,
@@ -140,10 +139,17 @@ impl SearchNames {
 impl Tool for SearchNames {
     const NAME: &'static str = "search.names";
     const TITLE: &'static str = "Search names";
-    const DESCRIPTION: &'static str = "Find the definition of a function, type, constant, section or key \
-        by name: exact, in other capitals, its beginning, words of it, or misspelt. Returns its \
-        head, lines and enclosing definitions. For its uses, use search_text.";
+    const DESCRIPTION: &'static str = "Find the definition of a function, type, constant, section \
+        or key by its name, or a part of it.";
     const EFFECTS: Effects = Effects::Reads;
+    const ALIASES: &'static [(&'static str, &'static str)] = &[
+        ("name", "query"),
+        ("symbol", "query"),
+        ("dir", "path"),
+        ("directory", "path"),
+        ("folder", "path"),
+    ];
+    const RARE_ARGUMENTS: &'static [&'static str] = &["namespace", "tags"];
     const IDEMPOTENT: bool = true;
     type Input = SearchNamesInput;
     type Output = SearchNamesOutput;
@@ -154,7 +160,7 @@ impl Tool for SearchNames {
         input: SearchNamesInput,
     ) -> Result<SearchNamesOutput, ToolError> {
         let cursor_key = input.validate()?;
-        let SearchNamesInput { name, namespace, path_prefix, tags, kinds, limit, cursor } = input;
+        let SearchNamesInput { query, namespace, path, tags, kinds, limit, cursor } = input;
         let namespace = namespace.as_deref();
         let after = match &cursor {
             Some(given) => {
@@ -164,13 +170,13 @@ impl Tool for SearchNames {
         };
         // Documents that callers put have no file.
         let root = self.service.resolve_files(namespace).await.ok().map(|(root, _)| root);
-        let prefix = match (path_prefix, &root) {
+        let prefix = match (path, &root) {
             (Some(prefix), Some(root)) => Some(resolve_prefix(root, &prefix)?),
             (prefix, _) => prefix,
         };
         let prefixes = prefix.into_iter().filter(|it| !it.is_empty()).collect();
         let filter = DocumentFilter { prefixes, tags: distinct_tags(tags, "/tags")? };
-        let search = self.service.find_definitions(ctx, namespace, &name, filter, DEFINITIONS_MAX);
+        let search = self.service.find_definitions(ctx, namespace, &query, filter, DEFINITIONS_MAX);
         let (found, index) = search.await?;
         let may_be_more = found.len() >= ENGINE_MATCHES_MAX;
         let has_kind = |it: &NamedDefinition| {
@@ -195,7 +201,7 @@ impl Tool for SearchNames {
 
     fn result_text(output: &SearchNamesOutput) -> ResultText {
         let SearchNamesOutput { definitions, truncated, cursor, index } = output;
-        let mut body = String::new();
+        let mut body = partial_line(index);
         for it in definitions {
             let Definition { name, container, path, line, line_end, head, .. } = it;
             let container: String = container.iter().map(|it| format!("{it}.")).collect();
@@ -211,13 +217,13 @@ impl Tool for SearchNames {
             note += "; no exact match, only similar names";
         }
         note += &format!("; {} searched", counted(index.files, "file", "files"));
-        if !index.complete {
-            note += "; the index is not complete yet";
+        if !index.complete && index.state == IndexState::Ready {
+            note += "; the index does not have all files";
         }
         match cursor {
             Some(cursor) => note += &format!("; continue with cursor: {cursor}"),
             None if *truncated => {
-                note += "; there may be more, too many to list: narrow the search by path_prefix \
+                note += "; there may be more, too many to list: narrow the search by path \
                     or tags";
             }
             None => {}
@@ -233,15 +239,15 @@ impl SearchNamesInput {
     ///
     /// If the name or the limit is invalid.
     fn validate(&self) -> Result<String, ToolError> {
-        let Self { name, namespace, path_prefix, tags, kinds, limit, cursor: _ } = self;
-        if name.trim().is_empty() || name.len() > NAME_BYTES_MAX {
+        let Self { query, namespace, path, tags, kinds, limit, cursor: _ } = self;
+        if query.trim().is_empty() || query.len() > NAME_BYTES_MAX {
             let message = format!("it must have 1 to {NAME_BYTES_MAX} bytes and not be blank");
-            return Err(ToolError::invalid("/name", message));
+            return Err(ToolError::invalid("/query", message));
         }
         if *limit == 0 || *limit > LIMIT_MAX {
             return Err(ToolError::invalid("/limit", format!("it must be from 1 to {LIMIT_MAX}")));
         }
-        Ok(format!("names {name:?} {namespace:?} {path_prefix:?} {tags:?} {kinds:?}"))
+        Ok(format!("names {query:?} {namespace:?} {path:?} {tags:?} {kinds:?}"))
     }
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use toolgate_contract::printable::escape_line;
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
-use super::index_status::status_line;
+use super::index_status::{partial_line, status_line};
 use super::{
     IndexReport, IndexState, SearchHit, SearchRequest, SearchResult, SearchService, WORKSPACE,
     distinct_tags,
@@ -24,22 +24,20 @@ pub struct SearchSemantic {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SearchSemanticInput {
-    /// The question, in words or as an identifier, e.g. `authentication middleware` or
-    /// `parseHeader`.
+    /// A question, or a name.
     query: Option<String>,
     /// A vector to find similar passages, e.g. the `vector` of a match. With a query, both count
     /// alike.
     embedding: Option<Vec<f64>>,
-    /// Largest number of matches.
-    #[serde(default = "top_k")]
+    /// Most passages.
+    #[serde(default = "limit")]
     #[schemars(range(min = 1, max = 50))]
-    top_k: usize,
-    /// The namespace (search_index_status lists them); default: the whole workspace.
+    limit: usize,
+    /// Namespace of search_upsert.
     namespace: Option<String>,
-    /// Only this folder or file, e.g. `src/auth`.
-    path_prefix: Option<String>,
-    /// Only files with all of these: a language such as `rust`, or `code`, `docs`, `config`,
-    /// `test`, `example`.
+    /// Only this folder or file.
+    path: Option<String>,
+    /// A language such as `rust`, or `code`, `docs`, `config`, `test`, `example`.
     #[serde(default)]
     tags: Vec<String>,
     /// Return the vector of each match.
@@ -121,11 +119,11 @@ impl SearchSemantic {
 impl Tool for SearchSemantic {
     const NAME: &'static str = "search.semantic";
     const TITLE: &'static str = "Search by meaning";
-    const DESCRIPTION: &'static str = "Find the passages of code and documents that answer a question in \
-        words or define an identifier, best first, with their lines. Skips binary and generated \
-        files, files over 1 MiB and files that .gitignore excludes. For exact text, or every \
-        occurrence, use search_text.";
+    const DESCRIPTION: &'static str = "Find the passages of code and documents that answer a \
+        question, best first. For every occurrence of a text, use search_text.";
     const EFFECTS: Effects = Effects::Reads;
+    const ALIASES: &'static [(&'static str, &'static str)] = crate::files::FOLDER_ALIASES;
+    const RARE_ARGUMENTS: &'static [&'static str] = &["embedding", "include_vectors", "rerank"];
     const IDEMPOTENT: bool = true;
     type Input = SearchSemanticInput;
     type Output = SearchSemanticOutput;
@@ -139,9 +137,9 @@ impl Tool for SearchSemantic {
         let request = SearchRequest {
             query: input.query,
             embedding: input.embedding,
-            top_k: input.top_k,
+            top_k: input.limit,
             namespace,
-            path_prefix: input.path_prefix,
+            path_prefix: input.path,
             tags: distinct_tags(input.tags, "/tags")?,
             rerank: input.rerank,
             with_vectors: input.include_vectors,
@@ -161,7 +159,7 @@ impl Tool for SearchSemantic {
 
     fn result_text(output: &SearchSemanticOutput) -> ResultText {
         let SearchSemanticOutput { matches, index, .. } = output;
-        let mut body = String::new();
+        let mut body = partial_line(index);
         for it in matches {
             let path = escape_line(&it.path);
             body += &format!("{path}:{}-{}\n{}\n\n", it.line_start, it.line_end, it.snippet);
@@ -174,9 +172,8 @@ impl Tool for SearchSemantic {
             IndexState::Ready if index.complete && index.note.is_none() => {
                 format!("{} searched", counted(index.files, "file", "files"))
             }
+            IndexState::Absent | IndexState::Building => "search again for more".to_owned(),
             IndexState::Ready
-            | IndexState::Absent
-            | IndexState::Building
             | IndexState::Rebuilding
             | IndexState::Following
             | IndexState::Away => format!("index: {}", status_line(index)),
@@ -209,7 +206,7 @@ impl PassageMatch {
     }
 }
 
-fn top_k() -> usize {
+fn limit() -> usize {
     5
 }
 

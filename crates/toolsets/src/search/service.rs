@@ -45,9 +45,6 @@ use collection::SearchCollection;
 use namespaces::{CollectionKey, NamespacePlace};
 use query::SearchQuery;
 
-/// The longest wait of a search for its index to catch up. After that it answers from the index as
-/// it is.
-const CATCH_UP_MAX: Duration = Duration::from_secs(2);
 /// The number of attempts of a search. A search starts again if a file that it was to show has
 /// changed meanwhile.
 const ATTEMPTS_MAX: usize = 4;
@@ -158,8 +155,7 @@ impl SearchService {
         let place = self.resolve(&name).await?;
         let collection = self.open_collection(&place.key, &name).await?;
         let filter = Self::build_filter(&collection, &place, &query.request)?;
-        let now = Instant::now();
-        let until = now + CATCH_UP_MAX.min(ctx.deadline.saturating_duration_since(now) / 2);
+        let until = self.wait_until(ctx);
         let mut query_vector = None;
         for left in (0..ATTEMPTS_MAX).rev() {
             let index = collection.catch_up(ctx, &name, until).await?;
@@ -213,8 +209,7 @@ impl SearchService {
         let name = namespace.unwrap_or(WORKSPACE);
         let place = self.resolve(name).await?;
         let collection = self.open_collection(&place.key, name).await?;
-        let now = Instant::now();
-        let until = now + CATCH_UP_MAX.min(ctx.deadline.saturating_duration_since(now) / 2);
+        let until = self.wait_until(ctx);
         let filter = place.restrict(filter);
         let mut left = ATTEMPTS_MAX;
         loop {
@@ -233,6 +228,14 @@ impl SearchService {
             };
             retry.map_err(|err| unavailable_error(name, &err))?;
         }
+    }
+
+    /// Returns the time until which a search waits for its index to catch up. After that, it
+    /// answers from the index as it is.
+    fn wait_until(&self, ctx: &ToolContext) -> Instant {
+        let now = Instant::now();
+        let half = ctx.deadline.saturating_duration_since(now) / 2;
+        now + Duration::from_millis(self.settings.wait_ms).min(half)
     }
 
     /// Returns the root of a namespace of files and its folder in that root.

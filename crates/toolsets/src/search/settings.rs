@@ -11,6 +11,9 @@ use super::embedders::EmbedderSettings;
 use super::engines::settings::EngineSettings;
 use crate::uri_paths;
 
+/// Highest value of `search.wait_ms`.
+const WAIT_MS_MAX: u64 = 60_000;
+
 /// Search over the workspace and other folders. Nothing is read before the first search.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -26,6 +29,10 @@ pub struct SearchSettings {
     /// an absolute folder, or `memory`. You can delete them at any time: toolgate builds them
     /// again.
     pub cache: String,
+    /// Longest time in milliseconds that a search waits for its index, at most half of the call's
+    /// time. After that, it answers from the files that are indexed so far, and says so first. At
+    /// most 60000.
+    pub wait_ms: u64,
     /// Location of the search index: `embedded` keeps it in this process, and a table
     /// `engine.postgres` names a PostgreSQL server that keeps it.
     pub engine: EngineSettings,
@@ -62,6 +69,7 @@ impl Default for SearchSettings {
         Self {
             namespaces: BTreeMap::new(),
             cache: "user".to_owned(),
+            wait_ms: 5_000,
             engine: EngineSettings::default(),
             embedder: EmbedderSettings::default(),
             limits: IndexLimits::default(),
@@ -92,6 +100,9 @@ impl SearchSettings {
             return Err(format!(
                 "`search.cache` is `{cache}`; set `user`, `memory` or an absolute folder"
             ));
+        }
+        if self.wait_ms > WAIT_MS_MAX {
+            return Err(format!("`search.wait_ms` is {}; set at most {WAIT_MS_MAX}", self.wait_ms));
         }
         self.engine.check()?;
         self.embedder.check()

@@ -31,58 +31,55 @@ pub struct SearchText {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SearchTextInput {
-    /// A regular expression (Rust syntax: no look-around, no backreferences).
-    text: String,
-    /// Take `text` literally, not as a regular expression.
+    /// Regular expression.
+    query: String,
+    /// Take `query` literally.
     #[serde(default)]
     literal: bool,
     /// Only whole words.
     #[serde(default)]
     word: bool,
-    /// Case sensitivity; `smart`: only if `text` has a capital letter.
+    /// Case sensitivity; `smart`: only if `query` has a capital letter.
     #[serde(default)]
     case: CaseSensitivity,
-    /// Let a match span several lines, e.g. `fn open\([^)]*\)`; `.` still matches within one,
-    /// unless the expression begins with `(?s)`.
+    /// A match may span lines.
     #[serde(default)]
     multiline: bool,
     /// A namespace of files; default: the whole workspace.
     namespace: Option<String>,
-    /// The directory or file to search, relative to the workspace or to the root of its namespace.
+    /// Directory or file to search.
     #[serde(default = "here")]
     path: String,
-    /// Only files whose name matches one of these, e.g. `*.rs`; with a `/`, whose path does, e.g.
-    /// `src/**/*.ts`. A leading `!` excludes matching files.
+    /// `*.rs`, or a path such as `src/**/*.ts`; a leading `!` excludes.
     #[serde(default)]
-    globs: Vec<String>,
+    glob: Vec<String>,
     /// Only files in one of these languages, e.g. `rust` or `python`.
     #[serde(default)]
     langs: Vec<String>,
-    /// Only files with all of these: a language, or `code`, `docs`, `config`, `test`, `example`.
+    /// A language such as `rust`, or `code`, `docs`, `config`, `test`, `example`.
     #[serde(default)]
     tags: Vec<String>,
-    /// Also search files that .gitignore excludes, and files known to hold passwords and keys.
+    /// Include what is skipped.
     #[serde(default)]
     include_ignored: bool,
     /// Search names that begin with a dot (`.git` only by `path`).
     #[serde(default = "yes")]
     hidden: bool,
-    /// Show this many lines around each match.
+    /// Lines around each match.
     #[serde(default)]
     #[schemars(range(min = 0, max = 20))]
     context: usize,
-    /// Show at most this many matches of a file, definitions first; default: 5, or all if `path` is
-    /// a file.
+    /// Most matches of a file.
     #[schemars(range(min = 1, max = 1000))]
     per_file: Option<usize>,
-    /// Only count the matches of each file.
+    /// Only count.
     #[serde(default)]
     counts_only: bool,
-    /// Largest number of matches, or of files if only counting.
+    /// Most matches.
     #[serde(default = "limit")]
     #[schemars(range(min = 1, max = 1000))]
     limit: usize,
-    /// The `cursor` of an answer to this search, for its next page.
+    /// `cursor` of the last page.
     cursor: Option<String>,
 }
 
@@ -182,12 +179,19 @@ impl SearchText {
 impl Tool for SearchText {
     const NAME: &'static str = "search.text";
     const TITLE: &'static str = "Search for text";
-    const DESCRIPTION: &'static str = "Find and count every occurrence of a text or regular expression, \
-        by file, with the function or type that contains each match: definitions first; tests, \
-        documents and generated files last. Skips .git, binary files, files that .gitignore \
-        excludes, and files known to hold passwords and keys (unless `path` is one). For lines in \
-        order of path, or files by name, use files_search; to search by meaning, search_semantic.";
+    const DESCRIPTION: &'static str = "Find and count every occurrence of a regular expression, \
+        by file, with the function or type around it: definitions first. Skips what .gitignore \
+        excludes, and files that hold passwords.";
     const EFFECTS: Effects = Effects::Reads;
+    const ALIASES: &'static [(&'static str, &'static str)] = &[
+        ("pattern", "query"),
+        ("regex", "query"),
+        ("dir", "path"),
+        ("directory", "path"),
+        ("folder", "path"),
+    ];
+    const RARE_ARGUMENTS: &'static [&'static str] =
+        &["case", "namespace", "langs", "hidden", "tags", "per_file", "word"];
     const IDEMPOTENT: bool = true;
     type Input = SearchTextInput;
     type Output = SearchTextOutput;

@@ -32,12 +32,12 @@ pub struct UpsertDocuments {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UpsertDocumentsInput {
-    /// The namespace, created if missing: lower-case letters, digits, `_` and `-`.
+    /// Lower-case letters, digits, `_` and `-`.
     namespace: String,
-    /// Documents to put. Each replaces the document with its id.
+    /// Documents to store or replace.
     #[serde(default)]
     documents: Vec<DocumentInput>,
-    /// Ids of documents to remove. Missing and repeated ids are ignored.
+    /// Ids to remove.
     #[serde(default)]
     remove: Vec<String>,
 }
@@ -46,19 +46,18 @@ pub struct UpsertDocumentsInput {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct DocumentInput {
-    /// The id, e.g. `notes/2024-05.md`. Its ending is the format: `.md` is cut at headings, `.rs`
-    /// at functions.
+    /// Its ending is the format, e.g. `.md`.
     id: String,
-    /// The content, as text.
+    /// Content as text.
     text: Option<String>,
-    /// The content, as any JSON.
+    /// Content as JSON.
     #[serde(default, deserialize_with = "exact_json::deserialize_option")]
     #[schemars(!default)]
     json: Option<Value>,
     /// Tags to filter by.
     #[serde(default)]
     tags: Vec<String>,
-    /// Data to return with each match.
+    /// Data to return.
     #[serde(default, deserialize_with = "exact_json::deserialize_object")]
     metadata: Map<String, Value>,
 }
@@ -86,9 +85,8 @@ impl UpsertDocuments {
 impl Tool for UpsertDocuments {
     const NAME: &'static str = "search.upsert";
     const TITLE: &'static str = "Store documents for search";
-    const DESCRIPTION: &'static str = "Store texts or JSON documents in a namespace of their own, where \
-        search_semantic finds them by meaning (pass the same namespace), or remove stored ones. The \
-        server keeps them, outside the workspace.";
+    const DESCRIPTION: &'static str =
+        "Store texts in a namespace, where search_semantic finds them, or remove them.";
     const EFFECTS: Effects = Effects::Changes;
     const IDEMPOTENT: bool = true;
     type Input = UpsertDocumentsInput;

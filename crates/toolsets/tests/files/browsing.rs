@@ -90,7 +90,7 @@ async fn a_forged_cursor_is_refused() {
     ] {
         assert_eq!(space.fails("files.list", input).await.pointer(), "/cursor");
     }
-    let input = json!({ "text": "x", "cursor": cursor });
+    let input = json!({ "query": "x", "cursor": cursor });
     assert_eq!(space.fails("files.search", input).await.pointer(), "/cursor");
 }
 
@@ -162,7 +162,7 @@ async fn a_name_with_line_breaks_is_one_line_of_a_listing() {
     for (tool, input) in [
         ("files.list", json!({})),
         ("files.tree", json!({})),
-        ("files.search", json!({ "text": "needle" })),
+        ("files.search", json!({ "query": "needle" })),
         ("files.search", json!({ "glob": "**" })),
     ] {
         let text = space.text(tool, input).await;
@@ -193,7 +193,7 @@ async fn two_hundred_nested_directories_are_walked_copied_and_deleted() {
     space.put(&format!("{deep}needle"), "needle");
     space.put("d/d/f", "");
     space.ok("files.tree", json!({ "depth": 100 })).await;
-    let found = space.ok("files.search", json!({ "text": "needle" })).await;
+    let found = space.ok("files.search", json!({ "query": "needle" })).await;
     assert_eq!(found["matches"][0]["path"], format!("{deep}needle"));
     space.ok("files.copy", json!({ "source": "d", "destination": "e", "recursive": true })).await;
     assert_eq!(space.get(&format!("e/{}needle", "d/".repeat(199))), b"needle");

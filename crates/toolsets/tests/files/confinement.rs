@@ -131,7 +131,7 @@ async fn no_tool_follows_a_symlink_to_a_directory_outside() {
         ("files.tree", json!({ "path": "out" })),
         ("files.info", json!({ "path": "out/secret" })),
         ("files.exists", json!({ "path": "out/secret" })),
-        ("files.search", json!({ "path": "out", "text": "canary" })),
+        ("files.search", json!({ "path": "out", "query": "canary" })),
     ];
     for (tool, input) in calls {
         let failed = space.fails(tool, input.clone()).await;
@@ -147,7 +147,7 @@ async fn walks_never_follow_symlinks() {
     space.put("a/mine", "canary of my own");
     space.symlink(&space.evil, "out");
     space.symlink("../a", "a/cycle");
-    let found = space.ok("files.search", json!({ "text": "canary" })).await;
+    let found = space.ok("files.search", json!({ "query": "canary" })).await;
     assert_eq!(found["matches"].as_array().unwrap().len(), 1);
     let tree = space.text("files.tree", json!({ "depth": 50 })).await;
     assert!(!tree.contains("secret") && tree.contains("cycle (symlink)"), "{tree}");
@@ -186,12 +186,12 @@ async fn pipes_sockets_and_devices_are_refused_without_waiting() {
             ("files.write", json!({ "path": path, "content": "x", "overwrite": true })),
             ("files.edit", json!({ "path": path, "edits": edits })),
             ("files.copy", json!({ "source": path, "destination": "copy" })),
-            ("files.search", json!({ "path": path, "text": "x" })),
+            ("files.search", json!({ "path": path, "query": "x" })),
         ] {
             assert_eq!(space.fails(tool, input).await.reason, "invalid_input");
         }
     }
-    space.ok("files.search", json!({ "text": "x" })).await;
+    space.ok("files.search", json!({ "query": "x" })).await;
     assert_eq!(space.ok("files.info", json!({ "path": "pipe" })).await["kind"], "other");
     assert!(started.elapsed() < Duration::from_secs(5));
 }

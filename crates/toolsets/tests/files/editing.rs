@@ -478,3 +478,43 @@ async fn a_huge_diff_is_computed_only_as_far_as_it_is_shown() {
     let took = started.elapsed();
     assert!(took < Duration::from_secs(60), "{took:?}");
 }
+
+#[tokio::test]
+async fn edits_of_several_files_are_all_made_or_none() {
+    let space = TestWorkspace::new();
+    space.put("a", "one\n");
+    space.put("b", "two\n");
+    let edits = |old: &str| {
+        json!({ "edits": [
+            { "path": "a", "old": "one", "new": "1" },
+            { "path": "b", "old": old, "new": "2" },
+        ] })
+    };
+    let failed = space.fails("files.edit", edits("three")).await;
+    assert_eq!(failed.pointer(), "/edits/1/old");
+    assert_eq!(space.get("a"), b"one\n");
+    let text = space.text("files.edit", edits("two")).await;
+    assert!(text.contains("-one\n+1\n[a: 1 place changed; etag "), "{text}");
+    assert!(text.contains("-two\n+2\n[b: 1 place changed; etag "), "{text}");
+    assert_eq!((space.get("a"), space.get("b")), (b"1\n".to_vec(), b"2\n".to_vec()));
+    let edited = space
+        .ok(
+            "files.edit",
+            json!({ "path": "a", "edits": [
+        { "old": "1", "new": "one" },
+        { "path": "b", "old": "2", "new": "two" },
+    ] }),
+        )
+        .await;
+    assert_eq!((&edited["path"], &edited["others"][0]["path"]), (&json!("a"), &json!("b")));
+    let twice = json!({ "edits": [
+        { "path": "a", "old": "one", "new": "1" },
+        { "path": "./a", "old": "one", "new": "2" },
+    ] });
+    assert_eq!(space.fails("files.edit", twice).await.pointer(), "/edits");
+    let mut conditional = edits("two");
+    conditional["if_match"] = json!("x");
+    assert_eq!(space.fails("files.edit", conditional).await.pointer(), "/if_match");
+    let nowhere = space.fails("files.edit", json!({ "edits": [{ "old": "a", "new": "b" }] })).await;
+    assert!(nowhere.message.contains("`path` is missing"), "{nowhere:?}");
+}

@@ -75,7 +75,7 @@ async fn a_cancelled_call_stops_and_changes_nothing() {
     let cancel = CancellationToken::new();
     cancel.cancel();
     for (tool, input) in [
-        ("files.search", json!({ "text": "needle" })),
+        ("files.search", json!({ "query": "needle" })),
         ("files.tree", json!({})),
         ("files.list", json!({})),
         ("files.write", json!({ "path": "new", "content": "x" })),

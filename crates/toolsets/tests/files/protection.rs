@@ -89,7 +89,7 @@ async fn protected_files_can_be_read() {
         space.ok("files.list", json!({ "path": ".git" })).await["entries"][0]["name"],
         "config"
     );
-    let found = space.ok("files.search", json!({ "path": ".git", "text": "core" })).await;
+    let found = space.ok("files.search", json!({ "path": ".git", "query": "core" })).await;
     assert_eq!(found["matches"][0]["path"], ".git/config");
 }
 

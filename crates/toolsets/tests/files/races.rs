@@ -65,7 +65,8 @@ async fn a_directory_swapped_for_a_symlink_never_leaks_outside_content() {
             assert_eq!(output.value["content"], "inside");
             read += 1;
         }
-        if let Ok(output) = space.run("files.search", json!({ "path": "x", "text": "a|i" })).await {
+        if let Ok(output) = space.run("files.search", json!({ "path": "x", "query": "a|i" })).await
+        {
             assert!(!output.text.body.contains("canary"), "{}", output.text.body);
         }
     }

@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
+use toolgate_contract::ContentBody;
 use toolgate_toolsets::files::FileLimits;
 
 use crate::space::TestWorkspace;
@@ -372,7 +373,7 @@ async fn a_sparse_file_of_1_tib_is_read_in_ranges_with_little_memory() {
     assert_eq!(space.ok("files.read", tail).await["content"], "last\n");
     let last = json!({ "path": "big", "start_line": -1 });
     assert_eq!(space.ok("files.read", last).await["content"], "last\n");
-    let found = space.ok("files.search", json!({ "text": "last" })).await;
+    let found = space.ok("files.search", json!({ "query": "last" })).await;
     assert_eq!(found["skipped"]["binary"], 1);
     space.ok("files.info", json!({ "path": "big" })).await;
     let failed = space
@@ -412,7 +413,7 @@ async fn a_growing_file_is_read_at_one_consistent_length() {
     while !writer.is_finished() {
         let read = space.ok("files.read", json!({ "path": "log", "encoding": "base64" })).await;
         assert!(read["bytes"]["length"].as_u64() <= read["size"].as_u64());
-        space.ok("files.search", json!({ "text": "entry 7$" })).await;
+        space.ok("files.search", json!({ "query": "entry 7$" })).await;
     }
     writer.join().unwrap();
 }
@@ -483,4 +484,64 @@ async fn a_missing_path_gets_a_suggestion() {
     let write = json!({ "path": "link", "content": "x", "overwrite": true });
     let failed = space.fails("files.write", write).await;
     assert!(failed.message.contains("a symlink to `gone/far`, which"), "{failed:?}");
+}
+
+#[tokio::test]
+async fn lines_are_read_up_to_the_end_line() {
+    let space = TestWorkspace::new();
+    space.put("f", "1\n2\n3\n4\n5\n");
+    for (input, content) in [
+        (json!({ "path": "f", "end_line": 2 }), "1\n2\n"),
+        (json!({ "path": "f", "start_line": 2, "end_line": 3 }), "2\n3\n"),
+        (json!({ "path": "f", "start_line": 4, "end_line": 99 }), "4\n5\n"),
+    ] {
+        assert_eq!(space.ok("files.read", input.clone()).await["content"], content, "{input}");
+    }
+    for input in [
+        json!({ "path": "f", "start_line": 3, "end_line": 2 }),
+        json!({ "path": "f", "start_line": -2, "end_line": 2 }),
+        json!({ "path": "f", "end_line": 2, "line_count": 1 }),
+    ] {
+        assert_eq!(
+            space.fails("files.read", input.clone()).await.pointer(),
+            "/end_line",
+            "{input}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn several_files_are_read_at_once_and_a_missing_one_is_reported_beside_them() {
+    let space = TestWorkspace::new();
+    space.put("a", "one\n");
+    space.put("b", "two\nthree");
+    let input = json!({ "paths": ["missing", "a", "b"] });
+    let read = space.ok("files.read", input.clone()).await;
+    assert_eq!((&read["path"], &read["content"]), (&json!("a"), &json!("one\n")));
+    assert_eq!(read["others"][0]["path"], "missing");
+    assert!(read["others"][0]["error"].as_str().unwrap().contains("missing"), "{read}");
+    assert_eq!(read["others"][1]["content"], "two\nthree");
+    let text = space.text("files.read", input).await;
+    assert!(text.starts_with("==> a <==\none\n[etag "), "{text}");
+    assert!(text.contains("==> b <==\ntwo\nthree\n[etag "), "{text}");
+    let none = space.fails("files.read", json!({ "paths": ["x", "y"] })).await;
+    assert_eq!(none.reason, "not_found");
+    let both = space.fails("files.read", json!({ "path": "a", "paths": ["b"] })).await;
+    assert_eq!(both.pointer(), "/paths");
+}
+
+#[tokio::test]
+async fn a_picture_is_returned_as_an_image_unless_an_encoding_or_a_range_is_given() {
+    let space = TestWorkspace::new();
+    let png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR";
+    space.put("p.txt", png);
+    let output = space.run("files.read", json!({ "path": "p.txt" })).await.unwrap();
+    assert_eq!(output.value["media_type"], "image/png");
+    assert_eq!(output.value["content"], json!(null));
+    let ContentBody::Image(image) = &output.content[0].shown else { panic!("no image") };
+    assert_eq!((&image.media_type[..], &image.data.0[..]), ("image/png", &png[..]));
+    let bytes = space.ok("files.read", json!({ "path": "p.txt", "encoding": "base64" })).await;
+    assert!(bytes["content"].is_string(), "{bytes}");
+    let refused = space.fails("files.read", json!({ "path": "p.txt", "encoding": "utf-8" })).await;
+    assert_eq!(refused.pointer(), "/encoding");
 }

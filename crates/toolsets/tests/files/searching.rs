@@ -30,26 +30,26 @@ async fn lines_are_found_in_order_and_shown_like_ripgrep() {
     space.put("b/two.rs", "fn two() {}\n");
     space.put("a.rs", "// x\nfn one() {}\nlet y;\n");
     space.put("b.rs", "fn three() {}\r\n");
-    let text = space.text("files.search", json!({ "text": "fn \\w+\\(\\) \\{\\}$" })).await;
+    let text = space.text("files.search", json!({ "query": "fn \\w+\\(\\) \\{\\}$" })).await;
     assert_eq!(
         text,
         "a.rs:2:fn one() {}\nb/two.rs:1:fn two() {}\nb.rs:1:fn three() {}\n[3 matches; 3 searched]"
     );
-    let found = space.ok("files.search", json!({ "text": "one" })).await;
+    let found = space.ok("files.search", json!({ "query": "one" })).await;
     let expected = json!({ "path": "a.rs", "line": 2, "column": 4, "text": "fn one() {}", "before": [], "after": [] });
     assert_eq!(found["matches"], json!([expected]));
-    let text = space.text("files.search", json!({ "text": "nowhere" })).await;
+    let text = space.text("files.search", json!({ "query": "nowhere" })).await;
     assert_eq!(text, "[no matches; 3 searched]");
-    assert_eq!(lines(&space, json!({ "text": "fn", "path": "b" })).await, ["b/two.rs:1"]);
-    assert_eq!(lines(&space, json!({ "text": "fn", "path": "a.rs" })).await, ["a.rs:2"]);
-    assert_eq!(lines(&space, json!({ "text": "fn", "glob": "b*" })).await, ["b.rs:1"]);
+    assert_eq!(lines(&space, json!({ "query": "fn", "path": "b" })).await, ["b/two.rs:1"]);
+    assert_eq!(lines(&space, json!({ "query": "fn", "path": "a.rs" })).await, ["a.rs:2"]);
+    assert_eq!(lines(&space, json!({ "query": "fn", "glob": "b*" })).await, ["b.rs:1"]);
 }
 
 #[tokio::test]
 async fn context_is_shown_once_with_a_separator_between_groups() {
     let space = TestWorkspace::new();
     space.put("f", "1\nhit\n3\nhit\n5\n6\n7\n8\nhit\n");
-    let text = space.text("files.search", json!({ "text": "hit", "context": 1 })).await;
+    let text = space.text("files.search", json!({ "query": "hit", "context": 1 })).await;
     let expected = "f-1-1\nf:2:hit\nf-3-3\nf:4:hit\nf-5-5\n--\nf-8-8\nf:9:hit\n";
     assert_eq!(text, format!("{expected}[3 matches; 1 searched]"));
 }
@@ -59,7 +59,7 @@ async fn case_sensitivity_follows_the_option() {
     let space = TestWorkspace::new();
     space.put("f", "Foo\nfoo\nFOO\n");
     let count = async |text: &str, case: &str| {
-        lines(&space, json!({ "text": text, "case": case })).await.len()
+        lines(&space, json!({ "query": text, "case": case })).await.len()
     };
     assert_eq!(count("foo", "smart").await, 3);
     assert_eq!(count("Foo", "smart").await, 1);
@@ -71,8 +71,8 @@ async fn case_sensitivity_follows_the_option() {
 async fn literal_text_is_not_an_expression() {
     let space = TestWorkspace::new();
     space.put("f", "a.b(c)\naxb(c)\n");
-    assert_eq!(lines(&space, json!({ "text": "a.b(c)", "literal": true })).await, ["f:1"]);
-    assert_eq!(space.fails("files.search", json!({ "text": "" })).await.pointer(), "");
+    assert_eq!(lines(&space, json!({ "query": "a.b(c)", "literal": true })).await, ["f:1"]);
+    assert_eq!(space.fails("files.search", json!({ "query": "" })).await.pointer(), "");
     assert_eq!(space.fails("files.search", json!({})).await.pointer(), "");
 }
 
@@ -85,8 +85,8 @@ async fn an_unsupported_expression_is_refused_with_the_reason() {
         ("(?<!a)b", "look-around"),
         ("a(", "unclosed group"),
     ] {
-        let failed = space.fails("files.search", json!({ "text": text })).await;
-        assert_eq!(failed.pointer(), "/text");
+        let failed = space.fails("files.search", json!({ "query": text })).await;
+        assert_eq!(failed.pointer(), "/query");
         assert!(
             failed.message.contains(reason) && failed.message.contains("literal: true"),
             "{failed:?}"
@@ -94,7 +94,7 @@ async fn an_unsupported_expression_is_refused_with_the_reason() {
         assert!(!failed.message.contains('\n'), "{failed:?}");
     }
     for text in ["a\nb", "a\\nb"] {
-        assert_eq!(space.fails("files.search", json!({ "text": text })).await.pointer(), "/text");
+        assert_eq!(space.fails("files.search", json!({ "query": text })).await.pointer(), "/query");
     }
     assert_eq!(space.fails("files.search", json!({ "glob": "a{b" })).await.pointer(), "/glob");
 }
@@ -150,14 +150,14 @@ async fn ignored_files_are_left_out_unless_included() {
     space.put("sub/.gitignore", "!important.log\n");
     space.put(".git/info/exclude", "excluded\n");
     let expected = ["build/keep:1", "src/a:1", "sub/build/a:1", "sub/important.log:1"];
-    assert_eq!(lines(&space, json!({ "text": "needle" })).await, expected);
+    assert_eq!(lines(&space, json!({ "query": "needle" })).await, expected);
     // Rules in folders above the start of the search apply, too.
-    assert_eq!(lines(&space, json!({ "text": "needle", "path": "sub" })).await, expected[2..]);
+    assert_eq!(lines(&space, json!({ "query": "needle", "path": "sub" })).await, expected[2..]);
     assert_eq!(
-        lines(&space, json!({ "text": "needle", "path": "node_modules/p" })).await,
+        lines(&space, json!({ "query": "needle", "path": "node_modules/p" })).await,
         ["node_modules/p/a:1"]
     );
-    let all = lines(&space, json!({ "text": "needle", "include_ignored": true })).await;
+    let all = lines(&space, json!({ "query": "needle", "include_ignored": true })).await;
     assert_eq!(all.len(), 10, "{all:?}");
     assert!(!all.iter().any(|path| path.starts_with(".git/")));
 }
@@ -168,7 +168,7 @@ async fn a_gitignore_that_links_outside_is_not_used() {
     fs::write(space.evil.join("rules"), "*\n").unwrap();
     space.symlink(space.evil.join("rules"), ".gitignore");
     space.put("f", "needle");
-    assert_eq!(lines(&space, json!({ "text": "needle" })).await, ["f:1"]);
+    assert_eq!(lines(&space, json!({ "query": "needle" })).await, ["f:1"]);
 }
 
 #[tokio::test]
@@ -177,13 +177,13 @@ async fn a_cursor_continues_where_the_answer_was_cut() {
     for at in 0..7 {
         space.put(&format!("d{at}/f"), "hit\nmiss\nhit\nhit\n");
     }
-    let full = lines(&space, json!({ "text": "hit" })).await;
+    let full = lines(&space, json!({ "query": "hit" })).await;
     assert_eq!(full.len(), 21);
     for limit in [1, 2, 4, 20, 21] {
         let mut seen = Vec::new();
         let mut cursor = Value::Null;
         loop {
-            let input = json!({ "text": "hit", "limit": limit, "cursor": cursor });
+            let input = json!({ "query": "hit", "limit": limit, "cursor": cursor });
             let found = space.ok("files.search", input.clone()).await;
             cursor = found["cursor"].clone();
             seen.extend(lines(&space, input).await);
@@ -207,7 +207,7 @@ async fn long_lines_are_shown_in_part_and_answers_are_bounded() {
     for at in 0..50 {
         space.put(&format!("many/{at}"), format!("{}needle\n", "y".repeat(300)));
     }
-    let found = space.ok("files.search", json!({ "text": "needle" })).await;
+    let found = space.ok("files.search", json!({ "query": "needle" })).await;
     let text = found["matches"][0]["text"].as_str().unwrap();
     assert!(
         text.len() < 520
@@ -221,10 +221,10 @@ async fn long_lines_are_shown_in_part_and_answers_are_bounded() {
     let matches = found["matches"].as_array().unwrap().len();
     assert!((2..=10).contains(&matches), "{matches}");
     let rest =
-        space.ok("files.search", json!({ "text": "needle", "cursor": found["cursor"] })).await;
+        space.ok("files.search", json!({ "query": "needle", "cursor": found["cursor"] })).await;
     assert!(!rest["matches"].as_array().unwrap().is_empty());
     space.put("endless", "z".repeat(20 << 20));
-    let found = space.ok("files.search", json!({ "text": "zzz needle", "path": "endless" })).await;
+    let found = space.ok("files.search", json!({ "query": "zzz needle", "path": "endless" })).await;
     assert_eq!(found["skipped"]["long_lines"], 1);
 }
 
@@ -236,7 +236,7 @@ async fn files_that_cannot_be_searched_are_counted_as_skipped() {
     space.put("utf16", b"\xff\xfen\0e\0e\0d\0l\0e\0\n\0");
     space.put("latin", b"caf\xe9 needle\n");
     fs::set_permissions(space.ws.join("locked"), fs::Permissions::from_mode(0o000)).unwrap();
-    let found = space.ok("files.search", json!({ "text": "needle" })).await;
+    let found = space.ok("files.search", json!({ "query": "needle" })).await;
     assert_eq!(found["skipped"]["binary"], 1);
     let paths: Vec<_> = found["matches"]
         .as_array()
@@ -245,7 +245,7 @@ async fn files_that_cannot_be_searched_are_counted_as_skipped() {
         .map(|found| found["path"].as_str().unwrap())
         .collect();
     assert!(paths.contains(&"utf16") && paths.contains(&"latin"), "{paths:?}");
-    let text = space.text("files.search", json!({ "text": "needle" })).await;
+    let text = space.text("files.search", json!({ "query": "needle" })).await;
     assert!(text.contains("; 1 skipped (not text)"), "{text}");
 }
 
@@ -258,7 +258,7 @@ async fn a_utf_16_file_is_searched_in_either_byte_order_with_and_without_a_mark(
         space.put(&format!("{name}-be"), units().flat_map(u16::to_be_bytes).collect::<Vec<u8>>());
         space.put(&format!("{name}-le"), units().flat_map(u16::to_le_bytes).collect::<Vec<u8>>());
     }
-    let found = lines(&space, json!({ "text": "\u{fc}ber needle" })).await;
+    let found = lines(&space, json!({ "query": "\u{fc}ber needle" })).await;
     assert_eq!(found, ["marked-be:2", "marked-le:2", "plain-be:2", "plain-le:2"]);
 }
 
@@ -266,8 +266,8 @@ async fn a_utf_16_file_is_searched_in_either_byte_order_with_and_without_a_mark(
 async fn an_empty_option_counts_as_missing() {
     let space = TestWorkspace::new();
     space.put("a.rs", "needle\n");
-    assert_eq!(lines(&space, json!({ "text": "needle", "glob": "" })).await, ["a.rs:1"]);
-    let found = space.ok("files.search", json!({ "text": "", "glob": "*.rs" })).await;
+    assert_eq!(lines(&space, json!({ "query": "needle", "glob": "" })).await, ["a.rs:1"]);
+    let found = space.ok("files.search", json!({ "query": "", "glob": "*.rs" })).await;
     assert_eq!(found["files"][0]["path"], "a.rs");
 }
 
@@ -291,14 +291,14 @@ async fn the_note_counts_ignored_files_if_nothing_was_searched() {
     space.put(".gitignore", "*\n");
     space.put("a", "needle\n");
     space.put("b/c", "needle\n");
-    let text = space.text("files.search", json!({ "text": "needle" })).await;
+    let text = space.text("files.search", json!({ "query": "needle" })).await;
     assert_eq!(
         text,
         "[no matches; 0 searched; 3 excluded by .gitignore, pass include_ignored: true]"
     );
-    let text = space.text("files.search", json!({ "text": "needle", "glob": "c" })).await;
+    let text = space.text("files.search", json!({ "query": "needle", "glob": "c" })).await;
     assert!(text.contains("; 1 excluded by .gitignore"), "{text}");
-    let text = space.text("files.search", json!({ "text": "needle", "glob": "nowhere" })).await;
+    let text = space.text("files.search", json!({ "query": "needle", "glob": "nowhere" })).await;
     assert_eq!(text, "[no matches; 0 searched]");
 }
 
@@ -319,9 +319,9 @@ async fn an_expression_with_many_states_uses_little_memory() {
     };
     let line: String = (0..300_000).map(|_| letter()).collect();
     space.put("f", line);
-    space.ok("files.search", json!({ "text": "b" })).await;
+    space.ok("files.search", json!({ "query": "b" })).await;
     let before = peak_kib();
-    assert_eq!(lines(&space, json!({ "text": "a.{60}c" })).await, [""; 0]);
+    assert_eq!(lines(&space, json!({ "query": "a.{60}c" })).await, [""; 0]);
     let grown = peak_kib() - before;
     assert!(grown < 40 << 10, "memory grew by {grown} KiB");
 }
@@ -332,8 +332,8 @@ async fn matches_beyond_the_answer_use_little_memory() {
     for at in 0..200 {
         space.put(&format!("{at:03}"), "needle\n".repeat(20_000));
     }
-    let search = json!({ "text": "needle", "limit": 10_000, "context": 2 });
-    space.ok("files.search", json!({ "text": "nowhere" })).await;
+    let search = json!({ "query": "needle", "limit": 10_000, "context": 2 });
+    space.ok("files.search", json!({ "query": "nowhere" })).await;
     let before = peak_kib();
     let found = space.ok("files.search", search.clone()).await;
     let grown = peak_kib() - before;
@@ -350,11 +350,11 @@ async fn a_very_long_gitignore_uses_little_memory_and_is_cut_between_rules() {
     space.put("f", "needle\n");
     let before = peak_kib();
     space.put(".gitignore", "**/a*b*[c-x]*{d,e}*?/**/z*\n".repeat(40_000));
-    assert_eq!(lines(&space, json!({ "text": "needle", "glob": "f" })).await, ["f:1"]);
+    assert_eq!(lines(&space, json!({ "query": "needle", "glob": "f" })).await, ["f:1"]);
     let grown = peak_kib() - before;
     assert!(grown < 200 << 10, "memory grew by {grown} KiB");
     // The 64 KiB end after the `*` of the last rule.
     let rule = format!("{}\n*.log\n", "#".repeat((64 << 10) - 2));
     space.put(".gitignore", rule);
-    assert_eq!(lines(&space, json!({ "text": "needle", "glob": "f" })).await, ["f:1"]);
+    assert_eq!(lines(&space, json!({ "query": "needle", "glob": "f" })).await, ["f:1"]);
 }

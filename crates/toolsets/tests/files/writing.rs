@@ -222,7 +222,7 @@ async fn temporary_files_of_a_dead_process_are_never_visible() {
     assert_eq!(space.ok("files.list", json!({})).await["entries"].as_array().unwrap().len(), 1);
     assert!(!space.text("files.tree", json!({ "include_ignored": true })).await.contains(".tmp"));
     let found =
-        space.ok("files.search", json!({ "text": "needle", "include_ignored": true })).await;
+        space.ok("files.search", json!({ "query": "needle", "include_ignored": true })).await;
     assert_eq!(found["matches"].as_array().unwrap().len(), 1);
     let failed = space
         .fails("files.write", json!({ "path": temp, "content": "x", "overwrite": true }))

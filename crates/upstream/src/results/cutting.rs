@@ -148,7 +148,8 @@ impl ResultCutter<'_> {
     ) -> Result<ToolOutput, ToolError> {
         let Some(plan) = CutPlan::for_output(&output, budget) else { return Ok(output) };
         let cuts_texts = plan.merges_embedded || plan.cuts(&TextPart::Texts);
-        let ToolOutput { mut value, mut structured, text, content, meta, ending } = output;
+        let ToolOutput { mut value, mut structured, text, content, meta, ending, from_upstream } =
+            output;
         let ResultText { mut body, note } = text;
         let mut others = Vec::new();
         let mut links = Vec::new();
@@ -207,6 +208,7 @@ impl ResultCutter<'_> {
             content: others,
             meta,
             ending,
+            from_upstream,
         })
     }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use toolgate_contract::{
     Caller, ClientAnswer, ClientAnswers, ClientQuestion, HostRequest, JobEvent, JobEventKind,
     JobId, JobSnapshot, JobState, JobStreamItem, PersonChoice, PrintedText, Reply, ReplyBody,
-    ToolId,
+    ResultForm, ToolId,
 };
 
 use super::super::META_CAPABILITIES;
@@ -40,6 +40,7 @@ pub(crate) fn facts() -> ServerInfo {
         zyra_body_bytes_max: None,
         requires_auth: false,
         tls: false,
+        results: ResultForm::Both,
     }
 }
 
@@ -78,6 +79,7 @@ pub(crate) fn ticket(revision: &'static Revision, asked: McpRequestKind) -> McpE
         revision,
         facts,
         kind: asked,
+        results: ResultForm::Both,
         notifications: hearing.expect("nothing to hear"),
     }
 }

@@ -35,6 +35,7 @@ pub fn parse_output(result: &Value) -> Result<ToolOutput, String> {
         content,
         meta: parse_result_meta(result),
         ending: if failed { CallEnding::ToolFailed } else { CallEnding::Done },
+        from_upstream: true,
     })
 }
 

@@ -17,6 +17,7 @@ const FOREIGN_PARAMETERS: [&str; 35] = [
     "`context`",
     "`create`",
     "`cursor`",
+    "`end_line`",
     "`encoding`",
     "`env`",
     "`filter`",
@@ -39,7 +40,6 @@ const FOREIGN_PARAMETERS: [&str; 35] = [
     "`remote`",
     "`shell`",
     "`since`",
-    "`skip`",
     "`start_line`",
     "`stat`",
     "`stdin`",
@@ -136,8 +136,8 @@ mod tests {
         for (tool, text, expected) in [
             ("git/status", "name a folder in `repo`", "name a folder in `repositoryPath`"),
             ("git/add", "name it in `repo` or `paths`", "name it in `repositoryPath` or `files`"),
-            ("ci/test", "name its folder in `project`", "name its folder in `projectPath`"),
-            ("ci/run", "set the directory in `folder`", "set the directory in `workingDirectory`"),
+            ("ci/test", "name its folder in `path`", "name its folder in `projectPath`"),
+            ("ci/run", "set the directory in `path`", "set the directory in `workingDirectory`"),
             ("filesystem/list", "set `limit`", "set `limit`"),
         ] {
             assert_eq!(own(tool, text), expected);

@@ -20,9 +20,9 @@ pub(super) struct CancelJobInput {
 impl Tool for CancelJob {
     const NAME: &'static str = "jobs.cancel";
     const TITLE: &'static str = "Cancel job";
-    const DESCRIPTION: &'static str = "Stop a job and all programs it runs, and return its state. A job \
-        that has ended by itself cannot be cancelled.";
+    const DESCRIPTION: &'static str = "Stop a job and all programs that it runs.";
     const EFFECTS: Effects = Effects::Changes;
+    const ALIASES: &'static [(&'static str, &'static str)] = &[("id", "job_id")];
     type Input = CancelJobInput;
     type Output = JobView;
 

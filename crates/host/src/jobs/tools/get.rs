@@ -4,8 +4,12 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::Value;
 use tokio::time::timeout;
-use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
+use toolgate_contract::{
+    ContentBlock, Effects, JobSnapshot, LazySchema, ResultText, Tool, ToolContext, ToolError,
+    ToolOutcome, exact_json,
+};
 
 use super::{JobView, JobsHandle, tool_error};
 
@@ -20,7 +24,7 @@ pub(super) struct GetJob(pub(super) JobsHandle);
 pub(super) struct GetJobInput {
     /// The job's id.
     job_id: String,
-    /// Longest wait for its end in milliseconds; 0 by default.
+    /// Time to wait for its end.
     #[serde(default)]
     #[schemars(range(max = WAIT_MS_MAX))]
     wait_ms: u64,
@@ -29,13 +33,13 @@ pub(super) struct GetJobInput {
 impl Tool for GetJob {
     const NAME: &'static str = "jobs.get";
     const TITLE: &'static str = "Get job";
-    const DESCRIPTION: &'static str = "Get a job's state and progress and, once it has ended, its result \
-        or error and the files it left. Set `wait_ms` to wait for its end instead of polling.";
+    const DESCRIPTION: &'static str = "Show a job's state and, once it has ended, its result.";
     const EFFECTS: Effects = Effects::Reads;
+    const ALIASES: &'static [(&'static str, &'static str)] = &[("id", "job_id")];
     type Input = GetJobInput;
-    type Output = JobView;
+    type Output = JobWithResult;
 
-    async fn run(&self, ctx: &ToolContext, input: GetJobInput) -> Result<JobView, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: GetJobInput) -> Result<JobWithResult, ToolError> {
         let jobs = self.0.jobs()?;
         let wait = Duration::from_millis(input.wait_ms);
         let ended = timeout(wait, jobs.wait_until_ended(&ctx.caller, &input.job_id, &ctx.asker));
@@ -46,11 +50,45 @@ impl Tool for GetJob {
             },
             () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
         };
-        job.map(JobView::from_job).map_err(|err| tool_error(err, "/job_id"))
+        job.map(JobWithResult::from_job).map_err(|err| tool_error(err, "/job_id"))
+    }
+}
+
+/// A job, with the text and the content that a direct call of its tool would have returned.
+pub(super) struct JobWithResult {
+    view: JobView,
+    /// The result's text, once the job has ended with a result.
+    text: Option<ResultText>,
+    content: Vec<ContentBlock>,
+}
+
+impl JobWithResult {
+    fn from_job(job: JobSnapshot) -> Self {
+        let (text, content) = match &job.outcome {
+            Some(Ok(output)) => (Some(output.text.clone()), output.content.clone()),
+            Some(Err(_)) | None => (None, Vec::new()),
+        };
+        Self { view: JobView::from_job(job), text, content }
+    }
+}
+
+impl ToolOutcome for JobWithResult {
+    fn schema() -> Option<LazySchema> {
+        Some(LazySchema::for_type::<JobView>())
     }
 
-    fn result_text(output: &JobView) -> ResultText {
-        let result = output.result.as_ref().map(|result| format!("\n{result:#}"));
-        ResultText::from_body(output.summary_line() + &result.unwrap_or_default())
+    fn value(&self) -> Result<Value, serde_json::Error> {
+        exact_json::to_value(&self.view)
+    }
+
+    fn text(&self) -> ResultText {
+        let summary = self.view.summary_line();
+        let Some(text) = &self.text else { return ResultText::from_body(summary) };
+        let note = text.note.as_ref().map(|note| format!("{note}; {summary}"));
+        ResultText::from_body(&text.body).with_note(note.unwrap_or(summary))
+    }
+
+    fn content(self) -> Vec<ContentBlock> {
+        self.content
     }
 }

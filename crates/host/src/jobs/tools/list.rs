@@ -15,23 +15,23 @@ pub(super) struct ListJobs(pub(super) JobsHandle);
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ListJobsInput {
-    /// Id of the last job of the previous page; by default, the list begins with the newest.
+    /// `next` of the last page.
     #[serde(default)]
-    after: Option<String>,
+    cursor: Option<String>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct ListJobsOutput {
     /// The jobs, newest first, without results.
     jobs: Vec<JobView>,
-    /// Value of `after` for the next page; null on the last page.
+    /// Value of `cursor` for the next page; null on the last page.
     next: Option<String>,
 }
 
 impl Tool for ListJobs {
     const NAME: &'static str = "jobs.list";
     const TITLE: &'static str = "List jobs";
-    const DESCRIPTION: &'static str = "List your jobs, newest first, 50 at a time.";
+    const DESCRIPTION: &'static str = "List your jobs, newest first.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = ListJobsInput;
     type Output = ListJobsOutput;
@@ -41,10 +41,10 @@ impl Tool for ListJobs {
         ctx: &ToolContext,
         input: ListJobsInput,
     ) -> Result<ListJobsOutput, ToolError> {
-        let after = input.after.map(|id| id.parse::<JobId>()).transpose();
-        let after = after.map_err(|err| ToolError::invalid("/after", err.to_string()))?;
+        let after = input.cursor.map(|id| id.parse::<JobId>()).transpose();
+        let after = after.map_err(|err| ToolError::invalid("/cursor", err.to_string()))?;
         let page = self.0.jobs()?.list(Some(&ctx.caller), after, PAGE_SIZE).await;
-        let page = page.map_err(|err| tool_error(err, "/after"))?;
+        let page = page.map_err(|err| tool_error(err, "/cursor"))?;
         Ok(ListJobsOutput {
             jobs: page.jobs.into_iter().map(JobView::from_job).collect(),
             next: page.next.map(|id| id.to_string()),
@@ -55,7 +55,7 @@ impl Tool for ListJobs {
         let lines: Vec<_> = output.jobs.iter().map(JobView::summary_line).collect();
         let text = ResultText::from_body(lines.join("\n"));
         match &output.next {
-            Some(next) => text.with_note(format!("more with `after`: `{next}`")),
+            Some(next) => text.with_note(format!("more with `cursor`: `{next}`")),
             None if output.jobs.is_empty() => text.with_note("no jobs"),
             None => text,
         }

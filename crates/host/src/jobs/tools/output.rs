@@ -21,9 +21,9 @@ pub(super) struct ReadJobOutput(pub(super) JobsHandle);
 pub(super) struct ReadJobOutputInput {
     /// The job's id.
     job_id: String,
-    /// The `next` of the previous answer; 0 by default.
+    /// `next` of the last answer.
     #[serde(default)]
-    after: u64,
+    cursor: u64,
     /// Approximate answer size in bytes; 32768 by default.
     #[serde(default)]
     #[schemars(range(min = 1, max = BYTES_MAX))]
@@ -34,7 +34,7 @@ pub(super) struct ReadJobOutputInput {
 pub(super) struct JobOutputPage {
     /// The printed pieces, in order.
     pieces: Vec<JobOutputPiece>,
-    /// Value of `after` to read on.
+    /// Value of `cursor` to read on.
     next: u64,
     /// True if the job has ended and this is the rest.
     ended: bool,
@@ -58,9 +58,10 @@ enum StreamName {
 impl Tool for ReadJobOutput {
     const NAME: &'static str = "jobs.output";
     const TITLE: &'static str = "Read job output";
-    const DESCRIPTION: &'static str = "Read what a job's program has printed so far, from the start or \
-        from where the last answer ended. Works during the job and after its end.";
+    const DESCRIPTION: &'static str = "Read what a job's program has printed so far.";
     const EFFECTS: Effects = Effects::Reads;
+    const ALIASES: &'static [(&'static str, &'static str)] = &[("id", "job_id")];
+    const RARE_ARGUMENTS: &'static [&'static str] = &["max_bytes"];
     type Input = ReadJobOutputInput;
     type Output = JobOutputPage;
 
@@ -70,9 +71,10 @@ impl Tool for ReadJobOutput {
         input: ReadJobOutputInput,
     ) -> Result<JobOutputPage, ToolError> {
         let bytes = input.max_bytes.unwrap_or(BYTES_DEFAULT);
-        let page = self.0.jobs()?.read_events(&ctx.caller, &input.job_id, input.after, bytes).await;
+        let page =
+            self.0.jobs()?.read_events(&ctx.caller, &input.job_id, input.cursor, bytes).await;
         let (job, events) = page.map_err(|err| tool_error(err, "/job_id"))?;
-        let next = events.last().map_or(input.after, |last| last.seq);
+        let next = events.last().map_or(input.cursor, |last| last.seq);
         let mut pieces: Vec<JobOutputPiece> = Vec::new();
         for event in events {
             let JobEventKind::Output { stream, text } = event.kind else { continue };
@@ -95,7 +97,7 @@ impl Tool for ReadJobOutput {
         if output.ended {
             text.with_note("the job has ended, and this is the end of its output")
         } else {
-            text.with_note(format!("read on with `after`: {}", output.next))
+            text.with_note(format!("read on with `cursor`: {}", output.next))
         }
     }
 }

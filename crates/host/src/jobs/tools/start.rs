@@ -17,9 +17,9 @@ pub(super) struct StartJob(pub(super) JobsHandle);
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct StartJobInput {
-    /// The tool to call.
+    /// The tool.
     tool: String,
-    /// The arguments.
+    /// Its arguments.
     #[serde(default, deserialize_with = "exact_json::deserialize_object")]
     arguments: Map<String, Value>,
 }
@@ -27,13 +27,13 @@ pub(super) struct StartJobInput {
 impl Tool for StartJob {
     const NAME: &'static str = "jobs.start";
     const TITLE: &'static str = "Start job";
-    const DESCRIPTION: &'static str = "Call any other tool as a job, for work that takes longer than a few \
-        seconds. Returns the job's id at once. The job goes on if the client disconnects, and a \
-        waiting job survives a restart of the server. Follow it with jobs_get, jobs_output and \
-        jobs_cancel.";
+    const DESCRIPTION: &'static str =
+        "Call another tool as a job, for work that takes long. Returns its id at once.";
     /// Effects of starting a job. The tool that the job runs is checked by its own effects, and
     /// waits for its own slot.
     const EFFECTS: Effects = Effects::Changes;
+    const ALIASES: &'static [(&'static str, &'static str)] =
+        &[("name", "tool"), ("args", "arguments"), ("input", "arguments")];
     type Input = StartJobInput;
     type Output = JobView;
 

@@ -80,7 +80,7 @@ pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let own = args.path.join(CONFIGURATION);
     let own = (args.folder.config.is_none() && own.is_file()).then_some(own);
     let config = own.or_else(|| args.folder.config.clone());
-    let folder = FolderArgs { config, read_only: args.folder.read_only };
+    let folder = FolderArgs { config, ..args.folder.clone() };
     let mut loaded = folder.load_to_serve(&args.path)?;
     args.enveloping.apply(&mut loaded.config);
     if let Some(mode) = args.mode {

@@ -67,7 +67,7 @@ fn validate_asset(args: &ValidateArgs) -> Result<ValidationReport, ValidationRep
 }
 
 fn open_assets(args: &ValidateArgs) -> anyhow::Result<std::sync::Arc<AssetSnapshot>> {
-    let folder = FolderArgs { config: args.config.clone(), read_only: false };
+    let folder = FolderArgs { config: args.config.clone(), read_only: false, tools: Vec::new() };
     let mut settings = folder.load(&args.root)?.config.assets;
     settings.owner.always_offered = true;
     let assets = AssetSnapshot::open(&Root::open(&args.root)?, &settings)?;

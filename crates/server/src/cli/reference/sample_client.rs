@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use http::{HeaderMap, HeaderValue, Method};
 use serde_json::{Value, json};
-use toolgate_contract::{Caller, FrameHead, MessageFrame};
+use toolgate_contract::{Caller, FrameHead, MessageFrame, ResultForm};
 use toolgate_dialects::mcp::{ProtocolEra, Revision};
 use toolgate_dialects::{
     Dialect, FrameReading, Instructions, PendingRequest, ServerInfo, all_dialects,
@@ -31,6 +31,7 @@ pub(super) fn dialects() -> Vec<Arc<dyn Dialect>> {
         zyra_body_bytes_max: None,
         requires_auth: true,
         tls: false,
+        results: ResultForm::Text,
     }))
 }
 

@@ -2,6 +2,7 @@
 
 use maud::{Markup, html};
 use toolgate_contract::{CallEnding, JobSupport, ToolOutput, ToolSpec, fold_name};
+use toolgate_dialects::mcp::model_text;
 
 use super::encode;
 use crate::console::Console;
@@ -154,8 +155,7 @@ fn effects(spec: &ToolSpec) -> &'static str {
 
 /// Returns the approximate number of tokens that the definition costs in each conversation.
 fn tokens(spec: &ToolSpec) -> usize {
-    let schema = serde_json::to_string(&*spec.input_schema).unwrap_or_default();
-    (spec.id.as_str().len() + spec.description.len() + schema.len()) / BYTES_PER_TOKEN
+    model_text(spec).len() / BYTES_PER_TOKEN
 }
 
 fn first_line(text: &str) -> &str {

@@ -55,6 +55,29 @@ fn null_and_quoted_values_of_optional_arguments_are_repaired() {
 }
 
 #[test]
+fn names_that_models_guess_for_arguments_are_accepted() {
+    let workspace = Workspace::new().file("n.txt", "one\ntwo\nthree\n").file("d/m.txt", "two\n");
+    over_both(&workspace, |client| {
+        let read = client.call("files_read", json!({ "file_path": "n.txt", "limit": 1 }));
+        assert_eq!(structured(&read)["content"], "one\n", "{read}");
+        let range = json!({ "path": "n.txt", "start_line": "2", "end_line": "2" });
+        assert_eq!(structured(&client.call("files_read", range))["content"], "two\n");
+        for query in ["query", "text", "q", "pattern"] {
+            let found = client.call("search_text", json!({ query: "two", "glob": "*.txt" }));
+            assert_eq!(structured(&found)["files_total"], 2, "{found}");
+        }
+        let edits = json!([{ "old_string": "two", "new_string": "2" }]);
+        let edited = client.call("files_edit", json!({ "file": "d/m.txt", "edits": edits }));
+        assert_eq!(structured(&edited)["replacements"], 1, "{edited}");
+        // The message has the name that the caller wrote.
+        let answer = client.call("search_text", json!({ "q": "two", "max_results": "many" }));
+        assert!(refusal(&answer).contains("/max_results"), "{answer}");
+        let both = client.call("search_text", json!({ "q": "two", "query": "one" }));
+        assert!(refusal(&both).contains("unknown field `q`"), "{both}");
+    });
+}
+
+#[test]
 fn all_problems_of_the_arguments_are_reported_at_once() {
     over_both(&Workspace::new(), |client| {
         let arguments = json!({ "path": 1, "offset": "x", "max_bytes": -1, "surprise": null });

@@ -19,6 +19,10 @@ fn tools_are_listed_one_per_line() {
     assert!(lines.len() >= 14, "{done:?}");
     assert!(lines.iter().all(|line| line.split_whitespace().count() >= 4), "{done:?}");
     assert!(lines.iter().any(|line| line.starts_with("files_read ")), "{done:?}");
+    let tokens = run(Workspace::new().root(), &["tools", "--tokens"]);
+    let all = tokens.out.lines().last().unwrap();
+    let sum: f64 = all.split(' ').next_back().unwrap().parse().unwrap();
+    assert!(all.starts_with("all ") && sum <= 5_000.0, "{all}");
     let reads = run(Workspace::new().root(), &["tools", "--read-only"]);
     assert!(reads.out.lines().all(|line| line.contains(" reads ")), "{reads:?}");
 }
@@ -30,7 +34,7 @@ fn one_tool_is_shown_with_all_its_arguments() {
         assert_eq!(done.code, 0);
         let parts = [
             "files_edit",
-            "path: string (required)",
+            "path: string (optional)",
             "edits[].old: string",
             "if_match:",
             "dry_run: boolean (default false)",

@@ -16,7 +16,8 @@ impl ClientTestServers {
     pub(super) fn new() -> Self {
         // Enough tools for two pages of a list.
         let many = Workspace::with_many_tools(200);
-        let settings = format!("[exec]\nconfirm = [\"touch\"]\n\n{}", many.read("toolgate.toml"));
+        let own = "[server]\nresults = \"both\"\n\n[exec]\nconfirm = [\"touch\"]\n";
+        let settings = format!("{own}\n{}", many.read("toolgate.toml"));
         let tea = "---\nname: tea\ndescription: How to brew tea.\n---\nBoil.\n";
         let workspace = many
             .file("toolgate.toml", settings)

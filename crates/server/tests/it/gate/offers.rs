@@ -8,17 +8,15 @@ use crate::support::{
     Client, Launch, MODERN, Workspace, over_both_tuned, over_both_with, refusal, structured,
 };
 
-const READS: [&str; 25] = [
+const READS: [&str; 23] = [
     "exec_output",
     "ci_detect",
     "git_blame",
     "git_branches",
-    "git_current_branch",
     "git_diff",
     "git_log",
     "git_show",
     "git_status",
-    "files_exists",
     "files_info",
     "files_list",
     "files_read",
@@ -121,7 +119,7 @@ fn a_denied_tool_is_not_offered_even_if_it_is_allowed() {
         },
         &[
             &["ci_detect"],
-            &READS[9..],
+            &READS[8..],
             &ADDS,
             &["files_copy", "files_edit", "files_move", "files_write", "jobs_cancel"],
             &["search_upsert"],
@@ -165,6 +163,34 @@ fn only_allowed_tools_are_offered() {
 }
 
 #[test]
+fn tools_are_offered_by_the_names_of_sets_and_toolsets() {
+    check(|launch| launch.arg("--tools").arg("all"), &[&READS, &ADDS, &CHANGES, &RUNS]);
+    let named = |launch: Launch| launch.arg("--tools").arg("docs,exec_run");
+    check(named, &[&["docs_load_fetch", "docs_render", "docs_search", "exec_run"]]);
+    let mut client = Client::stdio(
+        Launch::over(&Workspace::new()).set("tools_allow", "core").set("tools_deny", "git.*"),
+        MODERN,
+    );
+    let tools = client.tools();
+    let names: Vec<_> = tools.iter().filter_map(|tool| tool["name"].as_str()).collect();
+    assert!(names.contains(&"files_edit") && names.contains(&"exec_run"), "{names:?}");
+    assert!(!names.contains(&"git_status") && !names.contains(&"files_copy"), "{names:?}");
+}
+
+#[test]
+fn a_merged_tool_is_not_listed_and_still_called_by_its_old_name() {
+    over_both_tuned(
+        &Workspace::new(),
+        |launch| launch,
+        |client| {
+            let answer = client.call("files_exists", json!({ "path": "README.md" }));
+            assert_eq!(structured(&answer)["exists"], true, "{answer}");
+            assert!(client.tools().iter().all(|tool| tool["name"] != "files_exists"));
+        },
+    );
+}
+
+#[test]
 fn a_tool_that_is_not_offered_does_not_start_as_a_job() {
     let workspace = Workspace::new();
     over_both_with(&workspace, &[("tools_deny", "exec.*")], |client| {
@@ -186,15 +212,17 @@ fn a_tool_that_is_not_offered_does_not_start_as_a_job() {
 }
 
 #[test]
-fn each_tool_has_annotations_and_a_description() {
+fn each_tool_has_a_description_and_the_hints_that_clients_do_not_assume() {
     let mut client = Client::stdio(Launch::over(&Workspace::new()), MODERN);
     for tool in client.tools() {
         let name = tool["name"].as_str().unwrap();
         let hints = &tool["annotations"];
-        assert_eq!(hints["readOnlyHint"], READS.contains(&name), "{tool}");
-        let destructive = CHANGES.contains(&name) || RUNS.contains(&name);
-        assert_eq!(hints["destructiveHint"], destructive, "{tool}");
-        assert!(tool["description"].as_str().unwrap().len() > 40, "{tool}");
+        let is_read_only = hints["readOnlyHint"] == true;
+        assert_eq!(is_read_only, READS.contains(&name), "{tool}");
+        let is_destructive = !is_read_only && hints["destructiveHint"] != false;
+        let expected = CHANGES.contains(&name) || RUNS.contains(&name);
+        assert_eq!(is_destructive, expected, "{tool}");
+        assert!(tool["description"].as_str().unwrap().len() > 25, "{tool}");
     }
 }
 

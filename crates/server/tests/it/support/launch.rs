@@ -126,6 +126,8 @@ impl Launch {
     fn start(&self, mut command: Command) -> Server {
         let home = TempDir::with_prefix("toolgate-home-").unwrap();
         command.env("HOME", home.path()).env("TOOLGATE_AUDIT_TO", home.path().join("audit.jsonl"));
+        // Tests compare structured values with texts.
+        command.env("TOOLGATE_SERVER_RESULTS", "both");
         trust_config(&mut command, &self.root);
         // A setting given for the test overrides that.
         command.envs(self.env.iter().map(|(name, value)| (name, value)));

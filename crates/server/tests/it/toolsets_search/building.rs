@@ -46,8 +46,9 @@ fn a_first_search_answers_from_the_incomplete_index_and_reports_progress() {
     assert_eq!((&index["state"], &index["complete"]), (&json!("building"), &json!(false)));
     let files = index["files"].as_u64().unwrap();
     assert!(files < 5_001, "{index}");
-    let text = answer["result"]["content"].to_string();
-    assert!(text.contains("index: being built"), "{text}");
+    let text = answer["result"]["content"][0]["text"].as_str().unwrap();
+    let (first, _) = text.split_once('\n').unwrap();
+    assert!(first.starts_with("partial: ") && first.ends_with(" files indexed"), "{text}");
     let is_progress = |it: &Value| {
         let params = &it["params"];
         let message = params["message"].as_str().unwrap_or_default();

@@ -5,7 +5,7 @@
 
 use super::diff;
 use super::flat::BYTE_ORDER_MARK;
-use super::plan::{EditPlan, Occurrences, PlannedChange, apply, plan_edit, validate_changes};
+use super::plan::{EditPlan, Occurrences, PlannedChange, apply, plan_edit, validate_change};
 use toolgate_world::root::WorkMonitor;
 
 /// Runs the edit in `bytes`, and applies the resulting diff.
@@ -14,7 +14,8 @@ pub(crate) fn check_edit(bytes: &[u8]) {
     let mut parts = text.split('\u{1f}');
     let file = parts.next().unwrap_or_default();
     let changes: Vec<super::EditChange> = parts.take(8).filter_map(parse_change).collect();
-    let Ok(changes) = validate_changes(&changes) else { return };
+    let changes = changes.iter().enumerate().map(|(at, change)| validate_change(at, change));
+    let Ok(changes) = changes.collect::<Result<Vec<_>, _>>() else { return };
     let Ok(plan) = plan_edit(file.as_bytes(), &changes, "f", u64::MAX, &WorkMonitor::default())
     else {
         return;
@@ -94,6 +95,7 @@ fn check_patch(file: &str, edited: &str, plan: &EditPlan<'_>) {
 fn parse_change(text: &str) -> Option<super::EditChange> {
     let (place, new) = text.split_once('\u{1e}')?;
     let none = super::EditChange {
+        path: None,
         old: None,
         new: new.to_owned(),
         replace_all: false,

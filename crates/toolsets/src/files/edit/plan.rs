@@ -59,18 +59,15 @@ pub(super) fn all_by_text(changes: &[PlannedChange<'_>]) -> bool {
     })
 }
 
-/// Validates `changes`.
-pub(super) fn validate_changes(
-    changes: &[super::EditChange],
-) -> Result<Vec<PlannedChange<'_>>, ToolError> {
-    changes.iter().enumerate().map(|(at, change)| validate_change(at, change)).collect()
-}
-
-fn validate_change(at: usize, change: &super::EditChange) -> Result<PlannedChange<'_>, ToolError> {
+/// Validates the change at the position `at` of the call.
+pub(super) fn validate_change(
+    at: usize,
+    change: &super::EditChange,
+) -> Result<PlannedChange<'_>, ToolError> {
     let invalid = |field: &str, message: &str| {
         Err(ToolError::invalid(format!("/edits/{at}{field}"), message))
     };
-    let super::EditChange { old, new, replace_all, count, start_line, end_line } = change;
+    let super::EditChange { old, new, replace_all, count, start_line, end_line, path: _ } = change;
     match (old.as_deref(), *start_line) {
         (Some(_), Some(_)) => {
             invalid("", "it has both old and start_line; give old, or start_line and end_line")

@@ -29,7 +29,7 @@ pub(super) struct LastReturnedMatch {
 }
 
 impl FileSearchQuery {
-    /// Parses `input` for the root at `root`. An empty `text` or `glob` counts as not given.
+    /// Parses `input` for the root at `root`. An empty `query` or `glob` counts as not given.
     ///
     /// # Errors
     ///
@@ -39,7 +39,7 @@ impl FileSearchQuery {
         let SearchFilesInput {
             path,
             glob,
-            text,
+            query,
             literal,
             case,
             context,
@@ -48,9 +48,12 @@ impl FileSearchQuery {
             ..
         } = input;
         let glob = glob.as_deref().filter(|glob| !glob.is_empty());
-        let text = text.as_deref().filter(|text| !text.is_empty());
+        let text = query.as_deref().filter(|text| !text.is_empty());
         if glob.is_none() && text.is_none() {
-            return Err(ToolError::invalid("", "neither text nor glob is given; give one or both"));
+            return Err(ToolError::invalid(
+                "",
+                "neither query nor glob is given; give one or both",
+            ));
         }
         let cursor_key = format!(
             "search {path:?} {glob:?} {text:?} {literal} {case:?} {context} {include_ignored} {hidden}"

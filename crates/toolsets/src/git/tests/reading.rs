@@ -89,7 +89,7 @@ async fn log_matches_git_with_any_filter() {
         (log.value["commits"].as_array().unwrap().len(), &log.value["more"]),
         (10, &json!(true))
     );
-    let rest = bench.done("git.log", json!({ "skip": 10 })).await;
+    let rest = bench.done("git.log", json!({ "cursor": 10 })).await;
     assert_eq!(rest.text.body, bench.git(&["log", "--oneline", "--skip=10"]));
     assert_eq!(rest.value["more"], false);
     let first = &rest.value["commits"][2];
@@ -99,9 +99,9 @@ async fn log_matches_git_with_any_filter() {
         (json!({ "author": "author 1" }), vec!["-i", "--author=author 1"]),
         (json!({ "path": "a.txt" }), vec!["--", "a.txt"]),
         (json!({ "ref": "HEAD~3..HEAD" }), vec!["HEAD~3..HEAD"]),
-        (json!({ "ref": "HEAD~4", "count": 2 }), vec!["-2", "HEAD~4"]),
+        (json!({ "ref": "HEAD~4", "limit": 2 }), vec!["-2", "HEAD~4"]),
         (json!({ "grep": "commit 1" }), vec!["--grep=commit 1"]),
-        (json!({ "since": "2000-01-01", "count": 1 }), vec!["-1", "--since=2000-01-01"]),
+        (json!({ "since": "2000-01-01", "limit": 1 }), vec!["-1", "--since=2000-01-01"]),
         (json!({ "until": "2000-01-01" }), vec!["--until=2000-01-01"]),
     ] {
         let log = bench.done("git.log", input.clone()).await;
@@ -126,7 +126,7 @@ async fn log_lists_a_commit_with_a_huge_subject_and_all_older_ones() {
         (&subjects[1]["subject"], &first.value["more"]),
         (&json!("(too long)"), &json!(true))
     );
-    let rest = bench.done("git.log", json!({ "skip": 2 })).await;
+    let rest = bench.done("git.log", json!({ "cursor": 2 })).await;
     assert_eq!(rest.value["commits"][0]["subject"], "first");
     assert_eq!(rest.value["more"], false);
 }
@@ -302,7 +302,7 @@ async fn blame_returns_committed_and_uncommitted_lines() {
     );
     assert_eq!(blame.value["lines"][3]["text"], "four");
     assert_eq!(blame.value["lines"][0]["author"], "Ada");
-    let part = json!({ "path": "a.txt", "from_line": 2, "to_line": 2, "ref": "HEAD" });
+    let part = json!({ "path": "a.txt", "start_line": 2, "end_line": 2, "ref": "HEAD" });
     let part = bench.done("git.blame", part).await;
     assert_eq!(
         (part.value["lines"].as_array().unwrap().len(), &part.value["lines"][0]["line"]),
@@ -316,7 +316,7 @@ async fn blame_returns_committed_and_uncommitted_lines() {
         (long.value["lines"].as_array().unwrap().len(), &long.value["next_line"]),
         (500, &json!(501))
     );
-    let rest = bench.done("git.blame", json!({ "path": "long", "from_line": 501 })).await;
+    let rest = bench.done("git.blame", json!({ "path": "long", "start_line": 501 })).await;
     assert_eq!(
         (rest.value["lines"].as_array().unwrap().len(), &rest.value["next_line"]),
         (200, &Value::Null)

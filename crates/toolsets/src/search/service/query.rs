@@ -163,7 +163,7 @@ pub(crate) fn resolve_prefix(root: &Root, prefix: &str) -> Result<String, ToolEr
              omit it for all paths",
             root.path().display()
         );
-        ToolError::invalid("/path_prefix", message)
+        ToolError::invalid("/path", message)
     };
     let mut inner = prefix;
     if prefix.starts_with('/') {

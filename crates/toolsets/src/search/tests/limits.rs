@@ -70,9 +70,9 @@ async fn the_workspace_path_is_a_valid_prefix_and_paths_outside_are_rejected() {
     let namespaces = [("std".to_owned(), elsewhere.clone())].into();
     let service =
         service(folder.path(), &SearchSettings { namespaces, ..SearchSettings::default() });
-    let tools = [("search.semantic", "query", "matches"), ("search.names", "name", "definitions")];
-    for (tool, argument, field) in tools {
-        let input = |prefix: &str, namespace: &str| json!({ argument: "zebra", "path_prefix": prefix, "namespace": namespace });
+    let tools = [("search.semantic", "matches"), ("search.names", "definitions")];
+    for (tool, field) in tools {
+        let input = |prefix: &str, namespace: &str| json!({ "query": "zebra", "path": prefix, "namespace": namespace });
         for prefix in
             ["", ".", "./", &root, &format!("{root}/"), &format!("{root}//src/"), "./src/a.rs"]
         {
@@ -93,7 +93,7 @@ async fn the_workspace_path_is_a_valid_prefix_and_paths_outside_are_rejected() {
             &elsewhere,
         ] {
             let (fault, message) = call_error(&service, tool, input(prefix, "workspace")).await;
-            assert_eq!(fault, ToolFault::Invalid { pointer: "/path_prefix".into() }, "{prefix}");
+            assert_eq!(fault, ToolFault::Invalid { pointer: "/path".into() }, "{prefix}");
             assert!(message.contains("e.g. `src/`"), "{message}");
         }
         let (value, _) = call(&service, tool, input("..z", "workspace")).await;
@@ -102,8 +102,8 @@ async fn the_workspace_path_is_a_valid_prefix_and_paths_outside_are_rejected() {
     // An id may be any text.
     let documents = json!([{ "id": "../up/x.rs", "text": "fn zebra() {}\n" }]);
     call(&service, "search.upsert", json!({ "namespace": "n", "documents": documents })).await;
-    for (tool, argument, field) in tools {
-        let input = json!({ argument: "zebra", "path_prefix": "../up", "namespace": "n" });
+    for (tool, field) in tools {
+        let input = json!({ "query": "zebra", "path": "../up", "namespace": "n" });
         let (value, _) = call(&service, tool, input).await;
         assert_eq!(value[field][0]["path"], "../up/x.rs", "{tool}");
     }
@@ -121,7 +121,7 @@ async fn an_incomplete_list_of_definitions_is_marked_as_truncated() {
     let one = json!([{ "id": "z.rs", "text": "struct Funcs;\n" }]);
     call(&service, "search.upsert", json!({ "namespace": "n", "documents": one })).await;
     let input = |more: Value| {
-        let mut input = json!({ "name": "func", "namespace": "n", "limit": 100 });
+        let mut input = json!({ "query": "func", "namespace": "n", "limit": 100 });
         input.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         input
     };
@@ -130,11 +130,11 @@ async fn an_incomplete_list_of_definitions_is_marked_as_truncated() {
     let (page, note) = call(&service, "search.names", input(json!({}))).await;
     assert_eq!(summary(&page), (100, true));
     assert!(note.contains("continue with cursor"), "{note}");
-    let (page, note) = call(&service, "search.names", input(json!({ "path_prefix": "12" }))).await;
+    let (page, note) = call(&service, "search.names", input(json!({ "path": "12" }))).await;
     assert_eq!(summary(&page), (11, false));
     assert!(!note.contains("narrow"), "{note}");
     // A definition of a rare kind may be missing from the list, and the last page says so.
     let (page, note) = call(&service, "search.names", input(json!({ "kinds": ["type"] }))).await;
     assert!(summary(&page).0 <= 1 && summary(&page).1 && page["cursor"].is_null(), "{page}");
-    assert!(note.ends_with("narrow the search by path_prefix or tags"), "{note}");
+    assert!(note.ends_with("narrow the search by path or tags"), "{note}");
 }

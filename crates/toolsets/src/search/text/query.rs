@@ -38,14 +38,15 @@ impl TextQuery {
         root: &Path,
         start: PathBuf,
     ) -> Result<Self, ToolError> {
-        let SearchTextInput { text, literal, word, case, multiline, globs, langs, tags, .. } =
-            input;
+        let SearchTextInput {
+            query: text, literal, word, case, multiline, glob, langs, tags, ..
+        } = input;
         if text.is_empty() {
-            return Err(ToolError::invalid("/text", "it is empty; pass the text to search for"));
+            return Err(ToolError::invalid("/query", "it is empty; pass the text to search for"));
         }
-        if globs.len() > GLOBS_MAX {
+        if glob.len() > GLOBS_MAX {
             let message = format!("there are more than {GLOBS_MAX}; pass fewer");
-            return Err(ToolError::invalid("/globs", message));
+            return Err(ToolError::invalid("/glob", message));
         }
         let cursor_key = input.cursor_key();
         let after = match &input.cursor {
@@ -57,9 +58,9 @@ impl TextQuery {
         let word = *word;
         let case = *case;
         let matcher = TextPattern { text, literal, word, case, span }.compile()?;
-        let glob =
-            |(at, glob): (usize, &String)| FileGlob::parse(glob, root, &format!("/globs/{at}"));
-        let globs = globs.iter().enumerate().map(glob).collect::<Result<_, _>>()?;
+        let parse =
+            |(at, glob): (usize, &String)| FileGlob::parse(glob, root, &format!("/glob/{at}"));
+        let globs = glob.iter().enumerate().map(parse).collect::<Result<_, _>>()?;
         let langs = distinct_tags(langs.clone(), "/langs")?;
         let langs =
             langs.iter().map(|it| resolve_tag(it, false, "/langs")).collect::<Result<_, _>>()?;
@@ -101,11 +102,11 @@ impl SearchTextInput {
     /// Returns all inputs that determine the found files and their order.
     fn cursor_key(&self) -> String {
         let Self {
-            text, literal, word, case, multiline, namespace, path, globs, langs, tags, ..
+            query, literal, word, case, multiline, namespace, path, glob, langs, tags, ..
         } = self;
         let Self { include_ignored, hidden, .. } = self;
         format!(
-            "text {text:?} {literal} {word} {case:?} {multiline} {namespace:?} {path:?} {globs:?} \
+            "text {query:?} {literal} {word} {case:?} {multiline} {namespace:?} {path:?} {glob:?} \
              {langs:?} {tags:?} {include_ignored} {hidden}"
         )
     }

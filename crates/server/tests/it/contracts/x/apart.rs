@@ -35,11 +35,11 @@ fn is_tool_list(dialect: TestedDialect, answer: &Value) -> bool {
     let rpc = has(answer, &["jsonrpc", "id", "result"], &[]);
     match dialect {
         TestedDialect::Mcp => {
-            let more = ["title", "description", "outputSchema", "icons", "execution", "_meta"];
+            let more =
+                ["title", "description", "outputSchema", "annotations", "execution", "_meta"];
             rpc && result.get("resultType").is_some()
                 && all_tools(tools, |tool| {
-                    has(tool, &["name", "inputSchema", "annotations"], &more)
-                        && is_spelled(&tool["name"], "_")
+                    has(tool, &["name", "inputSchema"], &more) && is_spelled(&tool["name"], "_")
                 })
         }
         TestedDialect::Zyra => {

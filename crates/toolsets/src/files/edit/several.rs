@@ -1,0 +1,108 @@
+//! Edits of several files in one call: all are checked before the first is written.
+
+use toolgate_contract::{ToolError, ToolFault};
+use toolgate_world::root::quoted_path;
+
+use super::plan::{self, PlannedChange};
+use super::{EditFileInput, EditFileOutput, FileEditor};
+
+/// The changes of a call in one file.
+pub(super) struct FileEdits<'e> {
+    /// The file, as the caller named it.
+    pub(super) path: String,
+    pub(super) changes: Vec<PlannedChange<'e>>,
+    /// The position of each change in the call.
+    positions: Vec<usize>,
+}
+
+/// Groups the edits of `input` by file, in the order of the call.
+pub(super) fn edits_by_file(input: &EditFileInput) -> Result<Vec<FileEdits<'_>>, ToolError> {
+    let mut files: Vec<FileEdits<'_>> = Vec::new();
+    for (at, edit) in input.edits.iter().enumerate() {
+        let change = plan::validate_change(at, edit)?;
+        let Some(path) = edit.path.as_ref().or(input.path.as_ref()) else {
+            return Err(ToolError::invalid("", "`path` is missing"));
+        };
+        match files.iter_mut().find(|file| file.path == *path) {
+            Some(file) => {
+                file.changes.push(change);
+                file.positions.push(at);
+            }
+            None => files.push(FileEdits {
+                path: path.clone(),
+                changes: vec![change],
+                positions: vec![at],
+            }),
+        }
+    }
+    if files.len() > 1 && input.if_match.is_some() {
+        let message = "it belongs to one file, and the call edits several; leave it out";
+        return Err(ToolError::invalid("/if_match", message));
+    }
+    Ok(files)
+}
+
+/// Edits several files. Nothing is written unless all edits are possible.
+///
+/// # Errors
+/// Fails if an edit is impossible, or if a write fails. The error then names the files that were
+/// written and those that were not.
+pub(super) fn edit_files(
+    editor: &FileEditor<'_>,
+    files: &[FileEdits<'_>],
+) -> Result<EditFileOutput, ToolError> {
+    let most = editor.settings.limits.write_bytes_max;
+    let mut bytes = 0;
+    let mut checked = Vec::new();
+    for file in files {
+        let edit = editor.check(file).map_err(|err| file.with_call_positions(err))?;
+        if checked.iter().any(|(known, _): &(String, _)| *known == edit.path) {
+            let message = format!("{} is named in two ways; use one", quoted_path(&edit.path));
+            return Err(ToolError::invalid("/edits", message));
+        }
+        // All of it is in memory until the last file is checked.
+        bytes += (edit.new.as_ref().map_or(0, Vec::len) + edit.diff.len()) as u64;
+        if bytes > most {
+            let message = format!("the edited files have more than {most} bytes; edit fewer");
+            return Err(ToolError::new(ToolFault::TooLarge, message));
+        }
+        checked.push((edit.path.clone(), edit));
+    }
+    let paths: Vec<String> = checked.iter().map(|(path, _)| path.clone()).collect();
+    let mut written: Vec<EditFileOutput> = Vec::new();
+    for (_, edit) in checked {
+        match editor.write(edit) {
+            Ok(output) => written.push(output),
+            Err(err) => return Err(partial_error(err, &paths, written.len())),
+        }
+    }
+    let mut written = written.into_iter();
+    let first = written.next().ok_or_else(|| ToolError::failed("there is no file to edit"))?;
+    Ok(EditFileOutput { others: written.collect(), ..first })
+}
+
+/// Returns the error `err` of a write after `done` of the files `paths` were written.
+fn partial_error(err: ToolError, paths: &[String], done: usize) -> ToolError {
+    let names = |paths: &[String]| {
+        let names: Vec<_> = paths.iter().map(|path| quoted_path(path)).collect();
+        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+    };
+    let (written, left) = paths.split_at(done);
+    let message =
+        format!("{}; written: {}; not written: {}", err.message, names(written), names(left));
+    ToolError { message, ..err }
+}
+
+impl FileEdits<'_> {
+    /// Converts positions among the changes of this file to positions in the call.
+    fn with_call_positions(&self, err: ToolError) -> ToolError {
+        let ToolFault::Invalid { pointer } = &err.fault else { return err };
+        let Some(rest) = pointer.strip_prefix("/edits/") else { return err };
+        let (at, field) =
+            rest.split_once('/').map_or((rest, None), |(at, field)| (at, Some(field)));
+        let position = at.parse().ok().and_then(|at: usize| self.positions.get(at));
+        let Some(position) = position else { return err };
+        let field = field.map(|field| format!("/{field}")).unwrap_or_default();
+        err.with_pointer(format!("/edits/{position}{field}"))
+    }
+}

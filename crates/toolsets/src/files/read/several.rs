@@ -1,0 +1,134 @@
+//! Reads several files in one call, and turns reads into results.
+
+use serde::Serialize;
+use serde_json::Value;
+use toolgate_contract::printable::escape_line;
+use toolgate_contract::{ContentBlock, LazySchema, ResultText, ToolError, ToolOutcome};
+use toolgate_world::Root;
+use toolgate_world::root::WorkMonitor;
+
+use super::{ReadFileInput, ReadFileOutput, ReadRange, read_file};
+
+/// Largest number of files in one call.
+pub(super) const PATHS_MAX: usize = 20;
+/// Most bytes of all pictures of one call. The largest single picture fits.
+const PICTURES_BYTES_MAX: usize = 4 << 20;
+
+/// One of several files.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(super) enum OtherFile {
+    /// A file that was read.
+    Read(Box<ReadFileOutput>),
+    /// A file that could not be read.
+    Failed {
+        /// The file, as the caller named it.
+        path: String,
+        /// The reason.
+        error: String,
+    },
+}
+
+/// What a read returns: structure, text and pictures.
+pub struct FileReadResult(pub(super) ReadFileOutput);
+
+impl ToolOutcome for FileReadResult {
+    fn schema() -> Option<LazySchema> {
+        Some(LazySchema::for_type::<ReadFileOutput>())
+    }
+
+    fn value(&self) -> Result<Value, serde_json::Error> {
+        serde_json::to_value(&self.0)
+    }
+
+    fn text(&self) -> ResultText {
+        let first = self.0.text();
+        if self.0.others.is_empty() {
+            return first;
+        }
+        let mut body = file_section(&self.0.path, &first);
+        for other in &self.0.others {
+            body += &match other {
+                OtherFile::Read(read) => file_section(&read.path, &read.text()),
+                OtherFile::Failed { path, error } => {
+                    file_section(path, &ResultText::from_body(error))
+                }
+            };
+        }
+        ResultText::from_body(body)
+    }
+
+    fn content(self) -> Vec<ContentBlock> {
+        let others = self.0.others.into_iter().filter_map(|other| match other {
+            OtherFile::Read(read) => Some(*read),
+            OtherFile::Failed { .. } => None,
+        });
+        let first = ReadFileOutput { others: Vec::new(), ..self.0 };
+        let picture =
+            |read: ReadFileOutput| Some(ContentBlock::image(read.media_type?, read.picture?));
+        [first].into_iter().chain(others).filter_map(picture).collect()
+    }
+}
+
+/// Returns the text of one of several files, under its name.
+fn file_section(path: &str, text: &ResultText) -> String {
+    format!("==> {} <==\n{}\n", escape_line(path), text.joined().trim_end_matches('\n'))
+}
+
+/// Checks that `paths` is not combined with arguments about one file.
+pub(super) fn check_paths(input: &ReadFileInput) -> Result<(), ToolError> {
+    let refusal = if input.paths.len() > PATHS_MAX {
+        format!("it has {} files; at most {PATHS_MAX} can be read at once", input.paths.len())
+    } else if input.path.is_some() || input.if_none_match.is_some() {
+        "it cannot be combined with path and if_none_match; give one file or several".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(ToolError::invalid("/paths", refusal))
+}
+
+/// Reads all files of `paths`, in all at most `limit` bytes. A file that cannot be read does not
+/// keep the others from being read.
+pub(super) fn read_files(
+    root: &Root,
+    input: &ReadFileInput,
+    range: &ReadRange,
+    limit: u64,
+    watch: &WorkMonitor,
+) -> Result<ReadFileOutput, ToolError> {
+    let mut first: Option<ReadFileOutput> = None;
+    let mut failure = None;
+    let mut others = Vec::new();
+    let mut left = limit;
+    let mut pictures_left = PICTURES_BYTES_MAX;
+    for path in &input.paths {
+        watch.check_cancelled()?;
+        // Even the last file shows its beginning.
+        let share = left.max(limit / PATHS_MAX as u64).max(1);
+        let read =
+            root.open_file(path).and_then(|file| read_file(root, file, input, range, share, watch));
+        match read {
+            Ok(read) if read.picture_bytes() > pictures_left => {
+                let error = "the pictures are too large to show together; read it alone".to_owned();
+                others.push(OtherFile::Failed { path: path.clone(), error });
+            }
+            Ok(read) => {
+                pictures_left -= read.picture_bytes();
+                left = left.saturating_sub(read.bytes.map_or(0, |bytes| bytes.length));
+                match first {
+                    None => first = Some(read),
+                    Some(_) => others.push(OtherFile::Read(Box::new(read))),
+                }
+            }
+            Err(err) => {
+                others.push(OtherFile::Failed { path: path.clone(), error: err.message.clone() });
+                failure = failure.or(Some(err));
+            }
+        }
+    }
+    match (first, failure) {
+        (Some(first), _) => Ok(ReadFileOutput { others, ..first }),
+        (None, Some(failure)) => Err(failure),
+        (None, None) => Err(ToolError::invalid("/paths", "it is empty; name at least one file")),
+    }
+}
