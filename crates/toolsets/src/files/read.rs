@@ -77,7 +77,7 @@ enum FileEncoding {
 
 /// The file that was read, and further files if the call named several.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct ReadFileOutput {
+pub(super) struct ReadFileOutput {
     /// The file, relative to the workspace root.
     path: String,
     /// Encoding of `content`.
