@@ -13,6 +13,7 @@ mod artefacts;
 mod questions;
 mod run;
 mod operations;
+mod other_servers;
 mod tools;
 mod resources;
 
@@ -23,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::sync::{OnceCell, watch};
+use tokio::sync::{Notify, OnceCell, watch};
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -34,7 +35,7 @@ pub(crate) use resources::resources;
 pub use sqlite::SqliteStore;
 pub use store::{
     AdoptFilter, AdoptedJobs, CallerAnswers, JobEnd, JobStore, JobStoreError, NewJob, OrphanJob,
-    StartedJob, TimedEvent,
+    OwnerRequest, StartedJob, TimedEvent,
 };
 pub use tools::JobsHandle;
 pub(crate) use tools::tools;
@@ -88,6 +89,8 @@ pub(crate) struct JobServiceState {
     files: ArtefactFiles,
     store: OnceCell<Arc<dyn JobStore>>,
     live: Mutex<HashMap<JobId, Arc<LiveJob>>>,
+    /// Notified when a job was added to `live`.
+    registered: Notify,
     queue: Mutex<JobQueue>,
     running: TaskTracker,
     /// Notified when a job is accepted or has ended.
@@ -126,6 +129,7 @@ impl JobService {
             files,
             store: OnceCell::new(),
             live: Mutex::default(),
+            registered: Notify::new(),
             queue,
             running: TaskTracker::new(),
             changed: watch::Sender::new(()),
@@ -134,9 +138,15 @@ impl JobService {
         }))
     }
 
+    /// Takes over orphaned jobs, removes expired ones and fulfils requests of other servers about
+    /// jobs of this one, until [`JobService::stop`].
+    pub async fn maintain(&self) {
+        tokio::join!(self.tidy_store(), self.0.fulfil_requests());
+    }
+
     /// Takes over orphaned jobs and removes expired ones, now and periodically, until
     /// [`JobService::stop`].
-    pub async fn maintain(&self) {
+    async fn tidy_store(&self) {
         let jobs = &self.0;
         while !jobs.stopping.is_cancelled() {
             // A folder that never had a job is not touched.
@@ -221,6 +231,7 @@ impl JobServiceState {
     fn register(&self, id: JobId, last_event: u64, ahead: StartedWork) -> Arc<LiveJob> {
         let live = LiveJob::new(id, self.stopping.child_token(), last_event, ahead);
         self.lock_live().insert(id, live.clone());
+        self.registered.notify_one();
         live
     }
 

@@ -50,7 +50,8 @@ pub use envelopes::{EnvelopeBuilder, EnvelopeLog, EnvelopeSettings};
 pub use gauges::{HostGauges, JobGauge, PoolGauge, RecordGauge};
 pub use jobs::{
     AdoptFilter, AdoptedJobs, CallerAnswers, JobEnd, JobService, JobSettings, JobStore,
-    JobStoreError, JobsHandle, NewJob, OrphanJob, SqliteStore, StartedJob, TimedEvent,
+    JobStoreError, JobsHandle, NewJob, OrphanJob, OwnerRequest, SqliteStore, StartedJob,
+    TimedEvent,
 };
 pub use library::{ContentLibrary, DynamicSources};
 pub use limits::{ByteRate, CallLimits, CallRate};

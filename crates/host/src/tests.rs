@@ -103,7 +103,11 @@ impl TestHostParts {
         library.resources.push(job_resources(&handle));
         let catalog = Catalog::new(tools).expect("sound tools");
         let gate = Gate::new(catalog, policy, limits, audit, settings).with_library(library);
-        let jobs = JobSettings { folder: folder.path().join("jobs"), ..jobs };
+        let own_folder = || folder.path().join("jobs");
+        let jobs = match jobs.folder.as_os_str().is_empty() {
+            true => JobSettings { folder: own_folder(), ..jobs },
+            false => jobs,
+        };
         TestHost { host: Host::new(gate, Some(jobs)).with_job_tools(&handle), folder }
     }
 }

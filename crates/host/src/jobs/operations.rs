@@ -23,9 +23,7 @@ use crate::pipeline;
 /// Retry time in the error if the queue is full.
 const QUEUE_RETRY: Duration = Duration::from_secs(5);
 /// Longest wait for a cancelled job to stop, beyond its grace period.
-const STOP_WAIT: Duration = Duration::from_secs(5);
-/// Interval at which a job of another server is checked for its end.
-const POLL_INTERVAL: Duration = Duration::from_millis(250);
+pub(super) const STOP_WAIT: Duration = Duration::from_secs(5);
 /// Shortest time that an ended job is kept, so that its caller can fetch the outcome.
 const KEEP_MIN: Duration = Duration::from_secs(60);
 /// Maximum number of bytes of a job's first events from which its printed text is collected.
@@ -55,7 +53,7 @@ impl JobServiceState {
     /// Cancels a job permanently. A queued job ends at once, a running job as soon as it can.
     ///
     /// The cancellation runs in a separate task, so that it continues if the caller disconnects.
-    fn cancel_job(self: &Arc<Self>, live: &Arc<LiveJob>) {
+    pub(super) fn cancel_job(self: &Arc<Self>, live: &Arc<LiveJob>) {
         live.cancel_for_good();
         if !self.lock_queue().remove(live.id) {
             return;
@@ -113,7 +111,8 @@ impl JobService {
         })
     }
 
-    /// Passes answers to the questions of the job `id` of `caller`, and returns the job.
+    /// Passes answers to the questions of the job `id` of `caller`, whichever server runs it, and
+    /// returns the job.
     pub(crate) async fn answer_questions(
         &self,
         caller: &Caller,
@@ -132,15 +131,7 @@ impl JobService {
                 self.get(Some(caller), id).await
             }
             None if job.state.is_terminal() => Ok(job),
-            None => {
-                // It may have ended since the first look.
-                let job = self.get_existing(job.id).await?;
-                if job.state.is_terminal() {
-                    return Ok(job);
-                }
-                let message = format!("job {} runs on another server; answer it there", job.id);
-                Err(CallError::Conflict { message, details: json!({ "state": job.state }) })
-            }
+            None => self.answer_elsewhere(job, given).await,
         }
     }
 
@@ -280,29 +271,39 @@ impl JobService {
             if job.state.is_terminal() {
                 return Ok(job);
             }
-            match self.0.live_job(job.id) {
-                Some(live) => tokio::select! {
-                    () = live.wait_until_closed() => {}
-                    never = self.forward_questions(caller, id, &live, asker) => match never {},
-                },
-                None => tokio::time::sleep(POLL_INTERVAL).await,
+            let live = self.0.live_job(job.id);
+            let has_left = async {
+                match &live {
+                    Some(live) => live.wait_until_closed().await,
+                    None => self.wait_while_elsewhere(job.id).await,
+                }
+            };
+            tokio::select! {
+                () = has_left => {}
+                never = self.forward_questions(caller, job.id, live.as_deref(), asker) => {
+                    match never {}
+                }
             }
         }
     }
 
-    /// Passes questions of the job to `asker`, and its answers back. After a failure, this asker is
-    /// not used again, but the questions stay open for others.
+    /// Passes questions of the job to `asker`, and its answers back. `live` is the job, unless
+    /// another server runs it. After a failure, this asker is not used again, but the questions
+    /// stay open for others.
     async fn forward_questions(
         &self,
         caller: &Caller,
-        id: &str,
-        live: &LiveJob,
+        id: JobId,
+        live: Option<&LiveJob>,
         asker: &Asker,
     ) -> std::convert::Infallible {
-        loop {
-            let questions = live.wait_for_questions().await;
+        while live.is_some() || asker.supported() != QuestionSupport::default() {
+            let questions = match live {
+                Some(live) => live.wait_for_questions().await,
+                None => self.wait_for_questions_elsewhere(id).await,
+            };
             let Ok(given) = asker.ask(questions).await else { break };
-            if self.answer_questions(caller, id, given).await.is_err() {
+            if self.answer_questions(caller, &id.to_string(), given).await.is_err() {
                 break;
             }
         }
@@ -323,7 +324,8 @@ impl JobService {
         Ok(self.0.store().await?.list(caller.cloned(), after, size).await?)
     }
 
-    /// Cancels the job `id` of `caller`, waits for its end for a bounded time, and returns the job.
+    /// Cancels the job `id` of `caller`, whichever server runs it, waits for its end for a bounded
+    /// time, and returns the job.
     pub(crate) async fn cancel(&self, caller: &Caller, id: &str) -> Result<JobSnapshot, CallError> {
         let job = self.get(Some(caller), id).await?;
         let jobs = &self.0;
@@ -334,14 +336,7 @@ impl JobService {
             });
         }
         let Some(live) = jobs.live_job(job.id) else {
-            // It may have ended since the first look.
-            let job = self.get_existing(job.id).await?;
-            return if job.state.is_terminal() {
-                Ok(job)
-            } else {
-                let message = format!("job {} runs on another server; cancel it there", job.id);
-                Err(CallError::Unavailable { message })
-            };
+            return self.cancel_elsewhere(job.id).await;
         };
         jobs.cancel_job(&live);
         let _ =
@@ -415,12 +410,12 @@ impl JobService {
     }
 
     /// Returns the job `id`, which must exist.
-    async fn get_existing(&self, id: JobId) -> Result<JobSnapshot, CallError> {
+    pub(super) async fn get_existing(&self, id: JobId) -> Result<JobSnapshot, CallError> {
         let job = self.0.store().await?.job(id).await?.map(|job| self.with_questions(job));
         job.ok_or_else(|| CallError::NotFound { message: format!("job {id} is no longer kept") })
     }
 
-    /// Adds the open questions to the job, because the store does not contain them.
+    /// Replaces the stored open questions of the job by the current ones, if this server runs it.
     fn with_questions(&self, mut job: JobSnapshot) -> JobSnapshot {
         if !job.state.is_terminal()
             && let Some(live) = self.0.live_job(job.id)

@@ -10,7 +10,7 @@ use toolgate_contract::{
 };
 
 use super::live::LiveJob;
-use super::store::{JobStore, TimedEvent};
+use super::store::{JobStore, JobStoreError, TimedEvent};
 
 /// Time for which an event waits to be stored together with others.
 const GATHER_TIME: Duration = Duration::from_millis(20);
@@ -90,8 +90,8 @@ impl EventPump {
         self.changed.notify_one();
     }
 
-    /// Stores events until the pump is closed. [`EventPump::take_rest`] returns the events that
-    /// remain.
+    /// Stores events, and the open questions with events about them, until the pump is closed.
+    /// [`EventPump::take_rest`] returns the events that remain.
     pub(super) async fn run(&self, store: &dyn JobStore, live: &LiveJob) {
         loop {
             self.changed.notified().await;
@@ -102,7 +102,7 @@ impl EventPump {
             let _ = tokio::time::timeout(GATHER_TIME, self.wait_until_closed()).await;
             let mut batch = self.lock_buffer().take_batch();
             while !batch.is_empty() {
-                match store.append_events(live.id, batch.clone()).await {
+                match store_events(store, live, &batch).await {
                     Ok(first) => {
                         live.publish(first, std::mem::take(&mut batch));
                         let mut buffer = self.lock_buffer();
@@ -154,6 +154,19 @@ impl EventPump {
     fn lock_buffer(&self) -> MutexGuard<'_, PumpBuffer> {
         self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Stores events of the job. If one of them is about questions, stores the open questions first, so
+/// that a client that sees the event at another server finds them.
+async fn store_events(
+    store: &dyn JobStore,
+    live: &LiveJob,
+    events: &[TimedEvent],
+) -> Result<u64, JobStoreError> {
+    if events.iter().any(|(_, kind)| matches!(kind, JobEventKind::Asks { .. })) {
+        store.set_questions(live.id, live.open_questions()).await?;
+    }
+    store.append_events(live.id, events.to_vec()).await
 }
 
 impl PumpBuffer {

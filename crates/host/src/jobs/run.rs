@@ -223,7 +223,7 @@ impl JobServiceState {
     }
 
     /// Takes over the jobs of dead servers. Ends their programs and queues their queued jobs. Runs
-    /// their running jobs again if the tool allows it.
+    /// their running jobs again if the tool allows it. Ends jobs whose cancellation was requested.
     pub(super) async fn adopt_orphans(self: &Arc<Self>) {
         let store = match self.store().await {
             Ok(store) => store,
@@ -261,6 +261,11 @@ impl JobServiceState {
 
     async fn take_over(self: &Arc<Self>, store: &Arc<dyn JobStore>, orphan: &OrphanJob) {
         let live = self.register(orphan.id, orphan.last_event, StartedWork::with_slot());
+        if orphan.cancel_requested {
+            self.store_end(store, &live, JobEnd::canceled()).await;
+            let caller = orphan.caller.clone();
+            return self.record_refusal(orphan.id, &orphan.tool, caller, CallError::Canceled).await;
+        }
         let worn_out = orphan.attempts >= ATTEMPTS_MAX;
         if orphan.state == JobState::Running && (worn_out || !self.may_run_again(&orphan.tool)) {
             let end = JobEnd {
@@ -313,13 +318,13 @@ impl JobServiceState {
     }
 
     /// Returns true if this server may take over the job. If its tool is hidden from its caller,
-    /// the job is left to another server.
+    /// a job that is to run is left to another server.
     fn may_adopt(&self, orphan: &OrphanJob) -> bool {
         let interrupted = orphan.state == JobState::Running && !self.may_run_again(&orphan.tool);
         let gate = self.gate();
         let is_hidden = gate.catalog.snapshot().entry(&orphan.tool).is_some()
             && gate.find(&orphan.caller, orphan.tool.as_str()).is_err();
-        interrupted || !is_hidden
+        interrupted || orphan.cancel_requested || !is_hidden
     }
 
     /// Returns true if the tool is idempotent.
@@ -345,7 +350,7 @@ impl JobServiceState {
     }
 
     /// Waits for `time`, and returns true at once if the server stops.
-    async fn wait_for_stop(&self, time: Duration) -> bool {
+    pub(super) async fn wait_for_stop(&self, time: Duration) -> bool {
         tokio::time::timeout(time, self.stopping.cancelled()).await.is_ok()
     }
 }

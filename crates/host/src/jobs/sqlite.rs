@@ -20,12 +20,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use toolgate_contract::{BoxFuture, Caller, ClientAnswers, JobEvent, JobId, JobPage, JobSnapshot};
+use toolgate_contract::{
+    BoxFuture, Caller, ClientAnswers, ClientQuestions, JobEvent, JobId, JobPage, JobSnapshot,
+};
 
 use super::store::{
-    AdoptFilter, AdoptedJobs, JobEnd, JobStore, JobStoreError, NewJob, StartedJob, TimedEvent,
+    AdoptFilter, AdoptedJobs, JobEnd, JobStore, JobStoreError, NewJob, OwnerRequest, StartedJob,
+    TimedEvent,
 };
-use servers::ServerRegistration;
+use servers::{ServerId, ServerRegistration};
 use threads::{BATCH_BYTES, Durability, ReaderThreads, WriterSession, WriterThread};
 
 /// Name of the database file.
@@ -42,6 +45,8 @@ pub struct SqliteStore {
     // write.
     readers: ReaderThreads,
     writer: WriterThread,
+    /// Id of this server.
+    owner: ServerId,
 }
 
 impl SqliteStore {
@@ -72,9 +77,10 @@ impl SqliteStore {
         let no_thread =
             |err: io::Error| JobStoreError(format!("no thread could be started: {err}"));
         let readers = ReaderThreads::start(file).map_err(no_thread)?;
+        let owner = server.owner;
         let session = WriterSession { db, file: file.clone(), server, durability: None };
         let writer = WriterThread::start(session).map_err(no_thread)?;
-        Ok(Self { readers, writer })
+        Ok(Self { readers, writer, owner })
     }
 }
 
@@ -125,6 +131,15 @@ impl JobStore for SqliteStore {
         })
     }
 
+    fn set_questions(
+        &self,
+        id: JobId,
+        open: ClientQuestions,
+    ) -> BoxFuture<'_, Result<(), JobStoreError>> {
+        let work = move |session: &WriterSession| writes::set_questions(session, id, &open);
+        Box::pin(self.writer.submit(Durability::Written, 0, work))
+    }
+
     fn add_answers(
         &self,
         id: JobId,
@@ -132,6 +147,30 @@ impl JobStore for SqliteStore {
     ) -> BoxFuture<'_, Result<(), JobStoreError>> {
         let work = move |session: &WriterSession| writes::add_answers(session, id, &given);
         Box::pin(self.writer.submit(Durability::Durable, 0, work))
+    }
+
+    fn request_cancel(&self, id: JobId) -> BoxFuture<'_, Result<(), JobStoreError>> {
+        let work = move |session: &WriterSession| writes::request_cancel(session, id);
+        Box::pin(self.writer.submit(Durability::Durable, 0, work))
+    }
+
+    fn take_requests(&self) -> BoxFuture<'_, Result<Vec<OwnerRequest>, JobStoreError>> {
+        Box::pin(async move {
+            let owner = self.owner;
+            let found = self.readers.submit(move |db| reads::requests(db, owner)).await?;
+            let is_answer = |request: &OwnerRequest| matches!(request, OwnerRequest::Answer(..));
+            let answers: Vec<i64> = found
+                .iter()
+                .filter(|(_, request)| is_answer(request))
+                .map(|(number, _)| *number)
+                .collect();
+            if !answers.is_empty() {
+                let work =
+                    move |session: &WriterSession| writes::remove_requests(session, &answers);
+                self.writer.submit(Durability::Written, 0, work).await?;
+            }
+            Ok(found.into_iter().map(|(_, request)| request).collect())
+        })
     }
 
     fn finish(&self, id: JobId, end: JobEnd) -> BoxFuture<'_, Result<Option<u64>, JobStoreError>> {

@@ -8,15 +8,20 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolgate_contract::{
-    BoxFuture, CallError, Caller, ClientAnswers, JobArtefact, JobEvent, JobEventKind, JobId,
-    JobPage, JobSnapshot, JobState, QuestionSupport, ToolId, ToolOutput,
+    BoxFuture, CallError, Caller, ClientAnswers, ClientQuestions, JobArtefact, JobEvent,
+    JobEventKind, JobId, JobPage, JobSnapshot, JobState, QuestionSupport, ToolId, ToolOutput,
 };
 
 /// Storage of jobs, their events and outcomes.
 ///
 /// The effect of an operation that has returned survives the end of this process at any instant.
-/// The effect of a *durable* operation also survives the end of the machine. Each job has one
-/// owner: the server that runs it. Several servers may share a store.
+/// The effect of a *durable* operation also survives the end of the machine.
+///
+/// Several servers may share a store. Each job has one owner: the server that runs it. The writes
+/// of a run are fenced: [`begin`](Self::begin), [`requeue`](Self::requeue),
+/// [`append_events`](Self::append_events), [`set_questions`](Self::set_questions) and
+/// [`finish`](Self::finish) change nothing if this server is not the owner. Every server may cancel
+/// and answer a job.
 pub trait JobStore: Send + Sync + 'static {
     /// Stores a new job as queued and owned by this server, with its first event. Durable.
     fn accept(&self, job: NewJob) -> BoxFuture<'_, Result<(), JobStoreError>>;
@@ -32,24 +37,41 @@ pub trait JobStore: Send + Sync + 'static {
     /// Marks a running job of this server as queued again. Durable.
     fn requeue(&self, id: JobId, at: Timestamp) -> BoxFuture<'_, Result<(), JobStoreError>>;
 
-    /// Appends events to a job that has not ended, and returns the number of the first event. The
-    /// last [`JobEventKind::Progress`] sets the job's progress and message.
+    /// Appends events to a job of this server that has not ended, and returns the number of the
+    /// first event. The last [`JobEventKind::Progress`] sets the job's progress and message.
     fn append_events(
         &self,
         id: JobId,
         events: Vec<TimedEvent>,
     ) -> BoxFuture<'_, Result<u64, JobStoreError>>;
 
-    /// Stores answers to a job's questions for its next start. Earlier answers stay. Does nothing
-    /// if the job has ended. Durable.
+    /// Replaces the open questions of a job, which [`JobStore::job`] returns while the job runs.
+    /// Does nothing if the job has ended.
+    fn set_questions(
+        &self,
+        id: JobId,
+        open: ClientQuestions,
+    ) -> BoxFuture<'_, Result<(), JobStoreError>>;
+
+    /// Stores answers to a job's questions for its next start, and passes them to its owner if that
+    /// is another server. Earlier answers stay. Does nothing if the job has ended. Durable.
     fn add_answers(
         &self,
         id: JobId,
         given: ClientAnswers,
     ) -> BoxFuture<'_, Result<(), JobStoreError>>;
 
+    /// Asks the owner of a job to cancel it. The request stays until the job ends, so that a server
+    /// that takes the job over honours it. Does nothing if the job has ended. Durable.
+    fn request_cancel(&self, id: JobId) -> BoxFuture<'_, Result<(), JobStoreError>>;
+
+    /// Returns the requests of other servers about jobs of this server. Each answer is returned
+    /// once, a cancellation until its job ends.
+    fn take_requests(&self) -> BoxFuture<'_, Result<Vec<OwnerRequest>, JobStoreError>>;
+
     /// Ends a job: appends the remaining events and the final event. Returns the number of the
-    /// first of these events, or `None` if the job has ended or is missing. Durable.
+    /// first of these events, or `None` if the job has ended, is missing or belongs to another
+    /// server. Durable.
     fn finish(&self, id: JobId, end: JobEnd) -> BoxFuture<'_, Result<Option<u64>, JobStoreError>>;
 
     /// Returns the job in its current state.
@@ -83,6 +105,15 @@ pub trait JobStore: Send + Sync + 'static {
         now: Timestamp,
         ended_max: usize,
     ) -> BoxFuture<'_, Result<Vec<JobId>, JobStoreError>>;
+}
+
+/// A request about a job that a server received and the owner of the job must fulfil.
+#[derive(Debug, Clone, PartialEq)]
+pub enum OwnerRequest {
+    /// Cancel the job.
+    Cancel(JobId),
+    /// Accept these answers to the job's open questions.
+    Answer(JobId, ClientAnswers),
 }
 
 /// A job to be stored.
@@ -200,6 +231,8 @@ pub struct OrphanJob {
     pub attempts: u32,
     /// Number of the job's last event.
     pub last_event: u64,
+    /// True if a server asked for the job to be cancelled.
+    pub cancel_requested: bool,
 }
 
 /// Failure of the job store, with the reason.

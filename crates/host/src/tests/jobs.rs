@@ -7,6 +7,7 @@ use toolgate_contract::{
     NoInput, ResourceContents, ResourceCursor, ResourceData, ServerChange,
 };
 
+use super::rounds::person;
 use super::*;
 use crate::job_tools;
 
@@ -134,6 +135,71 @@ async fn answers_to_a_job_survive_its_server_and_are_not_asked_again() {
         test_host.host.stop_jobs().await;
     };
     tokio::join!(test_host.host.maintain_jobs(), tending);
+}
+
+/// Returns two hosts that share a job store, like two servers of one machine.
+fn hosts_of_one_machine() -> [TestHost; 2] {
+    let first = TestHostParts::new().build();
+    let mut parts = TestHostParts::new();
+    parts.jobs.folder = first.folder.path().join("jobs");
+    [first, parts.build()]
+}
+
+#[tokio::test]
+async fn a_job_is_answered_and_cancelled_at_a_server_that_does_not_run_it() {
+    let [first, second] = hosts_of_one_machine();
+    let started = first.start("t.asks", json!({ "rounds": [["one"], ["two"]] })).await;
+    let id = started.id.to_string();
+    let elsewhere = async {
+        let asks = second.wait_for(&id, |job| !job.questions.is_empty()).await;
+        assert_eq!(open(&asks), ["one"]);
+        let wrong = given([("one", ClientAnswer::Roots(Vec::new())), ("two", accepted("early"))]);
+        assert_eq!(open(&job(second.ask(answer(&id, wrong)).await)), ["one"]);
+        let answered = job(second.ask(answer(&id, given([("one", accepted("1"))]))).await);
+        assert!(!answered.questions.contains_key("one"), "{answered:?}");
+        let asks = second.wait_for(&id, |job| job.questions.contains_key("two")).await;
+        assert_eq!(open(&asks), ["two"]);
+        let canceled = job(second.ask(HostRequest::CancelJob { id: id.clone() }).await);
+        assert_eq!((canceled.state, canceled.questions.len()), (JobState::Canceled, 0));
+        first.host.stop_jobs().await;
+    };
+    tokio::join!(first.host.maintain_jobs(), elsewhere);
+    assert_eq!(first.records(), ["t.asks canceled"]);
+}
+
+#[tokio::test]
+async fn a_server_that_awaits_a_job_of_another_passes_its_questions_on() {
+    let [first, second] = hosts_of_one_machine();
+    let started = first.start("t.asks", json!({ "rounds": [["one"], ["two"]] })).await;
+    let id = started.id.to_string();
+    let elsewhere = async {
+        let asker = person(Some(accepted("x")));
+        let request = HostRequest::AwaitJob { id: id.clone() };
+        let awaited = second.host.answer(IncomingRequest { asker, ..asked(request) }).await;
+        let output = job(awaited).outcome.expect("an outcome").expect("it succeeded");
+        assert_eq!(output.content[0].as_text(), r#"one="x" two="x""#);
+        first.host.stop_jobs().await;
+    };
+    tokio::join!(first.host.maintain_jobs(), elsewhere);
+}
+
+#[tokio::test]
+async fn an_answer_outlives_the_server_that_did_not_fetch_it() {
+    let [first, second] = hosts_of_one_machine();
+    let started = first.start("t.asks", json!({ "rounds": [["one", "two"]] })).await;
+    let id = started.id.to_string();
+    // Nothing fulfils requests at the first server, as if it were frozen.
+    second.wait_for(&id, |job| !job.questions.is_empty()).await;
+    let kept = job(second.ask(answer(&id, given([("one", accepted("1"))]))).await);
+    assert_eq!(kept.state, JobState::Running);
+    first.host.stop_jobs().await;
+    drop(first.host);
+    let tending = async {
+        let asks = second.wait_for(&id, |job| job.attempts == 2 && !job.questions.is_empty()).await;
+        assert_eq!(open(&asks), ["two"]);
+        second.host.stop_jobs().await;
+    };
+    tokio::join!(second.host.maintain_jobs(), tending);
 }
 
 #[tokio::test]

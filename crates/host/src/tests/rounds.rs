@@ -113,7 +113,8 @@ impl QuestionSender for ScriptedPerson {
     }
 }
 
-fn person(answer: Option<ClientAnswer>) -> Asker {
+/// Returns an asker whose person gives `answer` to every question, or never answers.
+pub(super) fn person(answer: Option<ClientAnswer>) -> Asker {
     Asker::during_call(form_alone(), Arc::new(ScriptedPerson(answer)))
 }
 

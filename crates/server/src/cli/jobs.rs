@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use serde_json::json;
 use toolgate::assembly::wiring::ServedWorkspace;
-use toolgate_contract::{CallError, HostAnswer, HostRequest, JobSnapshot};
+use toolgate_contract::{CallError, HostAnswer, HostRequest, JobSnapshot, JobState};
 use toolgate_host::{Host, IncomingRequest, JobService};
 
 use super::{FolderArgs, complain, print, remote, run_to_end, small_runtime};
@@ -27,13 +27,12 @@ Examples:
   toolgate jobs 3f9a                  follow one job, then print its result and files
   toolgate jobs 3f9a --no-follow      print its present state and output
   toolgate jobs 3f9a --get all        write the files it left into a zip
-  toolgate jobs 3f9a --cancel --url http://127.0.0.1:8000/mcp
+  toolgate jobs 3f9a --cancel         cancel the job, whichever server runs it
   toolgate jobs --json --limit 1000 | jq 'select(.state == \"failed\")'
 
-A job belongs to the server that runs it; ctrl-c ends this command, and the job goes on. The result
-goes to standard output, and everything else goes to standard error. The exit code is 0 if the job
-succeeded or still runs, 1 if it failed or does not exist, and 2 if the command line or configuration
-is invalid.")]
+A server runs the job; ctrl-c ends this command, and the job goes on. The result goes to standard
+output, and everything else goes to standard error. The exit code is 0 if the job succeeded or still
+runs, 1 if it failed or does not exist, and 2 if the command line or configuration is invalid.")]
 pub(super) struct JobsArgs {
     /// Id of the job to show, or at least its first four digits
     id: Option<String>,
@@ -46,7 +45,7 @@ pub(super) struct JobsArgs {
     /// Cancel the job
     #[arg(long, requires = "id", conflicts_with_all = ["no_follow", "get"])]
     cancel: bool,
-    /// Running server at which the job is cancelled
+    /// Cancel the job with a request to this server, instead of through the stored jobs
     #[arg(long, requires = "cancel")]
     url: Option<String>,
     #[command(flatten)]
@@ -148,16 +147,14 @@ async fn cancel(
         });
     }
     Ok(match ask_host(host, job, HostRequest::CancelJob { id: id.clone() }).await {
+        Ok(HostAnswer::Job(job)) if job.state != JobState::Canceled => {
+            let message = format!("job {id} ended before it could be cancelled");
+            Err(CallError::Conflict { message, details: json!({ "state": job.state }) })
+        }
         Ok(_) => {
             complain(&format!("job {id} was cancelled"));
             Ok(ExitCode::SUCCESS)
         }
-        Err(CallError::Unavailable { message }) => Err(CallError::Unavailable {
-            message: format!(
-                "{message}, e.g. with `toolgate jobs {} --cancel --url http://127.0.0.1:8000/mcp`",
-                table::short_id(job)
-            ),
-        }),
         Err(refusal) => Err(refusal),
     })
 }

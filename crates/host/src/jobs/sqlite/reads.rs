@@ -10,7 +10,9 @@ use toolgate_contract::{
 };
 
 use super::schema::{EVENTS_MAX, SqliteFailure, timestamp_from_nanos, unix_nanos};
+use super::servers::ServerId;
 use super::stored_caller::restore_caller;
+use crate::jobs::store::OwnerRequest;
 
 /// Largest number of jobs that are removed at once.
 const DUE_MAX: i64 = 1000;
@@ -19,13 +21,41 @@ const COLUMNS: &str = "id, tool, caller, state, created, updated, started, attem
                        message, keep, last_event, artefacts, standing";
 
 pub(super) fn job(db: &Connection, id: JobId) -> Result<Option<JobSnapshot>, SqliteFailure> {
-    let mut statement =
-        db.prepare_cached(&format!("SELECT {COLUMNS}, outcome FROM jobs WHERE id = ?1"))?;
+    let mut statement = db.prepare_cached(&format!(
+        "SELECT {COLUMNS}, outcome, \
+         (SELECT open FROM questions WHERE job = jobs.n AND jobs.state = 'running') \
+         FROM jobs WHERE id = ?1"
+    ))?;
     let mut rows = statement.query([id.bits().to_be_bytes()])?;
     let Some(row) = rows.next()? else { return Ok(None) };
     let mut job = job_from_row(row)?;
     job.outcome = optional_text(row, 14)?.map(parse_json).transpose()?;
+    if let Some(open) = optional_text(row, 15)? {
+        job.questions = parse_json(open)?;
+    }
     Ok(Some(job))
+}
+
+/// Returns the numbered requests about jobs of the server `owner`, oldest first.
+pub(super) fn requests(
+    db: &Connection,
+    owner: ServerId,
+) -> Result<Vec<(i64, OwnerRequest)>, SqliteFailure> {
+    // A cross join reads the few requests first, not the many jobs.
+    let sql = "SELECT number, id, answers FROM requests CROSS JOIN jobs ON n = job \
+               WHERE owner = ?1 AND ended IS NULL ORDER BY number";
+    let mut statement = db.prepare_cached(sql)?;
+    let mut rows = statement.query([owner])?;
+    let mut requests = Vec::new();
+    while let Some(row) = rows.next()? {
+        let id = id_from_bytes(row.get(1)?);
+        let request = match optional_text(row, 2)? {
+            Some(answers) => OwnerRequest::Answer(id, parse_json(answers)?),
+            None => OwnerRequest::Cancel(id),
+        };
+        requests.push((row.get(0)?, request));
+    }
+    Ok(requests)
 }
 
 pub(super) fn events(

@@ -14,8 +14,12 @@ use crate::jobs::store::JobStoreError;
 /// Application id in the file header: `tgJ1`. A file of another program has another id.
 const APPLICATION_ID: i64 = 0x7467_4a31;
 /// Migration scripts. Each one migrates the version equal to its index to the next version.
-const MIGRATIONS: [&str; 3] =
-    [include_str!("schema/1.sql"), include_str!("schema/2.sql"), include_str!("schema/3.sql")];
+const MIGRATIONS: [&str; 4] = [
+    include_str!("schema/1.sql"),
+    include_str!("schema/2.sql"),
+    include_str!("schema/3.sql"),
+    include_str!("schema/4.sql"),
+];
 /// Number of the last possible event of a job. A row key has 32 bits for the job and 32 bits for
 /// the event.
 pub(super) const EVENTS_MAX: i64 = (1 << 32) - 1;

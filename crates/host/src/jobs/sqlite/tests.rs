@@ -4,6 +4,7 @@
 mod callers;
 mod model;
 mod asking;
+mod other_servers;
 mod standing;
 mod speed;
 mod damaged_files;

@@ -218,7 +218,7 @@ impl ReaderThreads {
             let requests = requests.clone();
             let alive = alive.clone();
             spawn_thread("jobs-read", move || {
-                // Connected when needed, because servers with one caller hardly ever read.
+                // Connected when needed, because a server without jobs does not read.
                 let mut open = None;
                 while let Some(read) = next_request(&requests) {
                     let db = match open.take() {

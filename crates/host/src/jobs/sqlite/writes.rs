@@ -1,8 +1,10 @@
 //! Writes to the database, each within a transaction that the writer opened.
 
 use jiff::Timestamp;
-use rusqlite::{OptionalExtension, Row, params};
-use toolgate_contract::{ClientAnswers, JobEventKind, JobId, JobState, exact_json};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use toolgate_contract::{
+    ClientAnswers, ClientQuestions, JobEventKind, JobId, JobState, exact_json,
+};
 
 use super::reads::{
     column_error, id_from_bytes, optional_text, parse_json, parse_state, parse_tool,
@@ -110,12 +112,15 @@ pub(super) fn requeue(
     at: Timestamp,
 ) -> Result<(), SqliteFailure> {
     let sql = "UPDATE jobs SET state = 'queued', updated = ?2 \
-               WHERE id = ?1 AND state = 'running' AND owner = ?3";
-    session.db.prepare_cached(sql)?.execute(params![
-        id.bits().to_be_bytes(),
-        unix_nanos(at),
-        session.server.owner
-    ])?;
+               WHERE id = ?1 AND state = 'running' AND owner = ?3 RETURNING n";
+    let mut statement = session.db.prepare_cached(sql)?;
+    let requeued = statement
+        .query_row(params![id.bits().to_be_bytes(), unix_nanos(at), session.server.owner], |row| {
+            row.get::<_, i64>(0)
+        });
+    let Some(n) = requeued.optional()? else { return Ok(()) };
+    // The next run asks again.
+    session.db.prepare_cached("DELETE FROM questions WHERE job = ?1")?.execute([n])?;
     Ok(())
 }
 
@@ -155,13 +160,32 @@ pub(super) fn append(
     lines: &EventRows,
 ) -> Result<u64, SqliteFailure> {
     let Some((n, last)) = unended_row(session, id)? else {
-        return Err(SqliteFailure::Invalid(format!("job {id} has ended or does not exist")));
+        let why = format!("job {id} has ended, or this server does not run it");
+        return Err(SqliteFailure::Invalid(why));
     };
     insert_events(session, n, last, lines)?;
     Ok((last + 1).cast_unsigned())
 }
 
-/// Adds answers to those that are stored with the job. Earlier answers stay.
+/// Replaces the open questions of a job of this server.
+pub(super) fn set_questions(
+    session: &WriterSession,
+    id: JobId,
+    open: &ClientQuestions,
+) -> Result<(), SqliteFailure> {
+    let Some((n, _)) = unended_row(session, id)? else { return Ok(()) };
+    if open.is_empty() {
+        session.db.prepare_cached("DELETE FROM questions WHERE job = ?1")?.execute([n])?;
+        return Ok(());
+    }
+    let open = serde_json::to_string(open)?;
+    let sql = "INSERT OR REPLACE INTO questions (job, open) VALUES (?1, ?2)";
+    session.db.prepare_cached(sql)?.execute(params![n, open])?;
+    Ok(())
+}
+
+/// Adds answers to those that are stored with the job. Earlier answers stay. If another server runs
+/// the job, the added answers become a request to that server.
 pub(super) fn add_answers(
     session: &WriterSession,
     id: JobId,
@@ -175,12 +199,39 @@ pub(super) fn add_answers(
     let Some((n, asking)): Option<(i64, Option<String>)> = found else { return Ok(()) };
     let mut asking: CallerAnswers =
         asking.map_or_else(|| Ok(CallerAnswers::default()), |it| parse_json(&it))?;
-    for (key, answer) in given {
-        asking.given.entry(key.clone()).or_insert_with(|| answer.clone());
+    let mut added = given.clone();
+    added.retain(|key, _| !asking.given.contains_key(key));
+    if added.is_empty() {
+        return Ok(());
     }
+    asking.given.extend(added.clone());
     let asking = serde_json::to_string(&asking)?;
     let sql = "UPDATE inputs SET asking = ?2 WHERE job = ?1";
     session.db.prepare_cached(sql)?.execute(params![n, asking])?;
+    let added = serde_json::to_string(&added)?;
+    let sql = "INSERT INTO requests (job, answers) SELECT n, ?2 FROM jobs \
+               WHERE n = ?1 AND owner <> ?3";
+    session.db.prepare_cached(sql)?.execute(params![n, added, session.server.owner])?;
+    Ok(())
+}
+
+/// Adds the request to cancel a job that has not ended, unless there is one.
+pub(super) fn request_cancel(session: &WriterSession, id: JobId) -> Result<(), SqliteFailure> {
+    let sql = "INSERT INTO requests (job) SELECT n FROM jobs WHERE id = ?1 AND ended IS NULL \
+               AND NOT EXISTS (SELECT 1 FROM requests WHERE job = jobs.n AND answers IS NULL)";
+    session.db.prepare_cached(sql)?.execute([id.bits().to_be_bytes()])?;
+    Ok(())
+}
+
+/// Removes the requests with these numbers.
+pub(super) fn remove_requests(
+    session: &WriterSession,
+    numbers: &[i64],
+) -> Result<(), SqliteFailure> {
+    let mut delete = session.db.prepare_cached("DELETE FROM requests WHERE number = ?1")?;
+    for number in numbers {
+        delete.execute([number])?;
+    }
     Ok(())
 }
 
@@ -233,16 +284,30 @@ pub(super) fn finish(
         ending.artefacts
     ])?;
     // The input is no longer needed, and may be large.
-    session.db.prepare_cached("DELETE FROM inputs WHERE job = ?1")?.execute([n])?;
+    remove_run_data(&session.db, n)?;
     Ok(Some((last + 1).cast_unsigned()))
 }
 
-/// Returns the row number and last event of a job that has not ended.
+/// Removes the data of job number `n` that is only needed until its end.
+fn remove_run_data(db: &Connection, n: i64) -> Result<(), SqliteFailure> {
+    for sql in [
+        "DELETE FROM inputs WHERE job = ?1",
+        "DELETE FROM questions WHERE job = ?1",
+        "DELETE FROM requests WHERE job = ?1",
+    ] {
+        db.prepare_cached(sql)?.execute([n])?;
+    }
+    Ok(())
+}
+
+/// Returns the row number and last event of a job of this server that has not ended.
 fn unended_row(session: &WriterSession, id: JobId) -> Result<Option<(i64, i64)>, SqliteFailure> {
-    let sql = "SELECT n, last_event FROM jobs WHERE id = ?1 AND ended IS NULL";
+    let sql = "SELECT n, last_event FROM jobs WHERE id = ?1 AND owner = ?2 AND ended IS NULL";
     let mut statement = session.db.prepare_cached(sql)?;
-    let found =
-        statement.query_row([id.bits().to_be_bytes()], |row| Ok((row.get(0)?, row.get(1)?)));
+    let found = statement
+        .query_row(params![id.bits().to_be_bytes(), session.server.owner], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        });
     Ok(found.optional()?)
 }
 
@@ -286,7 +351,8 @@ pub(super) fn adopt(
 
     let mut orphans = Vec::new();
     let sql = "SELECT n, id, tool, priority, state, caller, created, attempts, last_event, \
-               standing FROM jobs WHERE owner = ?1 AND ended IS NULL";
+               standing, EXISTS (SELECT 1 FROM requests WHERE job = jobs.n AND answers IS NULL) \
+               FROM jobs WHERE owner = ?1 AND ended IS NULL";
     let mut statement = session.db.prepare(sql)?;
     let mut take = session.db.prepare("UPDATE jobs SET owner = ?2 WHERE n = ?1")?;
     for server in &dead_servers {
@@ -304,6 +370,7 @@ pub(super) fn adopt(
                 created: timestamp_from_nanos(row.get(6)?)?,
                 attempts: row.get(7)?,
                 last_event: row.get::<_, i64>(8)?.cast_unsigned(),
+                cancel_requested: row.get(10)?,
             };
             if filter(&orphan) {
                 orphans.push((row.get::<_, i64>(0)?, orphan));
@@ -359,7 +426,7 @@ pub(super) fn sweep(session: &WriterSession) -> Result<bool, SqliteFailure> {
         let limit = i64::try_from(room).unwrap_or(i64::MAX);
         let removed = db.prepare_cached(sql)?.execute([n, limit])?;
         if removed < room {
-            db.prepare_cached("DELETE FROM inputs WHERE job = ?1")?.execute([n])?;
+            remove_run_data(db, n)?;
             db.prepare_cached("DELETE FROM forgotten WHERE job = ?1")?.execute([n])?;
         }
         room = room.saturating_sub(removed.max(1));

@@ -303,7 +303,7 @@ fn the_exit_code_is_the_outcome_of_the_job() {
 }
 
 #[test]
-fn a_job_is_cancelled_by_its_server_and_goes_on_if_nobody_follows_it() {
+fn a_job_goes_on_if_nobody_follows_it_and_is_cancelled_with_or_without_a_url() {
     let workspace = workspace();
     let served = Launch::over(&workspace).served();
     let id = start(&served, &workspace, "say_slow", json!({}));
@@ -312,19 +312,20 @@ fn a_job_is_cancelled_by_its_server_and_goes_on_if_nobody_follows_it() {
     running.interrupt();
     let done = running.wait_for_exit();
     assert!(done.code == 130 && done.err.contains("goes on"), "{done:?}");
-    let cancel = |args: &[&str]| {
+    let cancel = |id: &str, args: &[&str]| {
         toolgate_line(&served, &workspace, &[&["jobs", &id[..8], "--cancel"], args].concat()).run()
     };
-    let done = cancel(&[]);
-    assert!(done.code == 1 && done.err.contains("runs on another server"), "{done:?}");
-    let done = cancel(&["--url", &served.url()]);
+    let done = cancel(&id, &[]);
+    assert!(done.code == 0 && done.err.contains("was cancelled"), "{done:?}");
+    let other = start(&served, &workspace, "say_slow", json!({}));
+    let done = cancel(&other, &["--url", &served.url()]);
     assert!(done.code == 0 && done.err.contains("canceled"), "{done:?}");
     let done = toolgate_line(&served, &workspace, &["jobs", &id]).run();
     assert!(
         done.code == 1 && done.out.contains("one\n") && done.err.contains("cancelled"),
         "{done:?}"
     );
-    let done = cancel(&[]);
+    let done = cancel(&id, &[]);
     assert!(done.code == 1 && done.err.contains("has ended already"), "{done:?}");
 }
 

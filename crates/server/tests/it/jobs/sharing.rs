@@ -1,4 +1,4 @@
-//! Two servers of one workspace: each runs its own jobs, and both show all.
+//! Two servers of one workspace: each runs its own jobs, and both show and cancel all.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::support::{
-    HttpServer, Launch, Marker, Workspace, call, let_continue, refusal, started_commands,
+    HttpServer, Launch, Marker, Workspace, call, let_continue, started_commands, structured,
     wait_long_for, wait_until_began,
 };
 
@@ -31,17 +31,10 @@ fn a_server_runs_jobs_of_another_only_after_that_one_died() {
     let waiting = first.start_job("work-wait", json!({ "name": "waiting" }));
     let own = second.start_job("work-wait", json!({ "name": two.0 }));
     wait_until_began(&workspace, &two.0);
-    // Each shows all jobs and cancels only its own.
+    // Each shows all jobs.
     for served in [&first, &second] {
         let states = [&cut, &waiting, &own].map(|id| served.job(id)["status"].clone());
         assert_eq!(states, ["running", "queued", "running"]);
-    }
-    for id in [&cut, &waiting] {
-        let refused = second.delete(&format!("/jobs/{id}"));
-        assert_eq!(refused.status, 503, "{refused:?}");
-        assert!(refused.text().contains("runs on another server"), "{refused:?}");
-        let refused = second.ask(&call(1, "jobs_cancel", json!({ "job_id": id })));
-        assert!(refusal(&refused).contains("runs on another server"), "{refused}");
     }
     assert_eq!(started_commands(&workspace), [&*one.0, &*two.0]);
 
@@ -61,6 +54,57 @@ fn a_server_runs_jobs_of_another_only_after_that_one_died() {
     let (events, _) = watcher.read_rest();
     assert_eq!(events.last().unwrap()["status"], "succeeded", "{events:?}");
     assert_eq!(started_commands(&workspace), [&*one.0, &*two.0, "waiting"]);
+}
+
+#[test]
+fn a_queued_and_a_running_job_of_another_server_are_cancelled() {
+    let workspace = Workspace::with_commands();
+    let state = TempDir::new().unwrap();
+    let [first, second] = [(); 2].map(|()| served(&workspace, &state));
+    let marker = Marker::new();
+    let running = first.start_job("work-wait", json!({ "name": marker.0 }));
+    wait_until_began(&workspace, &marker.0);
+    let queued = first.start_job("work-wait", json!({ "name": "queued" }));
+    let answer = second.delete(&format!("/jobs/{queued}"));
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let answer = second.ask(&call(1, "jobs_cancel", json!({ "job_id": running })));
+    assert_eq!(structured(&answer)["state"], "canceled", "{answer}");
+    assert!(marker.pids().is_empty(), "programs are still running: {:?}", marker.pids());
+    for served in [&first, &second] {
+        let states = [&running, &queued].map(|id| served.job(id)["status"].clone());
+        assert_eq!(states, ["canceled", "canceled"]);
+    }
+    let refused = second.delete(&format!("/jobs/{running}"));
+    assert_eq!(refused.status, 409, "{refused:?}");
+    // The first server goes on, and has its slot back.
+    let_continue(&workspace);
+    let next = first.start_job("work-wait", json!({ "name": "next" }));
+    first.job_in("succeeded", &next);
+    assert_eq!(started_commands(&workspace), [&*marker.0, "next"]);
+}
+
+/// Slow, because the second server looks every 15 seconds.
+#[test]
+fn a_cancellation_that_a_frozen_server_missed_is_done_by_the_next_server() {
+    let workspace = Workspace::with_commands();
+    let state = TempDir::new().unwrap();
+    let [first, second] = [(); 2].map(|()| served(&workspace, &state));
+    let marker = Marker::new();
+    first.start_job("work-wait", json!({ "name": marker.0 }));
+    wait_until_began(&workspace, &marker.0);
+    let queued = first.start_job("work-wait", json!({ "name": "queued" }));
+    first.signal(Signal::STOP);
+    let refused = second.delete(&format!("/jobs/{queued}"));
+    assert_eq!(refused.status, 503, "{refused:?}");
+    assert!(refused.text().contains("did not stop it within"), "{refused:?}");
+    first.signal(Signal::KILL);
+    first.wait_for_exit();
+    let_continue(&workspace);
+    wait_long_for(LOOK, "the second cancels it", || {
+        let job = second.job(&queued);
+        (job["status"] == "canceled").then_some(())
+    });
+    assert_eq!(started_commands(&workspace), [&*marker.0]);
 }
 
 #[test]

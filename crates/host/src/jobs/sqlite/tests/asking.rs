@@ -5,7 +5,7 @@ use toolgate_contract::{ClientAnswer, ClientAnswers, PersonChoice, QuestionSuppo
 use super::*;
 use crate::jobs::store::CallerAnswers;
 
-fn given(keys: &[&str]) -> ClientAnswers {
+pub(super) fn given(keys: &[&str]) -> ClientAnswers {
     keys.iter()
         .map(|key| ((*key).to_owned(), ClientAnswer::Choice(PersonChoice::Declined)))
         .collect()

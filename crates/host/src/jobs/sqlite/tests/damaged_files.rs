@@ -36,7 +36,7 @@ fn a_file_of_a_newer_toolgate_is_refused() {
     drop(db);
     let refused = refusal(&folder);
     assert!(
-        refused.contains("jobs.db` has version 99, and this toolgate supports up to 3"),
+        refused.contains("jobs.db` has version 99, and this toolgate supports up to 4"),
         "{refused}"
     );
 }

@@ -1,0 +1,149 @@
+//! Cancels and answers jobs across the servers of one machine that share a job store.
+//!
+//! A server that does not run a job leaves a request in the store. The server that runs the job
+//! looks for requests as long as it has jobs, and fulfils them like requests of its own clients.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use toolgate_contract::{CallError, ClientAnswers, ClientQuestions, JobId, JobSnapshot};
+
+use super::operations::STOP_WAIT;
+use super::store::{JobStoreError, OwnerRequest};
+use super::{JobService, JobServiceState, MAINTENANCE_INTERVAL};
+
+/// Interval between two looks for requests, while this server has jobs.
+const REQUEST_INTERVAL: Duration = Duration::from_millis(100);
+/// Interval at which a job of another server is checked for the effect of a request.
+const EFFECT_INTERVAL: Duration = Duration::from_millis(50);
+/// Longest wait until the server that runs a job has fetched answers.
+const FETCH_WAIT: Duration = Duration::from_secs(5);
+/// Interval at which a job of another server is checked for its end and for questions.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
+
+impl JobServiceState {
+    /// Fulfils requests of other servers about jobs of this server, until [`JobService::stop`].
+    pub(super) async fn fulfil_requests(self: &Arc<Self>) {
+        loop {
+            let is_idle = self.lock_live().is_empty();
+            let next_look = async {
+                match is_idle {
+                    true => self.registered.notified().await,
+                    false => sleep(REQUEST_INTERVAL).await,
+                }
+            };
+            tokio::select! {
+                () = self.stopping.cancelled() => return,
+                () = next_look => {}
+            }
+            if let Err(err) = self.fulfil_waiting().await {
+                tracing::warn!("{err}; requests of other servers about jobs wait");
+                self.wait_for_stop(MAINTENANCE_INTERVAL).await;
+            }
+        }
+    }
+
+    /// Fulfils the requests that are waiting now.
+    async fn fulfil_waiting(self: &Arc<Self>) -> Result<(), JobStoreError> {
+        for request in self.store().await?.take_requests().await? {
+            match request {
+                OwnerRequest::Cancel(id) => {
+                    // The request stays until the job has ended.
+                    if let Some(live) = self.live_job(id).filter(|live| !live.is_cancelled()) {
+                        self.cancel_job(&live);
+                    }
+                }
+                OwnerRequest::Answer(id, given) => {
+                    if let Some(live) = self.live_job(id) {
+                        live.answer_questions(given);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl JobService {
+    /// Cancels a job that another server runs, waits for its end for a bounded time, and returns
+    /// it.
+    ///
+    /// # Errors
+    /// The other server does not stop the job in time.
+    pub(super) async fn cancel_elsewhere(&self, id: JobId) -> Result<JobSnapshot, CallError> {
+        self.0.store().await?.request_cancel(id).await?;
+        let at_most = self.0.gate().settings.cancel_grace + STOP_WAIT;
+        let has_ended = |job: &JobSnapshot| job.state.is_terminal();
+        let job = self.wait_for_effect(id, at_most, has_ended).await?;
+        if has_ended(&job) {
+            return Ok(job);
+        }
+        Err(CallError::Unavailable {
+            message: format!(
+                "job {id} runs on another server, which did not stop it within {} s; it stops as \
+                 soon as that server, or the next server of this folder, reads the request",
+                at_most.as_secs()
+            ),
+        })
+    }
+
+    /// Passes answers to the server that runs `job`. Returns the job once that server has them, or
+    /// after a bounded time. Answers that fit no open question are ignored.
+    pub(super) async fn answer_elsewhere(
+        &self,
+        job: JobSnapshot,
+        mut given: ClientAnswers,
+    ) -> Result<JobSnapshot, CallError> {
+        given.retain(|name, answer| {
+            job.questions.get(name).is_some_and(|question| question.is_answered_by(answer))
+        });
+        if given.is_empty() {
+            return Ok(job);
+        }
+        // Durable: the answers are not asked for again, even if the other server ends now.
+        self.0.store().await?.add_answers(job.id, given.clone()).await?;
+        let has_them = |job: &JobSnapshot| {
+            job.state.is_terminal() || given.keys().all(|name| !job.questions.contains_key(name))
+        };
+        self.wait_for_effect(job.id, FETCH_WAIT, has_them).await
+    }
+
+    /// Waits until `is_done` is true for the job, but no longer than `at_most`, and returns the job.
+    async fn wait_for_effect(
+        &self,
+        id: JobId,
+        at_most: Duration,
+        is_done: impl Fn(&JobSnapshot) -> bool,
+    ) -> Result<JobSnapshot, CallError> {
+        let until = Instant::now() + at_most;
+        loop {
+            let job = self.get_existing(id).await?;
+            if is_done(&job) || Instant::now() >= until {
+                return Ok(job);
+            }
+            sleep(EFFECT_INTERVAL).await;
+        }
+    }
+
+    /// Waits while another server runs the job `id`.
+    pub(super) async fn wait_while_elsewhere(&self, id: JobId) {
+        loop {
+            sleep(POLL_INTERVAL).await;
+            match self.get_existing(id).await {
+                Ok(job) if !job.state.is_terminal() && self.0.live_job(id).is_none() => {}
+                Ok(_) | Err(_) => return,
+            }
+        }
+    }
+
+    /// Waits until a job that another server runs has open questions, and returns them.
+    pub(super) async fn wait_for_questions_elsewhere(&self, id: JobId) -> ClientQuestions {
+        loop {
+            match self.get_existing(id).await {
+                Ok(job) if !job.questions.is_empty() => return job.questions,
+                Ok(_) | Err(_) => sleep(POLL_INTERVAL).await,
+            }
+        }
+    }
+}
