@@ -24,8 +24,10 @@ pub struct Asker {
     mode: AskerMode,
 }
 
-/// A function that redeems a request state. It returns false if the state was redeemed before.
-pub type ConsentRedeemer = Arc<dyn Fn() -> bool + Send + Sync>;
+/// A function that redeems a request state. It returns false if the state was redeemed before, and
+/// an error if that cannot be known.
+pub type ConsentRedeemer =
+    Arc<dyn Fn() -> BoxFuture<'static, Result<bool, ToolError>> + Send + Sync>;
 
 /// The way to reach the caller with a question.
 #[derive(Clone, Default)]
@@ -134,6 +136,7 @@ impl Asker {
     ///
     /// # Errors
     /// - [`ToolFault::Refused`] if a consent was redeemed before
+    /// - [`ToolFault::Unavailable`] if it cannot be known whether a consent was redeemed before
     /// - [`ToolFault::CannotAsk`] if the caller does not support one of the questions
     /// - [`ToolFault::Asks`] if the caller must call again with the answers; pass it on with `?`
     /// - [`ToolFault::Failed`] if an answer does not fit its question
@@ -152,7 +155,10 @@ impl Asker {
         let open: ClientQuestions =
             questions.into_iter().filter(|(key, _)| !given.contains_key(key)).collect();
         if open.is_empty() {
-            if consents && self.redeem.as_ref().is_some_and(|spend| !spend()) {
+            if consents
+                && let Some(redeem) = &self.redeem
+                && !redeem().await?
+            {
                 let why = "`requestState` was already used, and an approved action runs only once; \
                            make the request again without it";
                 return Err(ToolError::refused(-32602, why));

@@ -298,6 +298,14 @@ impl Host {
         self.gate().audit.clone()
     }
 
+    /// Seals request states with a key that is derived from `secret`, so that every server with
+    /// this secret accepts them. Without this, the key is random.
+    ///
+    /// Call this before the first request. States that were sealed earlier become invalid.
+    pub fn share_request_states(&self, secret: &[u8]) {
+        self.gate().state_sealer.share(secret);
+    }
+
     /// Replaces the builder of envelopes. The gate's secrets are redacted from the envelope log.
     pub fn with_envelopes(self, envelopes: EnvelopeBuilder) -> Self {
         envelopes.set_secrets(self.gate().secrets.clone());

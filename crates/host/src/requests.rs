@@ -1,17 +1,20 @@
 //! Requests of dialects, and the answers of the host to them.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
+use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
-    Asker, CallError, CallMetadata, Caller, EventSink, HostAnswer, HostRequest, JobSnapshot,
-    JobSupport, QuestionSupport, StartedWork, ToolCall,
+    Asker, CallError, CallMetadata, Caller, ConsentRedeemer, EventSink, HostAnswer, HostRequest,
+    JobSnapshot, JobSupport, QuestionSupport, StartedWork, ToolCall, ToolError, ToolFault,
 };
 
 use crate::jobs::{JobRequest, LateQuestions};
 use crate::library::LibraryReader;
+use crate::pipeline::multi_round::{STATE_LIFETIME, StateSealer, state_code};
 use crate::{Gate, Host, pipeline, tool_search};
 
 /// A request with its caller and its connection to the client.
@@ -83,7 +86,7 @@ impl Host {
                 sealer.merge_answers(&caller, &digest, state.as_deref(), answers)?;
             let asker = Asker::on_repeat(asker.supported(), answers).with_note(note);
             match &state {
-                Some(sealed) => asker.with_single_use(sealer.spend_once(sealed)),
+                Some(sealed) => asker.with_single_use(self.consent_redeemer(sealer, sealed)),
                 None => asker.with_unasked_answers(),
             }
         } else {
@@ -125,6 +128,34 @@ impl Host {
             }
             other => other,
         }
+    }
+
+    /// Returns the function that redeems the consents of the request state `sealed`, all of one
+    /// request together.
+    ///
+    /// If other processes accept the state, the store of the jobs records its use. Otherwise, and
+    /// without jobs, the memory of this process does.
+    fn consent_redeemer(&self, sealer: &Arc<StateSealer>, sealed: &str) -> ConsentRedeemer {
+        let code = state_code(sealed);
+        let jobs = self.jobs.clone().filter(|_| sealer.is_shared());
+        let sealer = sealer.clone();
+        let is_first_use = Arc::new(OnceCell::new());
+        Arc::new(move || {
+            let (jobs, sealer, is_first_use) = (jobs.clone(), sealer.clone(), is_first_use.clone());
+            Box::pin(async move {
+                let redeem = || async {
+                    let Some(jobs) = &jobs else { return Ok(sealer.use_code(code)) };
+                    jobs.use_confirmation(code, STATE_LIFETIME).await.map_err(|err| {
+                        let message = format!(
+                            "the confirmation could not be recorded, so nothing was done: {err}; \
+                             try again, or set `jobs.to` to a folder that the server can write"
+                        );
+                        ToolError::new(ToolFault::Unavailable, message)
+                    })
+                };
+                is_first_use.get_or_try_init(redeem).await.copied()
+            })
+        })
     }
 
     /// Answers a request other than a tool call. `call` contains the caller and the metadata of the

@@ -168,9 +168,11 @@ pub struct ServerSection {
     /// PEM file with the private key of the TLS certificate. The server reads it again when it
     /// changes.
     pub tls_key: Option<String>,
-    /// File with a key of at least 32 bytes that seals session ids. Servers that share it can
-    /// resume each other's sessions (MCP before 2026-07-28). Without it, each process has a random
-    /// key.
+    /// File with a key of at least 32 bytes that seals session ids and request states. Servers that
+    /// share it resume each other's sessions (MCP before 2026-07-28) and accept the answers to each
+    /// other's questions (2026-07-28). Without it, each process has a random key.
+    ///
+    /// Give the same key only to servers that have the same settings and serve the same workspace.
     pub session_key: Option<String>,
     /// Allows other machines to connect without TLS. Set it only if something else encrypts the
     /// connection, such as a reverse proxy on the same network.

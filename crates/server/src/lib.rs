@@ -82,7 +82,7 @@ pub async fn serve_http(
         occupancy: occupancy.clone(),
         bounds: limits,
     });
-    let sealer = Arc::new(wiring::session_sealer(config).map_err(io::Error::other)?);
+    let sealer = Arc::new(wiring::session_sealer(config, host).map_err(io::Error::other)?);
     let console = open_console(served, config, &identity).map_err(io::Error::other)?;
     let pages = ServerPages { metrics, console };
     let endpoints =

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::time::{Instant, sleep};
 use toolgate_contract::{CallError, ClientAnswers, ClientQuestions, JobId, JobSnapshot};
 
@@ -145,5 +146,15 @@ impl JobService {
                 Ok(_) | Err(_) => sleep(POLL_INTERVAL).await,
             }
         }
+    }
+
+    /// Records for all servers that share the job store that the confirmation `code` was used, for
+    /// the time `keep`. Returns false if it was used before.
+    pub(crate) async fn use_confirmation(
+        &self,
+        code: [u8; 32],
+        keep: Duration,
+    ) -> Result<bool, JobStoreError> {
+        self.0.store().await?.use_confirmation(code, Timestamp::now(), keep).await
     }
 }

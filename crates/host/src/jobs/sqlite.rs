@@ -18,6 +18,7 @@ mod schema;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use toolgate_contract::{
@@ -241,6 +242,17 @@ impl JobStore for SqliteStore {
             }
             Ok(forgotten)
         })
+    }
+
+    fn use_confirmation(
+        &self,
+        code: [u8; 32],
+        now: Timestamp,
+        keep: Duration,
+    ) -> BoxFuture<'_, Result<bool, JobStoreError>> {
+        let work =
+            move |session: &WriterSession| writes::use_confirmation(session, &code, now, keep);
+        Box::pin(self.writer.submit(Durability::Durable, 0, work))
     }
 }
 

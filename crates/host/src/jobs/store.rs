@@ -105,6 +105,17 @@ pub trait JobStore: Send + Sync + 'static {
         now: Timestamp,
         ended_max: usize,
     ) -> BoxFuture<'_, Result<Vec<JobId>, JobStoreError>>;
+
+    /// Records at `now` that a confirmation was used, and keeps the record for `keep`. `code`
+    /// identifies the confirmation.
+    ///
+    /// Returns false if it was used before, or if 65,536 others are recorded. Durable.
+    fn use_confirmation(
+        &self,
+        code: [u8; 32],
+        now: Timestamp,
+        keep: Duration,
+    ) -> BoxFuture<'_, Result<bool, JobStoreError>>;
 }
 
 /// A request about a job that a server received and the owner of the job must fulfil.

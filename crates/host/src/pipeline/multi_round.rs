@@ -2,11 +2,12 @@
 //! the answers.
 //!
 //! The answers so far are part of the state, which the client sends back. A keyed hash protects
-//! them. The hash covers the caller, the request and the expiry time. The server keeps only the
-//! hashes of states that were already used for a confirmation.
+//! them. The hash covers the caller, the request and the expiry time. Servers that share a key
+//! accept each other's states. A server keeps only the hashes of states that were already used for
+//! a confirmation.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -15,20 +16,28 @@ use blake3::Hasher;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use toolgate_contract::{
-    CallError, Caller, ClientAnswers, ClientQuestions, ConsentRedeemer, HostRequest,
-};
+use toolgate_contract::{CallError, Caller, ClientAnswers, ClientQuestions, HostRequest};
 
 /// Lifetime of a state, which is the time to answer.
-const STATE_LIFETIME: Duration = Duration::from_secs(3600);
+pub(crate) const STATE_LIFETIME: Duration = Duration::from_secs(3600);
 /// Length of a code in bytes: the keyed hash that protects a state.
 const CODE_BYTES: usize = 32;
+/// Context from which the key of states is derived, so that the shared key has no other use.
+const KEY_CONTEXT: &str = "toolgate 2026-11-28 request states of MCP";
 
-/// Seals and opens request states with a key that only this process knows.
+/// Seals and opens request states.
 pub(crate) struct StateSealer {
-    key: [u8; 32],
+    key: RwLock<SealingKey>,
     /// Codes of states that were used for a confirmation, each with its expiry in Unix seconds.
-    used_codes: Arc<Mutex<HashMap<[u8; CODE_BYTES], i64>>>,
+    used_codes: Mutex<HashMap<[u8; CODE_BYTES], i64>>,
+}
+
+/// The key that protects states.
+#[derive(Clone, Copy)]
+struct SealingKey {
+    bytes: [u8; 32],
+    /// True if other processes know the key.
+    is_shared: bool,
 }
 
 /// Largest number of used codes that are remembered.
@@ -59,10 +68,29 @@ struct RequestState {
 impl StateSealer {
     /// Creates a sealer with a random key.
     pub(crate) fn new() -> Self {
-        let mut key = [0; 32];
+        let mut bytes = [0; 32];
         // Without randomness TLS, jobs and sessions fail as well.
-        getrandom::fill(&mut key).expect("the system gives random numbers");
-        Self { key, used_codes: Arc::default() }
+        getrandom::fill(&mut bytes).expect("the system gives random numbers");
+        let key = RwLock::new(SealingKey { bytes, is_shared: false });
+        Self { key, used_codes: Mutex::default() }
+    }
+
+    /// Replaces the random key by one that is derived from `secret`. Every sealer with the same
+    /// secret opens the states of the others.
+    pub(crate) fn share(&self, secret: &[u8]) {
+        let bytes = blake3::derive_key(KEY_CONTEXT, secret);
+        let mut key = self.key.write().unwrap_or_else(PoisonError::into_inner);
+        *key = SealingKey { bytes, is_shared: true };
+    }
+
+    /// Returns true if other processes may have the key. Their states, and those of processes that
+    /// have ended, are valid here.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.sealing_key().is_shared
+    }
+
+    fn sealing_key(&self) -> SealingKey {
+        *self.key.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the state that the client must send back with the answers to `questions`.
@@ -100,7 +128,7 @@ impl StateSealer {
                 ),
             });
         }
-        let code = blake3::keyed_hash(&self.key, &bytes);
+        let code = blake3::keyed_hash(&self.sealing_key().bytes, &bytes);
         bytes.extend_from_slice(code.as_bytes());
         Ok(URL_SAFE_NO_PAD.encode(bytes))
     }
@@ -112,7 +140,7 @@ impl StateSealer {
     /// in advance.
     ///
     /// # Errors
-    /// `sealed` is not from this server, has expired, or belongs to another request.
+    /// `sealed` was sealed with another key, has expired, or belongs to another request.
     pub(crate) fn merge_answers(
         &self,
         caller: &Caller,
@@ -127,28 +155,19 @@ impl StateSealer {
         Ok((all, note))
     }
 
-    /// Returns a function that marks `sealed` as used. It returns true only for the first call that
-    /// uses this state.
-    pub(crate) fn spend_once(&self, sealed: &str) -> ConsentRedeemer {
-        let bytes = URL_SAFE_NO_PAD.decode(sealed).unwrap_or_default();
-        let code: [u8; CODE_BYTES] =
-            bytes.last_chunk().copied().unwrap_or_else(|| *blake3::hash(&bytes).as_bytes());
-        let used_codes = self.used_codes.clone();
-        let is_first_use = OnceLock::new();
-        Arc::new(move || {
-            *is_first_use.get_or_init(|| {
-                let mut used = used_codes.lock().unwrap_or_else(PoisonError::into_inner);
-                let now = Timestamp::now().as_second();
-                if used.len() >= USED_CODES_MAX {
-                    used.retain(|_, until| *until >= now);
-                }
-                if used.len() >= USED_CODES_MAX {
-                    // The table is full of valid codes, so this confirmation must be asked again.
-                    return false;
-                }
-                used.insert(code, now + STATE_LIFETIME.as_secs().cast_signed()).is_none()
-            })
-        })
+    /// Marks the state with this [code](state_code) as used in this process. Returns true only for
+    /// the first use.
+    pub(crate) fn use_code(&self, code: [u8; CODE_BYTES]) -> bool {
+        let mut used = self.used_codes.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Timestamp::now().as_second();
+        if used.len() >= USED_CODES_MAX {
+            used.retain(|_, until| *until >= now);
+        }
+        if used.len() >= USED_CODES_MAX {
+            // The table is full of valid codes, so this confirmation must be asked again.
+            return false;
+        }
+        used.insert(code, now + STATE_LIFETIME.as_secs().cast_signed()).is_none()
     }
 
     fn unseal(
@@ -162,13 +181,14 @@ impl StateSealer {
             message: format!("`requestState` {reason}; repeat the request without it"),
             data: None,
         };
-        let foreign = || refused("was changed, or comes from another server");
+        let foreign =
+            || refused("was changed, or comes from a server with another `server.session_key`");
         let bytes = URL_SAFE_NO_PAD.decode(sealed).map_err(|_| foreign())?;
         let at = bytes.len().checked_sub(CODE_BYTES).ok_or_else(foreign)?;
         let (state, code) = bytes.split_at(at);
         let code = <[u8; CODE_BYTES]>::try_from(code).map_err(|_| foreign())?;
         // `blake3::Hash` compares in constant time.
-        if blake3::keyed_hash(&self.key, state) != code {
+        if blake3::keyed_hash(&self.sealing_key().bytes, state) != code {
             return Err(foreign());
         }
         let state: RequestState = serde_json::from_slice(state).map_err(|_| foreign())?;
@@ -180,6 +200,12 @@ impl StateSealer {
         }
         Ok(state)
     }
+}
+
+/// Returns the code of a sealed state, which identifies it.
+pub(crate) fn state_code(sealed: &str) -> [u8; CODE_BYTES] {
+    let bytes = URL_SAFE_NO_PAD.decode(sealed).unwrap_or_default();
+    bytes.last_chunk().copied().unwrap_or_else(|| *blake3::hash(&bytes).as_bytes())
 }
 
 /// Returns a digest of the request: its kind, its target and its arguments in any order.
@@ -274,6 +300,28 @@ mod tests {
         assert!(sealer.unseal(&other, "this", &sealed).is_err());
         assert!(sealer.unseal(&one, "that", &sealed).is_err());
         assert!(StateSealer::new().unseal(&one, "this", &sealed).is_err());
+    }
+
+    #[test]
+    fn sealers_with_the_same_secret_open_each_others_states() {
+        let caller = Caller::local();
+        let [one, replica, stranger] = [&b"one"[..], b"one", b"other"].map(|secret| {
+            let sealer = StateSealer::new();
+            sealer.share(secret);
+            sealer
+        });
+        let sealed = sealed(&one, &caller);
+        assert!(replica.unseal(&caller, "this", &sealed).is_ok());
+        assert!(replica.unseal(&caller, "that", &sealed).is_err());
+        assert!(stranger.unseal(&caller, "this", &sealed).is_err());
+        assert!(StateSealer::new().unseal(&caller, "this", &sealed).is_err());
+    }
+
+    #[test]
+    fn a_state_can_be_used_once() {
+        let sealer = StateSealer::new();
+        let [one, other] = [(); 2].map(|()| state_code(&sealed(&sealer, &Caller::local())));
+        assert_eq!([one, one, other].map(|code| sealer.use_code(code)), [true, false, true]);
     }
 
     #[test]

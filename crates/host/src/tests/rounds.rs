@@ -191,6 +191,23 @@ async fn a_call_that_needs_confirmation_runs_when_it_is_repeated_with_the_consen
     assert_eq!(round(&test_host, request(), told, Some(state)).await.expect("it ends"), "done");
 }
 
+#[tokio::test]
+async fn a_confirmation_that_cannot_be_recorded_for_other_servers_does_nothing() {
+    let mut parts = TestHostParts::new();
+    parts.confirm = vec!["t.looks".to_owned()];
+    std::fs::write(parts.folder.path().join("jobs"), "").expect("a file instead of the folder");
+    let test_host = parts.build();
+    test_host.host.share_request_states(b"a secret");
+    let request = || call("t.looks", json!({ "how": "not" }));
+    let (_, state) =
+        round(&test_host, request(), ClientAnswers::new(), None).await.expect_err("it asks");
+    let asker = Asker::on_repeat(form_alone(), given([("toolgate.confirm", agreed())]));
+    let again = IncomingRequest { asker, state: Some(state), ..asked(request()) };
+    let answer = test_host.host.answer(again).await.map(|_| ());
+    assert!(matches!(answer, Err(CallError::Unavailable { .. })), "{answer:?}");
+    assert_eq!(test_host.records(), ["t.looks asks", "t.looks unavailable"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_check_before_a_call_is_bounded_and_its_panic_is_an_error() {
     let test_host = TestHostParts::new().build();

@@ -524,11 +524,12 @@ pub fn resolve_links(path: &Path) -> PathBuf {
     std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Returns the sealer of session ids, with the configured key or a random one.
+/// Makes `host` and the returned sealer of session ids use the configured key, so that every server
+/// with this key accepts their request states and session ids. Without a key, both are random.
 ///
 /// # Errors
 /// The key file cannot be read, other users could have written it, or it is shorter than 32 bytes.
-pub(crate) fn session_sealer(config: &Config) -> anyhow::Result<SessionSealer> {
+pub(crate) fn session_sealer(config: &Config, host: &Host) -> anyhow::Result<SessionSealer> {
     let mut key = [0; SESSION_KEY_BYTES];
     match &config.server.session_key {
         Some(path) => {
@@ -547,6 +548,7 @@ pub(crate) fn session_sealer(config: &Config) -> anyhow::Result<SessionSealer> {
                      {path}`"
                 );
             }
+            host.share_request_states(&bytes);
             key = *blake3::hash(&bytes).as_bytes();
         }
         None => getrandom::fill(&mut key).context("the system provides no random numbers")?,

@@ -27,6 +27,7 @@ mod lists;
 mod model_text;
 mod library;
 mod asking;
+mod replicas;
 mod subscriptions;
 mod streams;
 mod waiting;

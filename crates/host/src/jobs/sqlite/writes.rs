@@ -1,5 +1,7 @@
 //! Writes to the database, each within a transaction that the writer opened.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use toolgate_contract::{
@@ -23,6 +25,8 @@ const SWEEP_STEP: usize = 128;
 const SHRINK_STEP: i64 = 256;
 /// Number of free pages that stay in the file for reuse.
 const FREE_PAGES_MAX: i64 = 1024;
+/// Largest number of used confirmations that are recorded.
+const CONFIRMATIONS_MAX: i64 = 1 << 16;
 
 pub(super) fn accept(
     session: &WriterSession,
@@ -233,6 +237,24 @@ pub(super) fn remove_requests(
         delete.execute([number])?;
     }
     Ok(())
+}
+
+/// Records that the confirmation `code` was used. Returns false if it was used before, or if there
+/// are too many records.
+pub(super) fn use_confirmation(
+    session: &WriterSession,
+    code: &[u8; 32],
+    now: Timestamp,
+    keep: Duration,
+) -> Result<bool, SqliteFailure> {
+    let now = unix_nanos(now);
+    let sql = "DELETE FROM used_confirmations WHERE until < ?1";
+    session.db.prepare_cached(sql)?.execute([now])?;
+    let sql = "INSERT OR IGNORE INTO used_confirmations (code, until) SELECT ?1, ?2 \
+               WHERE (SELECT count(*) FROM used_confirmations) < ?3";
+    let until = now.saturating_add(duration_nanos(keep));
+    let added = session.db.prepare_cached(sql)?.execute(params![code, until, CONFIRMATIONS_MAX])?;
+    Ok(added == 1)
 }
 
 /// End of a job in the form in which it is stored.

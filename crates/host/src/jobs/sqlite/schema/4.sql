@@ -12,3 +12,9 @@ CREATE TABLE questions (
     job INTEGER PRIMARY KEY,        -- the job's n
     open TEXT NOT NULL              -- JSON
 ) STRICT;
+
+-- Used confirmations, until their request states expire.
+CREATE TABLE used_confirmations (
+    code BLOB PRIMARY KEY,          -- 32 bytes, which identify the request state
+    until INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;

@@ -94,3 +94,21 @@ async fn every_server_sees_the_open_questions_of_a_running_job() {
     one.finish(id(1), end(4, vec![])).await.expect("an answer").expect("it ends");
     assert!(questions(&two).await.is_empty());
 }
+
+#[tokio::test]
+async fn a_confirmation_is_used_once_by_all_servers_until_its_record_expires() {
+    let folder = folder();
+    let [one, two] = [(); 2].map(|()| open(&folder));
+    let minute = Duration::from_secs(60);
+    let uses = async |store: &SqliteStore, code: u8, second| {
+        store.use_confirmation([code; 32], at(second), minute).await.expect("an answer")
+    };
+    assert!(uses(&one, 1, 0).await);
+    assert!(!uses(&one, 1, 1).await);
+    assert!(!uses(&two, 1, 2).await);
+    assert!(uses(&two, 2, 3).await);
+    drop((one, two));
+    let store = open(&folder);
+    assert!(!uses(&store, 1, 59).await);
+    assert!(uses(&store, 1, 61).await, "the request state has expired");
+}
