@@ -24,7 +24,7 @@ pub(crate) fn outline_of(path: &str, lines: &TextLines<'_>) -> (Outline, ChunkKi
     match kind {
         FilePurpose::Code => {
             let grammar = Grammar::for_language(dialect(path, lang, text));
-            let outline = grammar.and_then(|grammar| code::outline(lines, grammar));
+            let outline = grammar.and_then(|grammar| code::outline(path, lines, grammar));
             (outline.unwrap_or_else(|| guess::outline(lines)), ChunkKind::Code)
         }
         FilePurpose::Docs => (sections::outline(lines, lang), ChunkKind::Text),

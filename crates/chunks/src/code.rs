@@ -14,21 +14,43 @@ use crate::outline::{
 };
 use comments::{LeadingComments, docstring, extend_lead};
 use parse::parse;
+use parsed_code::ParsedCode;
+
+pub use parser_process::{
+    PARSE_ANSWER_BYTES_MAX, PARSE_REQUEST_BYTES_MAX, ParserProcess, answer_parse_request,
+    set_parser_process,
+};
 
 mod names;
 mod comments;
 mod parse;
+mod parsed_code;
+mod parser_process;
 
 /// Longest code that is parsed, in bytes. The outline of longer code is guessed line by line.
 const BYTES_MAX: usize = 1 << 20;
 /// Deepest nesting that the walk enters.
 const DEPTH_MAX: u32 = 4000;
 
-/// Returns the outline of the code in `lines`, or `None` if it is too long or too complex to parse.
-pub(crate) fn outline(lines: &TextLines<'_>, grammar: &'static Grammar) -> Option<Outline> {
+/// Returns the outline of the code in `lines`, the content of the file at `path`. Returns `None` if
+/// the code is too long or too complex to parse, or if the process that parses it failed.
+pub(crate) fn outline(
+    path: &str,
+    lines: &TextLines<'_>,
+    grammar: &'static Grammar,
+) -> Option<Outline> {
     if lines.text.len() > BYTES_MAX {
         return None;
     }
+    let parsed = match parser_process::parser_process() {
+        Some(process) => parser_process::parse_in(&*process, path, lines, grammar),
+        None => parse_code(lines, grammar),
+    };
+    Some(parsed?.into_outline())
+}
+
+/// Parses the code in `lines` in this process. Returns `None` if the code is too complex.
+fn parse_code(lines: &TextLines<'_>, grammar: &'static Grammar) -> Option<ParsedCode> {
     let memory = ParseMemory::start(lines.text.len());
     let tree = parse(lines.text, grammar, &memory)?;
     let mut walk = SyntaxWalk {
@@ -42,17 +64,8 @@ pub(crate) fn outline(lines: &TextLines<'_>, grammar: &'static Grammar) -> Optio
     };
     walk.walk_all(&tree);
     walk.guess_unparsed();
-    let SyntaxWalk { parts, line_depths: borders, package, .. } = walk;
-    let mut outline = Outline::new(parts, borders);
-    for &at in &outline.top_level {
-        let part = &mut outline.parts[at];
-        if let Some((line, names)) = &package
-            && part.start > *line
-        {
-            part.outer_names = [&names[..], &part.outer_names[..]].concat();
-        }
-    }
-    Some(outline)
+    let SyntaxWalk { parts, line_depths, package, .. } = walk;
+    Some(ParsedCode { parts, line_depths, package })
 }
 
 struct SyntaxWalk<'w, 't> {

@@ -5,7 +5,9 @@ mod cli;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // This call comes first: sandbox helpers are this binary under another name and never return.
+    // These calls come first: sandbox helpers and workers are this binary under another name, and
+    // never return.
     toolgate_world::sandbox::run_helper_if_asked();
+    toolgate_toolsets::grammars::run_worker_if_asked();
     cli::main()
 }

@@ -12,6 +12,7 @@ mod media;
 mod uri_paths;
 pub mod files;
 mod front_matter;
+pub mod grammars;
 pub mod search;
 pub mod docs;
 pub mod icons;

@@ -13,6 +13,7 @@ mod family;
 mod strays;
 mod keeper;
 mod spawn;
+mod worker;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -30,6 +31,7 @@ use toolgate_contract::OutputStream;
 pub use environment::refused_variable;
 pub use output_capture::{CapturedOutput, OutputPiece};
 pub use running::{OpenProgram, ProgramGuard};
+pub use worker::{WorkerFailure, WorkerProcess, WorkerStarter};
 
 use crate::programs::{ResolvedProgram, ServerMark, TagLimits};
 use spawn::ProgramSpawner;
@@ -225,6 +227,14 @@ impl ProcessRunner {
     /// The program cannot be started. The error is `Interrupted` if the server is closing.
     pub async fn open(&self, start: ProgramStart) -> io::Result<OpenProgram> {
         running::open(self, start).await
+    }
+
+    /// Returns a starter of workers with the name `name`. The `main` function of the executable must
+    /// call [`run_worker_if_asked`](crate::sandbox::run_worker_if_asked) with that name.
+    ///
+    /// The starter does not keep this runner alive. Without it, no more workers start.
+    pub fn workers(&self, name: &'static str) -> WorkerStarter {
+        WorkerStarter::new(Arc::downgrade(&self.0), name)
     }
 
     /// Returns the mark of all programs of this server. After a crash, the next server finds the

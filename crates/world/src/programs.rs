@@ -7,7 +7,7 @@ mod image;
 mod mark;
 
 pub(crate) use image::{
-    ChildProcess, EXTRA_FD, HELPER_NAME, ProgramImage, StandardStreams, kill_and_wait,
+    ChildProcess, EXTRA_FD, HELPER_NAME, ProgramImage, SERVER_FILE, StandardStreams, kill_and_wait,
 };
 pub use mark::ServerMark;
 pub(crate) use mark::{RunTag, TagLimits};

@@ -31,6 +31,8 @@ mod confine;
 mod unconfined_thread;
 mod server_confinement;
 mod namespace_check;
+mod worker_frames;
+mod worker;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -53,6 +55,8 @@ pub use settings::{
 pub(super) use confine::{ConfinedStart, RunningConfinement};
 pub use coverage::IncompleteSandbox;
 pub use setup_step::{SetupFailure, SetupStep};
+pub use worker::{WorkerLimits, run_worker_if_asked};
+pub(super) use worker_frames::{read_frame, write_frame};
 
 use super::Root;
 use super::programs::HELPER_NAME;

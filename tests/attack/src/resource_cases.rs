@@ -46,6 +46,11 @@ const OTHER_CALL_MAX: Duration = Duration::from_secs(2);
 const UNFINISHED_BYTES: usize = 24 << 20;
 const UNFINISHED_MESSAGES: usize = 48;
 
+/// The lengths of words in Ruby code on which the scanner of the grammar aborts, and with which it
+/// writes beyond its buffer.
+const TOO_LONG_WORD: &[usize] = &[300];
+const FULL_BUFFER: &[usize] = &[255, 255, 255, 242];
+
 /// Prepares the files and the settings of a case about memory and time.
 pub(super) fn prepare(attempt: &mut Attempt) -> anyhow::Result<()> {
     match attempt.case.id.as_str() {
@@ -74,6 +79,12 @@ pub(super) fn prepare(attempt: &mut Attempt) -> anyhow::Result<()> {
             add_upstream(attempt, "many", &schema, None)?;
         }
         "M50" => write_branching_schemas(attempt)?,
+        "M51" => {
+            let ws = &attempt.folders.ws;
+            fs::write(ws.join("bad.rb"), heredoc_text("okapi", TOO_LONG_WORD))?;
+            fs::write(ws.join("full.rb"), heredoc_text("tapir", FULL_BUFFER))?;
+            fs::write(ws.join("good.rb"), "def zebra\n  1\nend\n")?;
+        }
         _ => {}
     }
     Ok(())
@@ -100,6 +111,7 @@ pub(super) fn perform(
             let input = json!({ "list": vec![json!({}); 600_000] });
             Ok(vec![call(client, "evil.many", &input)?])
         }
+        "M51" => search_crashing_texts(attempt, server, client),
         // M50
         _ => {
             let mut results = Vec::new();
@@ -232,6 +244,53 @@ fn call_slow_tool(
     let _ = last.join();
     attempt.may_exit = true;
     Ok(vec![CallResult { is_judged: true, ..CallResult::default() }])
+}
+
+/// Returns Ruby code that defines `name`, with words of these lengths after `<<`.
+fn heredoc_text(name: &str, lengths: &[usize]) -> String {
+    let words = lengths.iter().map(|length| format!("<<{}", "W".repeat(*length)));
+    let words: Vec<String> = words.collect();
+    format!("def {name}\n  1\nend\n\nx = f({})\n", words.join(", "))
+}
+
+/// M51: searches files that crash a grammar, stores a document with such an id, and starts a second
+/// server, which finds the same files.
+fn search_crashing_texts(
+    attempt: &mut Attempt,
+    server: &Server,
+    client: &mut Client,
+) -> anyhow::Result<Vec<CallResult>> {
+    let mut results = find_beside_crashes(attempt, client)?;
+    let documents = json!([{ "id": "b.rb", "text": heredoc_text("okapi", TOO_LONG_WORD) }]);
+    let input = json!({ "namespace": "notes", "documents": documents });
+    results.push(call(client, "search.upsert", &input)?);
+    check_other_call(attempt, client);
+    let (mut second, mut other) =
+        start_and_connect(&attempt.launch, &attempt.folders, attempt.route)?;
+    results.extend(find_beside_crashes(attempt, &mut other)?);
+    attempt.stop(&mut second, &mut other);
+    let log = String::from_utf8_lossy(&server.log()).into_owned();
+    if log.matches("the parser of `bad.rb` crashed").count() != 1 {
+        attempt.failures.push(format!("the log does not report the crash once: {log:.400}"));
+    }
+    Ok(results)
+}
+
+/// Finds the definitions in all files of M51.
+fn find_beside_crashes(
+    attempt: &mut Attempt,
+    client: &mut Client,
+) -> anyhow::Result<Vec<CallResult>> {
+    let mut results = Vec::new();
+    for (name, path) in [("okapi", "bad.rb"), ("tapir", "full.rb"), ("zebra", "good.rb")] {
+        let result = call(client, "search.names", &json!({ "name": name }))?;
+        let raw = String::from_utf8_lossy(&result.response.raw).into_owned();
+        if !raw.contains(path) {
+            attempt.failures.push(format!("`{name}` is not found: {raw:.200}"));
+        }
+        results.push(result);
+    }
+    Ok(results)
 }
 
 /// Makes the cheapest call of another caller, which must not wait.

@@ -14,7 +14,9 @@ use toolgate_host::{
     KnownTools, OutputCheck, OutputCheckRules, PolicyRule, TokenScope, ToolPolicy,
     ToolSearchHandle, ToolVectors, check_pattern, job_resources, job_tools, tool_search_tools,
 };
-use toolgate_toolsets::{assets, ci, commands, docs, exec, files, git, prompts, search, skills};
+use toolgate_toolsets::{
+    assets, ci, commands, docs, exec, files, git, grammars, prompts, search, skills,
+};
 use toolgate_upstream::UpstreamState;
 use toolgate_world::programs::ServerMark;
 use toolgate_world::{HttpFetcher, ProcessRunner, Root};
@@ -75,6 +77,7 @@ impl ServedWorkspace {
     /// The configuration, a schema or the audit log is unusable.
     pub fn open_prepared(prep: ServerPrep, config: &Config) -> anyhow::Result<Self> {
         let ServerPrep { root, workspace, files, declared, processes } = prep;
+        grammars::parse_in_workers(&processes);
         let jobs = job_settings(&root, &processes, config)?;
         let handle = JobsHandle::default();
         let handle_of_jobs = jobs.is_some().then_some(&handle);
@@ -195,6 +198,7 @@ impl ServedWorkspace {
         self.host.stop_jobs().await;
         self.catalog.upstreams.close();
         self.processes.close().await;
+        grammars::end_workers();
         self.host.flush();
         self.telemetry.close().await;
     }

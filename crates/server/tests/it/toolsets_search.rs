@@ -1,6 +1,7 @@
 //! `search.semantic` over the wire: results, filters and errors.
 
 mod building;
+mod crashing_grammars;
 mod freshness;
 mod mishaps;
 mod documents;

@@ -13,6 +13,7 @@ use rustix::process::{
     Pid, Resource, Rlimit, Signal, fchdir, getpid, getppid, getrlimit,
     set_parent_process_death_signal, setrlimit, setsid,
 };
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_blocking;
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -28,6 +29,9 @@ use crate::sandbox::SandboxLeftovers;
 
 /// The highest number of programs that wait to be started.
 const QUEUE_MAX: usize = 64;
+/// The maximum number of tries to queue the start of a worker, with [`QUEUE_PAUSE`] between them.
+const QUEUE_TRIES: usize = 1000;
+const QUEUE_PAUSE: Duration = Duration::from_millis(5);
 
 /// The highest descriptor number that is closed if descriptors must be closed one by one.
 const FD_MAX: u64 = 1 << 20;
@@ -54,6 +58,8 @@ enum SpawnerRequest {
     Keeper,
     /// Starts a sandbox helper.
     Helper { image: ProgramImage, reply: SyncSender<io::Result<ChildProcess>> },
+    /// Starts a worker.
+    Worker { image: ProgramImage, reply: SyncSender<io::Result<ChildProcess>> },
 }
 
 impl ProgramSpawner {
@@ -64,7 +70,11 @@ impl ProgramSpawner {
         thread::Builder::new().name("toolgate-spawn".to_owned()).spawn(move || {
             let mut keeper = KeeperHandle::new(mark, leftovers);
             while let Some(request) = requests.blocking_recv() {
-                let kept = keeper.ensure_running();
+                let kept = match request {
+                    // A worker has no children, so it needs no keeper.
+                    SpawnerRequest::Worker { .. } => Ok(()),
+                    _ => keeper.ensure_running(),
+                };
                 match request {
                     SpawnerRequest::Keeper => {}
                     SpawnerRequest::Program { reply, .. } if reply.is_closed() => {}
@@ -77,6 +87,9 @@ impl ProgramSpawner {
                         // The requester waits for the reply.
                         let _ = reply.send(kept.and_then(|()| spawn_helper(&image, mark)));
                     }
+                    SpawnerRequest::Worker { image, reply } => {
+                        let _ = reply.send(spawn_helper(&image, mark));
+                    }
                 }
             }
         })?;
@@ -85,6 +98,24 @@ impl ProgramSpawner {
 
     pub(super) fn mark(&self) -> ServerMark {
         self.mark
+    }
+
+    /// Starts a worker from `image`. Blocks, and may run on any thread.
+    pub(super) fn spawn_worker(&self, image: ProgramImage) -> io::Result<ChildProcess> {
+        let (reply, worker) = sync_channel(1);
+        let mut request = SpawnerRequest::Worker { image, reply };
+        for _ in 0..QUEUE_TRIES {
+            // A blocking send panics on a thread of the runtime.
+            match self.requests.try_send(request) {
+                Ok(()) => return worker.recv().map_err(|_| thread_ended())?,
+                Err(TrySendError::Full(unsent)) => {
+                    request = unsent;
+                    thread::sleep(QUEUE_PAUSE);
+                }
+                Err(TrySendError::Closed(_)) => return Err(thread_ended()),
+            }
+        }
+        Err(io::ErrorKind::ResourceBusy.into())
     }
 
     /// Starts an unconfined program with pipes for its output.
@@ -150,7 +181,7 @@ fn spawn_confined(
     ProcessFamily::new(child, live, Some(around), token)
 }
 
-/// Starts a sandbox helper in `/`, so that its working directory is in no workspace.
+/// Starts a sandbox helper or a worker in `/`, so that its working directory is in no workspace.
 fn spawn_helper(image: &ProgramImage, mark: ServerMark) -> io::Result<ChildProcess> {
     let root = open(c"/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let server = getpid();

@@ -27,6 +27,8 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 /// The stack size of the code between clone and exec, in bytes.
 const STACK_BYTES: usize = 64 << 10;
+/// The executable of the server itself, which is also that of its helpers and workers.
+pub(crate) const SERVER_FILE: &str = "/proc/self/exe";
 /// The name (`argv[0]`) under which the server starts its sandbox helper.
 pub(crate) const HELPER_NAME: &str = "toolgate-sandbox";
 /// The descriptor number of a process's extra handle.
@@ -94,8 +96,14 @@ impl ProgramImage {
     /// Creates an image of the sandbox helper at `path`, which reads its orders from `handle`. The
     /// environment is empty, because the helper starts unconfined.
     pub(crate) fn helper(path: PathBuf, handle: &OwnedFd) -> io::Result<Self> {
+        Self::with_handle(path, HELPER_NAME, handle)
+    }
+
+    /// Creates an image of the program at `path` with an empty environment, no arguments and
+    /// `name` as its `argv[0]`, which gets `handle` as its extra handle.
+    pub(crate) fn with_handle(path: PathBuf, name: &str, handle: &OwnedFd) -> io::Result<Self> {
         let handle = fcntl_dupfd_cloexec(handle, EXTRA_FD_SOURCE_MIN)?;
-        let image = Self::new(path, HELPER_NAME.to_owned(), Vec::new(), [], false)?;
+        let image = Self::new(path, name.to_owned(), Vec::new(), [], false)?;
         Ok(Self { handle: Some(handle), ..image })
     }
 

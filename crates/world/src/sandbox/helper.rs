@@ -20,6 +20,8 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Signal, fchdir, set_parent_process_death_signal, setsid};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
+pub(super) use privileges::drop_privileges;
+
 use super::helper_messages::{HelperAnswer, HelperOrder};
 use super::kernel;
 use super::plan::{FileIdentity, OsBytes, SandboxPlan, SpawnRequest, unseal};
@@ -45,7 +47,7 @@ enum NoReturn {}
 
 /// Returns the connection to the server and closes all other descriptors.
 #[allow(unsafe_code, reason = "a descriptor is handed over by number")]
-fn take_connection() -> Option<OwnedFd> {
+pub(super) fn take_connection() -> Option<OwnedFd> {
     // SAFETY: the server has put the descriptor there, and no other code here uses it. If a person
     // started this process, there is none, and the next call fails.
     let line = unsafe { OwnedFd::from_raw_fd(EXTRA_FD) };

@@ -113,6 +113,35 @@ const MISSING: &[i64] = &[
 /// helper needs it.
 const MISSING_LAST: &[i64] = &[libc::SYS_openat2];
 
+/// The only system calls of a worker, which computes on what it reads from an open handle. None of
+/// them opens a file, reaches another process or starts one.
+const WORKER_CALLS: &[i64] = &[
+    libc::SYS_read,
+    libc::SYS_write,
+    // Memory.
+    libc::SYS_brk,
+    libc::SYS_mmap,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_mprotect,
+    libc::SYS_madvise,
+    // Threads and locks of this process.
+    libc::SYS_futex,
+    libc::SYS_sched_yield,
+    libc::SYS_getpid,
+    libc::SYS_gettid,
+    libc::SYS_sigaltstack,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_restart_syscall,
+    // Time and random numbers.
+    libc::SYS_clock_gettime,
+    libc::SYS_getrandom,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+];
+
 /// The lowest number of the x32 calls. On x86_64 they duplicate every system call, and no rule
 /// covers them.
 const X32_CALLS_MIN: u32 = 0x4000_0000;
@@ -152,6 +181,18 @@ fn encode_instruction(line: &sock_filter) -> u64 {
         | u64::from(line.jt) << 16
         | u64::from(line.jf) << 24
         | u64::from(line.k) << 32
+}
+
+/// Builds the filter of a worker, which refuses every system call outside of [`WORKER_CALLS`].
+pub(super) fn build_worker_filter() -> io::Result<BpfProgram> {
+    let mut rules = unconditional_rules(WORKER_CALLS);
+    // A worker sets its own limits before each request, and no limits of another process.
+    rules.insert(libc::SYS_prlimit64, vec![new_rule(&[(0, SeccompCmpOp::Eq, 0)])?]);
+    let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(io::Error::other)?;
+    let refuse = SeccompAction::Errno(libc::EPERM.cast_unsigned());
+    SeccompFilter::new(rules, refuse, SeccompAction::Allow, arch)
+        .and_then(BpfProgram::try_from)
+        .map_err(io::Error::other)
 }
 
 /// Builds the rules that refuse calls which the helper needs until it executes the program.

@@ -24,10 +24,8 @@ use super::helper_messages::{HelperAnswer, HelperOrder, message_pair};
 use super::layers::NO_WAIT;
 use super::plan::{SandboxPlan, ViewPlace, seal};
 use super::setup_step::SetupFailure;
-use crate::programs::{ChildProcess, ProgramImage, StandardStreams, kill_and_wait};
+use crate::programs::{ChildProcess, ProgramImage, SERVER_FILE, StandardStreams, kill_and_wait};
 
-/// The helper's executable: the server itself.
-const HELPER_FILE: &str = "/proc/self/exe";
 /// The file that lists the mounts of the server's namespace.
 const MOUNTS_FILE: &str = "/proc/self/mounts";
 /// The highest number of idle helpers.
@@ -104,7 +102,7 @@ impl StandbyHelper {
     ) -> io::Result<Self> {
         let (line, theirs) = message_pair()?;
         plan.groups = groups.as_ref().map(CgroupSet::join_files).unwrap_or_default();
-        let image = ProgramImage::helper(HELPER_FILE.into(), &theirs)?;
+        let image = ProgramImage::helper(SERVER_FILE.into(), &theirs)?;
         let streams = StandardStreams::new(false)?;
         task.send(&line, seal(&plan)?.as_fd(), streams.program_ends.each_ref().map(AsFd::as_fd))?;
         let helper = start(image)?;

@@ -1,7 +1,9 @@
 //! Reads files and cuts them into chunks.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 
 use serde_json::Map;
 use toolgate_chunks::{
@@ -64,7 +66,27 @@ pub(super) fn read_all(
     files: Vec<StaleFile>,
     watch: &WorkMonitor,
 ) -> Result<Vec<FileReading>, ToolError> {
-    files.into_iter().map(|stale| read_file(root, stale, watch, chunks)).collect()
+    let is_shared = files.len() > 1;
+    let left = Mutex::new(files.into_iter().enumerate());
+    let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let read_some = || -> Result<Vec<(usize, FileReading)>, ToolError> {
+        let mut readings = Vec::new();
+        while let Some((at, stale)) = next() {
+            readings.push((at, read_file(root, stale, watch, chunks)?));
+        }
+        Ok(readings)
+    };
+    // While one thread waits for the process that parses its text, the other reads.
+    let (readings, others) = thread::scope(|scope| {
+        let other = is_shared.then(|| scope.spawn(&read_some));
+        let readings = read_some();
+        let others = other.map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        (readings, others.unwrap_or_else(|| Ok(Vec::new())))
+    });
+    let mut readings = readings?;
+    readings.extend(others?);
+    readings.sort_by_key(|(at, _)| *at);
+    Ok(readings.into_iter().map(|(_, reading)| reading).collect())
 }
 
 /// A function that cuts the text at a path into chunks.

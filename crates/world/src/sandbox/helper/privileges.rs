@@ -81,7 +81,8 @@ fn set_limit(resource: u32, limit: u64) -> io::Result<()> {
     Ok(())
 }
 
-fn drop_privileges() -> io::Result<()> {
+/// Drops all capabilities, and the ways to gain others.
+pub(in crate::sandbox) fn drop_privileges() -> io::Result<()> {
     match kernel::prctl(libc::PR_SET_SECUREBITS, NO_ROOT_SECUREBITS, 0) {
         // A process that may not change this has no root privileges to lose.
         Err(err) if err.raw_os_error() == Some(libc::EPERM) => {}

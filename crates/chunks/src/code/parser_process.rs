@@ -1,0 +1,253 @@
+//! Parses code in another process, because hostile text can crash a grammar and the process around
+//! it.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use super::parsed_code::ParsedCode;
+use super::{BYTES_MAX, parse_code};
+use crate::grammars::Grammar;
+use crate::lines::TextLines;
+use crate::memory::ParseMemory;
+
+/// The most bytes of a request to parse: the longest text, with the name of its language.
+pub const PARSE_REQUEST_BYTES_MAX: usize = BYTES_MAX + 1 + u8::MAX as usize;
+/// The most bytes of the answer to a request. A text with more definitions counts as too complex.
+pub const PARSE_ANSWER_BYTES_MAX: usize = 8 << 20;
+
+/// The first byte of an answer without definitions: the text is too complex to parse.
+const NOT_PARSED: u8 = 0;
+/// The first byte of an answer with definitions.
+const PARSED: u8 = 1;
+
+/// The process that parses code for all threads of this process.
+///
+/// It is one value for the whole process. If callers passed it on, a caller that forgot it would
+/// parse hostile text in the server.
+static PARSER_PROCESS: RwLock<Option<Arc<dyn ParserProcess>>> = RwLock::new(None);
+
+/// Access to a process that parses code, see [`set_parser_process`].
+pub trait ParserProcess: Send + Sync {
+    /// Sends `request` to a process that answers it with [`answer_parse_request`], and passes the
+    /// answer to `accept`. Blocks.
+    ///
+    /// `accept` returns `false` if the answer is invalid. The process is then damaged, and must get
+    /// no other request. If there is no answer, `accept` is not called, and the caller guesses the
+    /// definitions line by line. `path` names the file in log lines.
+    fn exchange(&self, path: &str, request: &[u8], accept: &mut dyn FnMut(&[u8]) -> bool);
+}
+
+/// Makes `process` parse all code from now on, instead of this process.
+pub fn set_parser_process(process: Arc<dyn ParserProcess>) {
+    *PARSER_PROCESS.write().unwrap_or_else(PoisonError::into_inner) = Some(process);
+}
+
+/// Returns the process that parses code, or `None` if this process parses by itself.
+pub(super) fn parser_process() -> Option<Arc<dyn ParserProcess>> {
+    PARSER_PROCESS.read().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// Parses the text of `lines` in `process`. Returns `None` if the text is too complex, or if there
+/// is no valid answer.
+pub(super) fn parse_in(
+    process: &dyn ParserProcess,
+    path: &str,
+    lines: &TextLines<'_>,
+    grammar: &Grammar,
+) -> Option<ParsedCode> {
+    // Only one of several long texts is parsed at a time, in whichever process.
+    let _turn = ParseMemory::start(lines.text.len());
+    let request = encode_request(grammar.rules.lang, lines.text);
+    let mut parsed = None;
+    let mut accept = |answer: &[u8]| match decode_answer(answer, lines) {
+        Ok(found) => {
+            parsed = found;
+            true
+        }
+        Err(InvalidAnswer) => false,
+    };
+    process.exchange(path, &request, &mut accept);
+    parsed
+}
+
+/// Answers a request of [`ParserProcess::exchange`] by parsing the text in it.
+///
+/// Run this only in a process that may crash.
+pub fn answer_parse_request(request: &[u8]) -> Vec<u8> {
+    let parsed = decode_request(request)
+        .and_then(|(grammar, text)| parse_code(&TextLines::new(text), grammar));
+    let Some(parsed) = parsed else { return vec![NOT_PARSED] };
+    let mut answer = vec![PARSED];
+    parsed.encode(&mut answer);
+    if answer.len() > PARSE_ANSWER_BYTES_MAX { vec![NOT_PARSED] } else { answer }
+}
+
+/// A request is the length of the language's name in one byte, the name, and the text.
+fn encode_request(lang: &str, text: &str) -> Vec<u8> {
+    let length = u8::try_from(lang.len()).unwrap_or_default();
+    [&[length][..], lang.as_bytes(), text.as_bytes()].concat()
+}
+
+fn decode_request(request: &[u8]) -> Option<(&'static Grammar, &str)> {
+    let (length, rest) = request.split_first()?;
+    let (lang, text) = rest.split_at_checked(usize::from(*length))?;
+    let grammar = Grammar::for_language(str::from_utf8(lang).ok()?)?;
+    let text = str::from_utf8(text).ok()?;
+    (text.len() <= BYTES_MAX).then_some((grammar, text))
+}
+
+/// The answer is not one that [`answer_parse_request`] gives for the text.
+struct InvalidAnswer;
+
+/// Decodes the answer to a request with the text of `lines`. Returns `Ok(None)` if the text is too
+/// complex.
+fn decode_answer(
+    answer: &[u8],
+    lines: &TextLines<'_>,
+) -> Result<Option<ParsedCode>, InvalidAnswer> {
+    match answer.split_first() {
+        Some((&NOT_PARSED, [])) => Ok(None),
+        Some((&PARSED, rest)) => ParsedCode::decode(rest, lines).map(Some).ok_or(InvalidAnswer),
+        Some(_) | None => Err(InvalidAnswer),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::chunk::ChunkKind;
+    use crate::cut::cut_chunks;
+
+    const RUST: &str = "//! A store.\n\n/// Keeps é.\npub struct Store {\n    at: u32,\n}\n\n\
+        impl Store {\n    /// Opens.\n    fn open(&self) -> u32 {\n        self.at\n    }\n}\n\
+        fn broken( {\n";
+    const CSHARP: &str = "namespace Zoo;\n\nclass Okapi\n{\n    void Feed() { }\n}\n";
+
+    /// Answers with a function, and records if the answers were accepted.
+    struct FakeProcess {
+        answer: fn(&[u8]) -> Option<Vec<u8>>,
+        was_accepted: Mutex<Vec<bool>>,
+    }
+
+    impl FakeProcess {
+        fn new(answer: fn(&[u8]) -> Option<Vec<u8>>) -> Self {
+            Self { answer, was_accepted: Mutex::default() }
+        }
+    }
+
+    impl ParserProcess for FakeProcess {
+        fn exchange(&self, _path: &str, request: &[u8], accept: &mut dyn FnMut(&[u8]) -> bool) {
+            if let Some(answer) = (self.answer)(request) {
+                self.was_accepted.lock().unwrap().push(accept(&answer));
+            }
+        }
+    }
+
+    fn grammar(lang: &str) -> &'static Grammar {
+        Grammar::for_language(lang).unwrap()
+    }
+
+    /// Returns the answer to a request to parse `text`, without its first byte.
+    fn encoded(lang: &str, text: &str) -> Vec<u8> {
+        let answer = answer_parse_request(&encode_request(lang, text));
+        assert_eq!(answer[0], PARSED);
+        answer[1..].to_vec()
+    }
+
+    #[test]
+    fn an_outline_from_another_process_is_that_of_this_process() {
+        for (lang, text) in [("rust", RUST), ("csharp", CSHARP), ("rust", "")] {
+            let lines = TextLines::new(text);
+            let process = FakeProcess::new(|request| Some(answer_parse_request(request)));
+            let there = parse_in(&process, "a", &lines, grammar(lang)).unwrap();
+            let here = parse_code(&lines, grammar(lang)).unwrap();
+            assert_eq!(format!("{there:?}"), format!("{here:?}"), "{lang}");
+            let [there, here] = [there, here].map(ParsedCode::into_outline);
+            assert_eq!(format!("{there:?}"), format!("{here:?}"), "{lang}");
+            assert_eq!(*process.was_accepted.lock().unwrap(), [true]);
+        }
+    }
+
+    #[test]
+    fn a_process_without_a_valid_answer_parses_nothing() {
+        let answers: [fn(&[u8]) -> Option<Vec<u8>>; 5] = [
+            |_| None,
+            |_| Some(Vec::new()),
+            |_| Some(vec![7]),
+            |_| Some(vec![NOT_PARSED, 0]),
+            |_| Some(answer_parse_request(&encode_request("rust", CSHARP))),
+        ];
+        let lines = TextLines::new(RUST);
+        for (at, answer) in answers.into_iter().enumerate() {
+            let process = FakeProcess::new(answer);
+            assert!(parse_in(&process, "a", &lines, grammar("rust")).is_none(), "{at}");
+            let accepted = process.was_accepted.into_inner().unwrap();
+            assert_eq!(accepted, vec![false; usize::from(at > 0)], "{at}");
+        }
+    }
+
+    #[test]
+    fn an_invalid_request_is_answered_without_a_parse() {
+        let long = "x".repeat(BYTES_MAX + 1);
+        for request in [
+            Vec::new(),
+            vec![9, b'r'],
+            encode_request("latin", "a"),
+            [encode_request("rust", "fn a() {}"), vec![0xff]].concat(),
+            encode_request("rust", &long),
+        ] {
+            assert_eq!(answer_parse_request(&request), [NOT_PARSED]);
+        }
+        assert!(encode_request("rust", &long[1..]).len() <= PARSE_REQUEST_BYTES_MAX);
+    }
+
+    #[test]
+    fn a_cut_or_extended_answer_is_invalid() {
+        for (lang, text) in [("rust", RUST), ("csharp", CSHARP)] {
+            let lines = TextLines::new(text);
+            let whole = encoded(lang, text);
+            assert!(ParsedCode::decode(&whole, &lines).is_some());
+            for length in 0..whole.len() {
+                assert!(ParsedCode::decode(&whole[..length], &lines).is_none(), "{length}");
+            }
+            assert!(ParsedCode::decode(&[&whole[..], &[0]].concat(), &lines).is_none());
+        }
+    }
+
+    #[test]
+    fn a_position_outside_of_the_text_is_invalid() {
+        let text = "fn a() {}\n";
+        let lines = TextLines::new(text);
+        let valid = encoded("rust", text);
+        for line in 0..3 {
+            let mut moved = valid.clone();
+            moved[4 + 4 * line] += 1;
+            assert!(ParsedCode::decode(&moved, &lines).is_none(), "line {line}");
+        }
+        assert!(ParsedCode::decode(&valid, &TextLines::new("fn a() {}\n\n")).is_none());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
+
+        #[test]
+        fn a_changed_answer_never_panics(
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6)
+        ) {
+            for (lang, text) in [("rust", RUST), ("csharp", CSHARP)] {
+                let mut bytes = encoded(lang, text);
+                for (at, byte) in &changes {
+                    let at = at.index(bytes.len());
+                    bytes[at] = *byte;
+                }
+                let lines = TextLines::new(text);
+                if let Some(parsed) = ParsedCode::decode(&bytes, &lines) {
+                    cut_chunks(&lines, &parsed.into_outline(), ChunkKind::Code);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Parses code in processes of its own, because hostile text can crash a grammar.
+//!
+//! A grammar is C code. If it aborts, its process ends, and so does a server that parses by itself.
+//! The server therefore sends each text to a worker, which reaches no files and has limits of
+//! memory and time. If the worker fails, definitions are guessed line by line, and the same text is
+//! not parsed again.
+
+mod failed_texts;
+
+use std::io;
+use std::num::NonZero;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use toolgate_chunks::{
+    PARSE_ANSWER_BYTES_MAX, PARSE_REQUEST_BYTES_MAX, ParserProcess, answer_parse_request,
+    set_parser_process,
+};
+use toolgate_world::ProcessRunner;
+use toolgate_world::processes::{WorkerFailure, WorkerProcess, WorkerStarter};
+use toolgate_world::sandbox::{self, WorkerLimits};
+
+use failed_texts::FailedTexts;
+
+/// The name (`argv[0]`) of a worker.
+const WORKER_NAME: &str = "toolgate-grammar";
+/// The limits of a worker. A parse gives up by itself at 64 MiB and 1.5 s of processor time.
+const WORKER_LIMITS: WorkerLimits = WorkerLimits {
+    memory_bytes: 256 << 20,
+    request_seconds: 6,
+    request_bytes_max: PARSE_REQUEST_BYTES_MAX,
+    idle_timeout: Duration::from_secs(60),
+};
+/// The longest time without a text after which a worker gets another text. It is shorter than the
+/// time after which the worker exits, so that no worker exits on a text.
+const IDLE_MAX: Duration = Duration::from_secs(45);
+/// The longest wait for the answer to one text. Processor time has its own, shorter limit. This one
+/// is for a worker that waits.
+const TEXT_TIMEOUT: Duration = Duration::from_secs(20);
+/// The fewest and the most workers. One slow text does not stop the others.
+const WORKERS_MIN: usize = 2;
+const WORKERS_MAX: usize = 4;
+/// The number of workers that a text tries. All idle workers may have been killed.
+const ATTEMPTS_MAX: usize = WORKERS_MAX + 1;
+/// The pause after a worker could not be started.
+const START_PAUSE: Duration = Duration::from_secs(30);
+
+/// `true` if the executable of this process can be a worker.
+static HAS_WORKERS: AtomicBool = AtomicBool::new(false);
+/// The pool that parses for this process.
+static CURRENT_POOL: Mutex<Option<Arc<ParserPool>>> = Mutex::new(None);
+
+/// Runs a worker if this process was started as one, and never returns in that case. Call this in
+/// `main` before any thread starts.
+pub fn run_worker_if_asked() {
+    sandbox::run_worker_if_asked(WORKER_NAME, WORKER_LIMITS, answer_parse_request);
+    HAS_WORKERS.store(true, Ordering::Relaxed);
+}
+
+/// Makes workers of `processes` parse all code of this process. The first text starts the first
+/// worker.
+///
+/// Does nothing if `main` has not called [`run_worker_if_asked`], as in tests of libraries. Such a
+/// process parses by itself.
+pub fn parse_in_workers(processes: &ProcessRunner) {
+    if HAS_WORKERS.load(Ordering::Relaxed) {
+        let pool = Arc::new(ParserPool::new(processes.workers(WORKER_NAME)));
+        set_parser_process(pool.clone());
+        *lock(&CURRENT_POOL) = Some(pool);
+    }
+}
+
+/// Ends the workers, each as soon as it has no text. A text that is parsed later still gets a
+/// worker.
+pub fn end_workers() {
+    if let Some(pool) = lock(&CURRENT_POOL).take() {
+        let mut state = lock(&pool.state);
+        state.is_closed = true;
+        let idle = std::mem::take(&mut state.idle);
+        drop(state);
+        drop(idle);
+    }
+}
+
+/// The workers that parse code.
+struct ParserPool {
+    starter: WorkerStarter,
+    workers_max: usize,
+    state: Mutex<PoolState>,
+    /// Signals that a worker has become idle or has ended.
+    released: Condvar,
+}
+
+#[derive(Default)]
+struct PoolState {
+    /// The idle workers, each with the time of its last answer.
+    idle: Vec<(Instant, WorkerProcess)>,
+    /// The number of workers that have a text.
+    busy: usize,
+    failed: FailedTexts,
+    /// The time before which no worker is started, after a start has failed.
+    start_after: Option<Instant>,
+    is_closed: bool,
+}
+
+/// A worker that has a text. Dropping this value kills the worker.
+struct BusyWorker<'p> {
+    pool: &'p ParserPool,
+    worker: Option<WorkerProcess>,
+}
+
+impl ParserProcess for ParserPool {
+    fn exchange(&self, path: &str, request: &[u8], accept: &mut dyn FnMut(&[u8]) -> bool) {
+        if lock(&self.state).failed.contains(request) {
+            return;
+        }
+        for _ in 0..ATTEMPTS_MAX {
+            let Some(mut busy) = self.take_worker() else { return };
+            let Some(worker) = &mut busy.worker else { return };
+            let why = match worker.exchange(request, PARSE_ANSWER_BYTES_MAX, TEXT_TIMEOUT) {
+                Ok(answer) if accept(&answer) => return busy.give_back(),
+                Ok(_) => "gave an invalid answer",
+                Err(WorkerFailure::EndedBefore) => continue,
+                Err(WorkerFailure::Crashed) => "crashed",
+                Err(WorkerFailure::TimedOut) => "took too long",
+            };
+            drop(busy);
+            if lock(&self.state).failed.insert(request) {
+                tracing::warn!(
+                    "the parser of `{}` {why}; its definitions are guessed line by line, and the \
+                     same text is not parsed again",
+                    path.escape_debug()
+                );
+            }
+            return;
+        }
+    }
+}
+
+impl ParserPool {
+    fn new(starter: WorkerStarter) -> Self {
+        let processors = thread::available_parallelism().map_or(WORKERS_MIN, NonZero::get);
+        Self {
+            starter,
+            workers_max: processors.clamp(WORKERS_MIN, WORKERS_MAX),
+            state: Mutex::default(),
+            released: Condvar::new(),
+        }
+    }
+
+    /// Takes an idle worker, or starts one. If all workers have a text, waits for one of them.
+    /// Returns `None` if no worker can be started.
+    fn take_worker(&self) -> Option<BusyWorker<'_>> {
+        let mut state = lock(&self.state);
+        while state.idle.is_empty() && state.busy >= self.workers_max {
+            // Each text has a time limit, so this wait has an end.
+            state = self.released.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let mut worker = None;
+        while worker.is_none()
+            && let Some((since, idle)) = state.idle.pop()
+        {
+            worker = Some(idle).filter(|_| since.elapsed() < IDLE_MAX);
+        }
+        if worker.is_none() && state.start_after.is_some_and(|time| Instant::now() < time) {
+            return None;
+        }
+        state.busy += 1;
+        drop(state);
+        let mut busy = BusyWorker { pool: self, worker };
+        if busy.worker.is_none() {
+            match self.starter.start() {
+                Ok(started) => {
+                    busy.worker = Some(started);
+                    lock(&self.state).start_after = None;
+                }
+                Err(err) => {
+                    drop(busy);
+                    self.record_start_failure(&err);
+                    return None;
+                }
+            }
+        }
+        Some(busy)
+    }
+
+    fn record_start_failure(&self, err: &io::Error) {
+        // The server is closing.
+        if err.kind() == io::ErrorKind::Interrupted {
+            return;
+        }
+        let before = lock(&self.state).start_after.replace(Instant::now() + START_PAUSE);
+        if before.is_none() {
+            tracing::warn!(
+                "the process that parses code cannot be started, so definitions are guessed line \
+                 by line: {err}"
+            );
+        }
+    }
+}
+
+impl BusyWorker<'_> {
+    /// Keeps the worker for the next text.
+    fn give_back(mut self) {
+        let worker = self.worker.take();
+        let mut state = lock(&self.pool.state);
+        if !state.is_closed {
+            state.idle.extend(worker.map(|worker| (Instant::now(), worker)));
+        }
+    }
+}
+
+impl Drop for BusyWorker<'_> {
+    fn drop(&mut self) {
+        // The worker ends before another takes its place.
+        drop(self.worker.take());
+        lock(&self.pool.state).busy -= 1;
+        self.pool.released.notify_one();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_without_workers_answers_nothing_and_frees_their_places() {
+        let processes = ProcessRunner::new([]).unwrap();
+        let pool = ParserPool::new(processes.workers(WORKER_NAME));
+        // The starter of a runner that has ended starts nothing.
+        drop(processes);
+        for _ in 0..2 * WORKERS_MAX {
+            pool.exchange("a.rb", b"request", &mut |_| panic!("there is no answer"));
+        }
+        let state = lock(&pool.state);
+        assert_eq!((state.busy, state.idle.len()), (0, 0));
+        assert!(state.start_after.is_none());
+    }
+}

@@ -1,0 +1,49 @@
+//! Remembers the texts on which a parser failed, by their hashes.
+
+use std::collections::VecDeque;
+
+use blake3::Hash;
+
+/// The most texts that are remembered. The oldest is forgotten first.
+const TEXTS_MAX: usize = 1024;
+
+/// The requests to parse that failed.
+#[derive(Default)]
+pub(super) struct FailedTexts(VecDeque<Hash>);
+
+impl FailedTexts {
+    /// Returns `true` if `request` has failed before.
+    pub(super) fn contains(&self, request: &[u8]) -> bool {
+        !self.0.is_empty() && self.0.contains(&blake3::hash(request))
+    }
+
+    /// Remembers `request`. Returns `false` if it has failed before.
+    pub(super) fn insert(&mut self, request: &[u8]) -> bool {
+        if self.contains(request) {
+            return false;
+        }
+        if self.0.len() >= TEXTS_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back(blake3::hash(request));
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_text_is_known_until_many_others_have_failed() {
+        let mut failed = FailedTexts::default();
+        assert!(!failed.contains(b"0"));
+        for number in 0..TEXTS_MAX {
+            assert!(failed.insert(number.to_string().as_bytes()));
+        }
+        assert!(failed.contains(b"0") && !failed.insert(b"0"));
+        assert!(failed.insert(b"another"));
+        assert!(!failed.contains(b"0") && failed.contains(b"1") && failed.contains(b"another"));
+        assert_eq!(failed.0.len(), TEXTS_MAX);
+    }
+}
