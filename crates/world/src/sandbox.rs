@@ -5,6 +5,8 @@
 //! another name, as a [helper](run_helper_if_asked). The helper sets up the namespaces and mounts,
 //! drops privileges, and then executes the program. The file tree that a confined program sees is
 //! called its view.
+//!
+//! A [worker](run_worker_if_asked) is the server's own code in a process that gives up its rights.
 
 #![allow(
     clippy::disallowed_methods,
