@@ -123,7 +123,7 @@ impl ParserProcess for ParserPool {
                 Ok(answer) if accept(&answer) => return busy.give_back(),
                 Ok(_) => "gave an invalid answer",
                 Err(WorkerFailure::EndedBefore) => continue,
-                Err(WorkerFailure::Crashed) => "crashed",
+                Err(WorkerFailure::Crashed) => "crashed or ran out of processor time",
                 Err(WorkerFailure::TimedOut) => "took too long",
             };
             drop(busy);

@@ -35,7 +35,8 @@ pub struct WorkerProcess {
 pub enum WorkerFailure {
     /// The worker had already ended, so the request is not the cause.
     EndedBefore,
-    /// The worker ended, or sent something else than an answer.
+    /// The worker ended, for example at its limit of memory or processor time, or sent something else
+    /// than an answer.
     Crashed,
     /// The worker took too long.
     TimedOut,
