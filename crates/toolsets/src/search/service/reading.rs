@@ -78,7 +78,7 @@ pub(super) fn read_all(
     };
     // While one thread waits for the process that parses its text, the other reads.
     let (readings, others) = thread::scope(|scope| {
-        let other = is_shared.then(|| scope.spawn(&read_some));
+        let other = is_shared.then(|| scope.spawn(read_some));
         let readings = read_some();
         let others = other.map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
         (readings, others.unwrap_or_else(|| Ok(Vec::new())))
