@@ -195,15 +195,13 @@ impl FolderArgs {
         let text = config::trust::read_settings_text(&file)
             .with_context(|| format!("cannot read the configuration {}", file.display()))?;
         let loaded = self.load_file(root, Some(&file))?;
-        if let Some(first) = config::trust::owner_settings(&text).first()
-            && !config::trust::is_trusted(&file, &text)
-        {
+        let owned = config::trust::owner_settings(&text);
+        if !owned.is_empty() && !config::trust::is_trusted(&file, &text) {
             complain(&format!(
-                "{} is not trusted yet, and the server refuses it: `{}` in line {} does more than \
-                 restrict tools. Read the file, then run `toolgate trust {}`",
+                "{} is not trusted yet, and the server refuses it: it does more than restrict \
+                 tools: {}. Read the file, then run `toolgate trust {}`",
                 file.display(),
-                first.name,
-                first.line,
+                config::trust::list_settings(&owned),
                 root.display()
             ));
         }

@@ -124,7 +124,10 @@ impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static> ConfigWatc
             Ok(applied) => applied,
             Err(err) => {
                 let hint = confinement_hint(&err);
-                return tracing::error!("the settings are unchanged: {err:#}{hint}");
+                return tracing::error!(
+                    "the settings are unchanged, and the earlier ones stay in force. No part of \
+                     the change applies, not even a restriction: {err:#}{hint}"
+                );
             }
         };
         warnings.iter().for_each(|warning| tracing::warn!("{warning}"));

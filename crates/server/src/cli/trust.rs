@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use toolgate::assembly::envelope_setup::schemas_to_trust;
 use toolgate::config::{Config, SETTINGS_FILE_NAME, load, trust};
 
@@ -47,8 +47,14 @@ pub(super) fn run(args: &TrustArgs) -> anyhow::Result<ExitCode> {
     if args.remove {
         return remove_trust(&file, &schemas);
     }
-    // Without schemas, the missing settings file is the error.
-    if has_settings || schemas.is_empty() {
+    if !has_settings && schemas.is_empty() {
+        let place = match args.path == Path::new(".") {
+            true => "here".to_owned(),
+            false => format!("in {}", args.path.display()),
+        };
+        bail!("there is no {SETTINGS_FILE_NAME} {place}, so nothing needs trust");
+    }
+    if has_settings {
         trust_settings(args, &file, config.as_ref())?;
     }
     for (schema, text) in &schemas {

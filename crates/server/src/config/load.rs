@@ -16,7 +16,7 @@ use toolgate_toolsets::{check_folder, commands, files};
 
 use crate::owned_files::{self, LinkPolicy};
 
-use super::setting::{ENV_PREFIX, SettingSpec, settings};
+use super::setting::{ENV_PREFIX, SettingSpec, describe_shape_error, settings};
 use super::{
     Config, RateLimitEntry, SETTINGS_FILE_NAME, ServerSection, contracts, key_file, keys, oauth,
     proxies, trust,
@@ -80,8 +80,9 @@ fn read(
     let settings = LazyCell::new(settings);
     // Only errors from parsing the text directly carry a line number.
     if let Err(err) = toml::from_str::<Config>(&text) {
-        let description =
-            toml::from_str(&text).ok().and_then(|table| describe_type_error(&table, &settings));
+        let description = toml::from_str(&text).ok().and_then(|table| {
+            describe_shape_error(&table).or_else(|| describe_type_error(&table, &settings))
+        });
         let err = anyhow::Error::from(err);
         let err = description.into_iter().fold(err, anyhow::Error::context);
         return Err(err.context(format!("in {place}")));

@@ -141,6 +141,41 @@ impl SettingSpec {
     }
 }
 
+/// Describes the first list of tables, map of tables or section in `table` that is written in another
+/// form, such as `[listen]` instead of `[[listen]]`.
+pub(super) fn describe_shape_error(table: &toml::Table) -> Option<String> {
+    let schema = schema();
+    let sections = schema["properties"].as_object()?;
+    sections.iter().find_map(|(section, body)| {
+        let value = table.get(section)?;
+        if list_item_schema(body).is_some() {
+            return describe_list_error(section, value);
+        }
+        if map_item_schema(body).is_some() {
+            let named = value.as_table();
+            let is_named = named.is_some_and(|tables| tables.values().all(toml::Value::is_table));
+            return (!is_named).then(|| {
+                format!("each table of `{section}` has a name: write `[{section}.NAME]`")
+            });
+        }
+        let Some(settings) = value.as_table() else {
+            return Some(format!("`{section}` must be a table, `[{section}]`"));
+        };
+        let mut inner = body["properties"].as_object()?.iter();
+        inner.find_map(|(name, schema)| {
+            list_item_schema(schema)?;
+            describe_list_error(&format!("{section}.{name}"), settings.get(name)?)
+        })
+    })
+}
+
+/// Describes how to write the list of tables `name`, if `value` is no list.
+fn describe_list_error(name: &str, value: &toml::Value) -> Option<String> {
+    let is_table = if value.is_table() { format!(", not `[{name}]`") } else { String::new() };
+    (!value.is_array())
+        .then(|| format!("`{name}` is a list of tables: write `[[{name}]]`{is_table}"))
+}
+
 /// Describes the type of `schema`, ignoring `null`.
 fn type_name(schema: &Value) -> String {
     let named = match &schema["type"] {

@@ -147,6 +147,20 @@ fn a_value_of_the_wrong_type_is_refused_with_the_expected_type() {
         ("tools = 3", "`tools` must be a table, `[tools]`"),
         ("[server]\nconfined = \"no\"", "server.confined must be true or false"),
         ("[tools]\nallow = \"files.*\"", "tools.allow must be a list of strings"),
+        (
+            "[listen]\naddr = \"1\"",
+            "`listen` is a list of tables: write `[[listen]]`, not `[listen]`",
+        ),
+        ("[keys]\nname = \"a\"", "write `[[keys]]`, not `[keys]`"),
+        ("[policy.rules]\nname = \"a\"", "write `[[policy.rules]]`, not `[policy.rules]`"),
+        ("limits.rate = 1", "`limits.rate` is a list of tables: write `[[limits.rate]]`"),
+        ("[[policy]]\nrules = []", "`policy` must be a table, `[policy]`"),
+        ("[upstream]\nurl = \"a\"", "each table of `upstream` has a name: write `[upstream.NAME]`"),
+        ("[[upstream]]\nurl = \"a\"", "write `[upstream.NAME]`"),
+        (
+            "[[command]]\nabout = \"a\"",
+            "each table of `command` has a name: write `[command.NAME]`",
+        ),
     ] {
         let err = format!("{:#}", from(text, &[]).err().expect(text));
         assert!(err.contains(expected) && err.contains("line"), "{text}: {err}");

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+use toolgate_contract::printable;
 use toolgate_toolsets::files;
 
 use super::load::FILE_BYTES_MAX;
@@ -33,7 +34,8 @@ const NARROWING: [(&str, &str); 5] = [
 /// A setting in the file that only the owner may decide, with its line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnerSetting {
-    /// Name, such as `sandbox.profile`, or `command` for a section of tables.
+    /// Name, such as `sandbox.profile`, `command."a.b"` or `upstream.NAME` for a named table, or
+    /// `keys` for one table of a list.
     pub name: String,
     /// Line number, from 1.
     pub line: usize,
@@ -48,49 +50,75 @@ pub(super) fn check(file: &Path, text: &str) -> anyhow::Result<()> {
     if owned.is_empty() || is_trusted(file, text) {
         return Ok(());
     }
-    const SHOWN: usize = 5;
-    let shown = owned.iter().take(SHOWN);
-    let mut shown: Vec<_> = shown.map(|it| format!("`{}` in line {}", it.name, it.line)).collect();
-    if owned.len() > SHOWN {
-        shown.push(format!("{} more", owned.len() - SHOWN));
-    }
     let folder = file.parent().unwrap_or(Path::new("."));
     bail!(
         "{} is not trusted, and it sets what only you may decide: {}. Read it, then run `toolgate \
          trust {}`. Or name it with --config, or remove it",
         file.display(),
-        shown.join(", "),
+        list_settings(&owned),
         folder.display()
     )
 }
 
-/// Returns the settings in `text` that only the owner may decide, in order of lines.
+/// Lists the first of `settings` with their lines, and counts the others.
+pub fn list_settings(settings: &[OwnerSetting]) -> String {
+    const SHOWN: usize = 5;
+    let shown = settings.iter().take(SHOWN);
+    let mut shown: Vec<_> = shown.map(|it| format!("`{}` in line {}", it.name, it.line)).collect();
+    if settings.len() > SHOWN {
+        shown.push(format!("{} more", settings.len() - SHOWN));
+    }
+    shown.join(", ")
+}
+
+/// Returns the settings in `text` that only the owner may decide, in order of lines. Each named
+/// table and each table of a list is a setting of its own.
 pub fn owner_settings(text: &str) -> Vec<OwnerSetting> {
     let Ok(table) = DeTable::parse(text) else { return Vec::new() };
     let line = |at: usize| text[..at].matches('\n').count() + 1;
     let mut owned = Vec::new();
+    let mut add = |name: String, key_start: usize, value: &Spanned<DeValue<'_>>| {
+        let starts = table_starts(value).unwrap_or_else(|| vec![key_start]);
+        owned.extend(
+            starts.into_iter().map(|at| OwnerSetting { name: name.clone(), line: line(at) }),
+        );
+    };
     for (section, body) in table.get_ref() {
-        let name = section.get_ref();
-        // A section of named tables is reported as a whole.
-        let settings = match body.get_ref() {
-            DeValue::Table(settings) if *name != "command" => settings,
-            _ => {
-                owned.push(OwnerSetting {
-                    name: name.to_string(),
-                    line: line(section.span().start),
-                });
-                continue;
-            }
+        let name: &str = section.get_ref();
+        let DeValue::Table(settings) = body.get_ref() else {
+            add(written_key(name), section.span().start, body);
+            continue;
         };
-        let owner_only =
-            settings.iter().filter(|(setting, value)| !narrows(name, setting.get_ref(), value));
-        owned.extend(owner_only.map(|(setting, _)| OwnerSetting {
-            name: format!("{name}.{}", setting.get_ref()),
-            line: line(setting.span().start),
-        }));
+        for (setting, value) in settings {
+            let setting_name: &str = setting.get_ref();
+            if !narrows(name, setting_name, value) {
+                let name = format!("{}.{}", written_key(name), written_key(setting_name));
+                add(name, setting.span().start, value);
+            }
+        }
     }
     owned.sort_by_key(|it| it.line);
     owned
+}
+
+/// Returns the position of each table of `value`, if `value` is a list of tables.
+fn table_starts(value: &Spanned<DeValue<'_>>) -> Option<Vec<usize>> {
+    let entries = value.get_ref().as_array()?;
+    let start = |entry: &Spanned<DeValue<'_>>| {
+        matches!(entry.get_ref(), DeValue::Table(_)).then(|| entry.span().start)
+    };
+    let starts: Vec<usize> = entries.iter().map(start).collect::<Option<_>>()?;
+    (!starts.is_empty()).then_some(starts)
+}
+
+/// Returns `key` as TOML writes it: in quotes if it has other characters than letters, digits, `-`
+/// and `_`. Control characters are escaped.
+fn written_key(key: &str) -> String {
+    let is_bare = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    match !key.is_empty() && key.chars().all(is_bare) {
+        true => key.to_owned(),
+        false => format!("\"{}\"", printable::escape_line(key)),
+    }
 }
 
 /// Returns true if `value` of `setting` in `section` can only restrict tools.
@@ -193,7 +221,9 @@ mod tests {
             ("[sandbox]\nprofile = \"off\"\n", "sandbox.profile", 2),
             ("sandbox.profile = \"off\"\n", "sandbox.profile", 1),
             ("sandbox = { profile = \"off\" }\n", "sandbox.profile", 1),
-            ("# a\n[command.\"a.b\"]\nargv = []\n", "command", 2),
+            ("# a\n[command.\"a.b\"]\nargv = []\n", "command.\"a.b\"", 2),
+            ("[command.a]\nargv = []\n", "command.a", 1),
+            ("[command.\"a\\u001b.b\"]\nargv = []\n", "command.\"a\\u{1b}.b\"", 1),
             ("[files]\nprotected = [\"a\", \"!.git\"]\n", "files.protected", 2),
             ("files.protected = ['!.git']\n", "files.protected", 1),
             ("files = { protected = [\"\\u0021.git\"] }\n", "files.protected", 1),
@@ -204,5 +234,23 @@ mod tests {
         for (text, name, line) in cases {
             assert_eq!(names(text), [(name.to_owned(), line)], "{text}");
         }
+    }
+
+    #[test]
+    fn each_named_table_and_each_table_of_a_list_is_reported_with_its_own_line() {
+        let text = "[command.a]\nargv = []\n[[listen]]\naddr = \"1\"\n[upstream.x]\nurl = \"\"\n\
+                    [command.\"b.c\"]\nargv = []\n[[listen]]\naddr = \"2\"\n[upstream.y]\nurl = \"\"\n\
+                    [[policy.rules]]\nname = \"r\"\n[[policy.rules]]\nname = \"s\"\n";
+        let expected = [
+            ("command.a", 1),
+            ("listen", 3),
+            ("upstream.x", 5),
+            ("command.\"b.c\"", 7),
+            ("listen", 9),
+            ("upstream.y", 11),
+            ("policy.rules", 13),
+            ("policy.rules", 15),
+        ];
+        assert_eq!(names(text), expected.map(|(name, line)| (name.to_owned(), line)));
     }
 }

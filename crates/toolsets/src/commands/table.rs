@@ -30,7 +30,11 @@ pub(super) struct ConfiguredCommands {
 
 /// One command, `[command."stage.name"]`, or the defaults of a file, `[defaults]`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    expecting = "a table with the name of the command, `[command.\"stage.name\"]`"
+)]
 pub(super) struct CommandTable {
     /// Description for the agent.
     #[schemars(with = "Option<String>")]

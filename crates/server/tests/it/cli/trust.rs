@@ -22,7 +22,9 @@ fn an_untrusted_file_is_refused_with_its_settings() {
     for args in [&["serve", "."][..], &["stdio"], &["tools"], &call] {
         let done = run_without_config(&workspace, &home, args);
         assert_eq!(done.code, 2, "{done:?}");
-        for part in ["`sandbox.profile` in line 3", "`command` in line 5", "`toolgate trust .`"] {
+        for part in
+            ["`sandbox.profile` in line 3", "`command.\"a.b\"` in line 5", "`toolgate trust .`"]
+        {
             assert!(done.err.contains(part), "{args:?}: {done:?}");
         }
     }
@@ -38,7 +40,7 @@ fn an_untrusted_file_is_checked_and_explained_without_its_secrets() {
     assert_eq!(checked.code, 0, "{checked:?}");
     for part in [
         "is not trusted yet",
-        "`sandbox.profile` in line 3",
+        "`sandbox.profile` in line 3, `command.\"a.b\"` in line 5",
         "`toolgate trust .`",
         "`DEPLOY_TOKEN` of secrets.values_from is not set",
         "toolgate.toml is valid",
@@ -76,7 +78,7 @@ fn trust_is_limited_to_the_path_and_content_of_the_file() {
     let home = TempDir::new().unwrap();
     let trusted = run_without_config(&workspace, &home, &["trust"]);
     assert_eq!(trusted.code, 0, "{trusted:?}");
-    assert_eq!(trusted.out, "     3  sandbox.profile\n     5  command\n");
+    assert_eq!(trusted.out, "     3  sandbox.profile\n     5  command.\"a.b\"\n");
     let call = ["call", "exec_run", "{\"command\":\"true\"}", "--json"];
     let result = run_without_config(&workspace, &home, &call);
     assert!(result.code == 0 && result.out.contains("\"off\""), "{result:?}");
@@ -106,7 +108,7 @@ fn a_file_that_only_restricts_needs_no_trust() {
     assert!(listed.code == 0 && !listed.out.contains("exec_run"), "{listed:?}");
     assert!(run_without_config(&narrows, &home, &["trust"]).err.contains("only restricts tools"));
     let none = run_without_config(&Workspace::new(), &home, &["trust"]);
-    assert!(none.code == 2 && none.err.contains("toolgate.toml"), "{none:?}");
+    assert!(none.code == 2 && none.err.contains("there is no toolgate.toml here, so"), "{none:?}");
     assert!(!fs::exists(home.path().join(".local/state/toolgate/trusted")).unwrap());
 }
 

@@ -19,6 +19,7 @@ fn check(text: &str, place: &str, part: &str) {
 fn an_error_in_a_declaration_is_reported_with_its_location() {
     let x = |rest: &str| declaration("sh", rest);
     check("[command.\"x.y\"", "1:15", "");
+    check("[command]\nabout = 'x'", "2:9", "expected a table with the name of the command");
     check("[command.x]\nabout = 'x'", "1:10", "`x` is not a command id");
     check("[command.\"X.y\"]\nabout = 'x'", "1:10", "a to z, 0 to 9");
     check("[command.\"a.b.c\"]\nabout = 'x'", "1:10", "in both parts");
