@@ -1,5 +1,6 @@
 //! Connects an MCP client to a folder or to a running server (`toolgate connect`).
 
+mod earlier_entry;
 mod entry;
 mod json_text;
 mod listing;
@@ -21,6 +22,7 @@ use toolgate_host::SecretSet;
 use super::clients::{ClientScope, McpClient};
 use super::terminal_questions::ask_yes_no;
 use super::{complain, print};
+use earlier_entry::keep_user_additions;
 use entry::{CallerKey, ServerTarget};
 use place::{ServerPlace, SettingsFormat};
 use record::{ConnectionRecord, UndoneChange};
@@ -31,12 +33,14 @@ use settings_file::SettingsFile;
 Examples:
   toolgate connect                    list the clients on this machine
   toolgate connect cursor             let Cursor start toolgate for this folder
+  toolgate connect cursor --read-only
   toolgate connect claude --folder ~/src/app --print
   toolgate connect codex --url http://127.0.0.1:8000/mcp --key-env TOOLGATE_KEY
   toolgate connect cursor --remove    undo the change
 
 The command shows the change of the client's settings as a diff, and asks. Comments, order and line
-ends stay as they are.")]
+ends stay as they are. If the client has an entry of toolgate already, arguments and variables that
+you have added to it are kept. To drop them, use --remove first.")]
 pub(super) struct ConnectArgs {
     /// Client to connect; without it, list the clients on this machine
     #[arg(value_parser = PossibleValuesParser::new(McpClient::names()))]
@@ -44,6 +48,9 @@ pub(super) struct ConnectArgs {
     /// Folder to serve, and the project of `--scope project`
     #[arg(long, value_name = "DIR", default_value = ".")]
     folder: PathBuf,
+    /// Offer the client read-only tools only
+    #[arg(long, requires = "client", conflicts_with_all = ["url", "remove"])]
+    read_only: bool,
     /// Connect to the running server at this URL instead of starting one for the folder
     #[arg(long, value_name = "URL", requires = "client")]
     url: Option<String>,
@@ -159,11 +166,12 @@ impl ClientSettings {
         args: &ConnectArgs,
     ) -> anyhow::Result<Option<PlannedChange>> {
         let target = self.target(args)?;
-        let entry = target.entry(self.client)?;
+        let mut entry = target.entry(self.client)?;
         let current = self.file.text.as_deref();
         let shown = self.file.path.display();
         let invalid = || format!("{shown} is not changed, because it is invalid");
         let present = place.entry(current.unwrap_or_default()).with_context(invalid)?;
+        let kept = present.as_ref().and_then(|present| keep_user_additions(&mut entry, present));
         if present.as_ref() == Some(&entry) {
             complain(&format!("{} is already connected, in {shown}", self.client.title));
             return Ok(None);
@@ -179,11 +187,15 @@ impl ClientSettings {
             Some(old) => old.folders,
             None => self.file.missing_folders(),
         };
+        let mut notes: Vec<String> = kept.into_iter().collect();
         let key = match target {
             ServerTarget::Running { key: Some(CallerKey::Literal(key)), .. } => Some(key),
-            ServerTarget::Running { .. } | ServerTarget::Program { .. } => None,
+            ServerTarget::Running { .. } => None,
+            ServerTarget::Program { .. } => {
+                notes.extend(self.subfolder_note());
+                None
+            }
         };
-        let mut notes = Vec::new();
         if key.is_some() && self.file.is_readable_by_others() {
             notes.push(format!(
                 "other users can read {shown}, which gets your key; run `chmod go-r {shown}`"
@@ -192,6 +204,17 @@ impl ClientSettings {
         let text = Some(text);
         let folders = Vec::new();
         Ok(Some(PlannedChange { text, record: Some(record), folders, key, notes }))
+    }
+
+    /// Returns a note if the served folder is only a part of a git repository.
+    fn subfolder_note(&self) -> Option<String> {
+        let is_top = |folder: &&Path| folder.join(".git").symlink_metadata().is_ok();
+        let top = self.folder.ancestors().find(is_top).filter(|top| *top != self.folder)?;
+        let (folder, top) = (self.folder.display(), top.display());
+        Some(format!(
+            "the server serves only {folder}, a subfolder of the git repository {top}; for all of \
+             it, use --folder {top}"
+        ))
     }
 
     /// Returns the text of the settings without the change of an earlier connection, and the record
@@ -256,7 +279,7 @@ impl ClientSettings {
             let text = |path: &Path| path.to_str().map(str::to_owned);
             let folder = text(&self.folder).context("the path of the folder is not UTF-8")?;
             let program = text(&program_path()?).context("the path of toolgate is not UTF-8")?;
-            return Ok(ServerTarget::Program { program, folder });
+            return Ok(ServerTarget::Program { program, folder, read_only: args.read_only });
         };
         ensure!(
             args.key.is_none() || self.scope == ClientScope::User,

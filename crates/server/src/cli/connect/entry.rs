@@ -14,6 +14,8 @@ pub(super) enum ServerTarget {
         program: String,
         /// Folder that it serves.
         folder: String,
+        /// True if it offers read-only tools only.
+        read_only: bool,
     },
     /// A running server.
     Running {
@@ -39,11 +41,15 @@ impl ServerTarget {
     /// The URL or the key is invalid, or the client cannot read the key from a variable.
     pub(super) fn entry(&self, client: &McpClient) -> anyhow::Result<Value> {
         match self {
-            Self::Program { program, folder } => {
+            Self::Program { program, folder, read_only } => {
+                let mut args = vec!["stdio", folder];
+                if *read_only {
+                    args.push("--read-only");
+                }
                 let mut entry = Map::new();
                 insert_type(&mut entry, client.program_type);
                 entry.insert("command".to_owned(), json!(program));
-                entry.insert("args".to_owned(), json!(["stdio", folder]));
+                entry.insert("args".to_owned(), json!(args));
                 Ok(entry.into())
             }
             Self::Running { url, key } => {

@@ -372,3 +372,38 @@ fn an_unknown_client_or_scope_is_refused_with_the_known_ones() {
     let done = connect(&machine, &["windsurf", "--scope", "project"]);
     assert!(done.code == 2 && done.err.contains("--scope user"), "{done:?}");
 }
+
+#[test]
+fn a_new_connection_keeps_the_arguments_and_variables_that_the_user_added() {
+    let machine = machine().file(CURSOR.file, CURSOR.text).file("other/README.md", "");
+    connect_well(&machine, &["cursor", "--yes", "--read-only"]);
+    let settings = parse(&machine.read(CURSOR.file));
+    let app = machine.path("app").canonicalize().unwrap();
+    let args = |settings: &Value| settings["mcpServers"]["toolgate"]["args"].clone();
+    assert_eq!(args(&settings), serde_json::json!(["stdio", app, "--read-only"]));
+    let again = connect_well(&machine, &["cursor"]);
+    assert!(again.err.contains("already connected"), "{again:?}");
+    // The project of the settings stays, and another program serves it.
+    let mut changed = settings;
+    changed["mcpServers"]["toolgate"]["env"] = serde_json::json!({ "TZ": "UTC" });
+    changed["mcpServers"]["toolgate"]["command"] = "/old/toolgate".into();
+    fs::write(machine.path(CURSOR.file), changed.to_string()).unwrap();
+    let done = connect_well(&machine, &["cursor", "--yes"]);
+    let note = "kept from the earlier entry: the arguments `--read-only`, `env`";
+    assert!(done.err.contains(note), "{done:?}");
+    let connected = parse(&machine.read(CURSOR.file));
+    assert_eq!(args(&connected), serde_json::json!(["stdio", app, "--read-only"]));
+    assert_eq!(connected["mcpServers"]["toolgate"]["env"]["TZ"], "UTC");
+    assert_eq!(connected["mcpServers"]["toolgate"]["command"], binary().to_str().unwrap());
+}
+
+#[test]
+fn a_connection_of_a_subfolder_says_that_the_rest_of_the_repository_is_not_served() {
+    let machine = machine().file("home/.git/HEAD", "");
+    assert!(!connect_well(&machine, &["cursor", "--yes"]).err.contains("subfolder"));
+    let machine = machine.file(".git/HEAD", "");
+    let done = connect_well(&machine, &["claude", "--yes"]);
+    let top = machine.root().canonicalize().unwrap();
+    let expected = format!("a subfolder of the git repository {}", top.display());
+    assert!(done.err.contains(&expected), "{done:?}");
+}
