@@ -162,6 +162,9 @@ impl StartedWork {
     }
 }
 
+/// The id of the tool that reads the part of a program's output that a result leaves out.
+pub const OUTPUT_TOOL: &str = "exec.output";
+
 /// The context of a running tool: its caller, deadline, events and questions.
 pub struct ToolContext {
     /// The caller.
@@ -185,6 +188,8 @@ pub struct ToolContext {
     pub started_work: StartedWork,
     /// The write budget of the caller.
     pub write_budget: WriteBudget,
+    /// True if the caller may call [`OUTPUT_TOOL`], so that a result may refer to it.
+    pub may_read_output: bool,
     /// The sandbox profiles of the programs that the call ran, for its audit record.
     pub sandbox_report: SandboxReport,
 }
@@ -202,6 +207,7 @@ impl ToolContext {
         let trace = None;
         let session = None;
         let as_job = false;
+        let may_read_output = true;
         Self {
             caller,
             cancel,
@@ -213,6 +219,7 @@ impl ToolContext {
             as_job,
             started_work,
             write_budget,
+            may_read_output,
             sandbox_report,
         }
     }

@@ -34,8 +34,8 @@ pub use argument_names::{RenamedArguments, accepted_names};
 pub use asker::{Asker, ConsentRedeemer, QuestionSender};
 pub use byte_order_mark::{strip_byte_order_mark, strip_byte_order_mark_bytes};
 pub use call::{
-    CallEvent, CallMetadata, EventSink, LogLevel, OutputStream, ProducedFile, ResultText,
-    StartedWork, ToolCall, ToolContext, ToolOutput, TraceContext, log_text,
+    CallEvent, CallMetadata, EventSink, LogLevel, OUTPUT_TOOL, OutputStream, ProducedFile,
+    ResultText, StartedWork, ToolCall, ToolContext, ToolOutput, TraceContext, log_text,
 };
 pub use caller::{BearerToken, Caller, CallerKind};
 pub use change::{ChangeFeed, ChangeFilter, ServerChange};

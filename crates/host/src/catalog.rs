@@ -324,6 +324,12 @@ impl Catalog {
         })
     }
 
+    /// Returns true if there is a tool with the name `name` in any spelling, and `shown` allows it.
+    pub(crate) fn has_visible(&self, name: &str, shown: impl Fn(&ToolSpec) -> bool) -> bool {
+        let found = self.by_folded_name.get(&*fold_name(name));
+        found.is_some_and(|&at| shown(self.entries[at].spec()))
+    }
+
     /// Returns the tool with the name `name` in any spelling, if it is visible. A hidden tool
     /// counts as unknown.
     pub(crate) fn find_visible(

@@ -244,6 +244,11 @@ impl Gate {
         self.catalog.snapshot().find_visible(name, |spec| self.policy.visibility(caller, spec))
     }
 
+    /// Returns true if the tool with the name `name` exists and `caller` sees it.
+    pub(crate) fn shows_tool(&self, caller: &Caller, name: &str) -> bool {
+        self.catalog.snapshot().has_visible(name, |spec| self.policy.shows(caller, spec))
+    }
+
     /// Returns the tool of `call`. A tool hidden from its caller counts as unknown.
     pub(crate) fn find_called(&self, call: &ToolCall) -> Result<Arc<CatalogEntry>, CallError> {
         let entry = self.find(&call.caller, &call.tool)?;

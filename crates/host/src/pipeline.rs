@@ -26,7 +26,7 @@ use futures_util::FutureExt;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
-    BoxFuture, CallError, SandboxReport, ToolCall, ToolContext, ToolError, ToolOutput,
+    BoxFuture, CallError, OUTPUT_TOOL, SandboxReport, ToolCall, ToolContext, ToolError, ToolOutput,
 };
 
 use crate::Gate;
@@ -164,6 +164,7 @@ impl CallContext {
             events,
             asker: answer_clock.time_asker(&call.asker),
             write_budget: gate.limits.write_budget(&call.caller),
+            may_read_output: gate.shows_tool(&call.caller, OUTPUT_TOOL),
             trace: call.metadata.trace.clone(),
             session: call.metadata.session.clone(),
             as_job: call.job.is_some() || call.metadata.as_job,

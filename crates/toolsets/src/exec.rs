@@ -30,7 +30,7 @@ pub(crate) use output_forwarder::strip_escapes;
 pub(crate) use program::InputFields;
 pub(crate) use programs::StartFailureCause;
 pub use programs::WorkspacePrograms;
-pub(crate) use run::{RunProgramInput, TIMEOUT_MS, TIMEOUT_MS_MAX};
+pub(crate) use run::{MORE_OUTPUT, RunProgramInput, TIMEOUT_MS, TIMEOUT_MS_MAX};
 pub use settings::{ExecSettings, StoredOutputLimits};
 pub(crate) use start::{bounds, variable_refusal};
 pub(crate) use trace_variables::set_trace_variables;

@@ -149,6 +149,7 @@ impl CiContext {
             failures_left_out,
             output,
             output_id: outcome.output_id.filter(|_| !is_all),
+            is_cut: !is_all,
             sandbox: outcome.sandbox,
         })
     }

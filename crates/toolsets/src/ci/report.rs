@@ -5,7 +5,7 @@ use serde::Serialize;
 use toolgate_contract::{CallEnding, ResultText};
 
 use super::build_tool::BuildTool;
-use crate::exec::SandboxStatus;
+use crate::exec::{MORE_OUTPUT, SandboxStatus};
 
 /// The maximum number of failures in the text for a reader.
 const SHOWN_MAX: usize = 20;
@@ -43,8 +43,12 @@ pub(super) struct CiReport {
     pub(super) failures_left_out: usize,
     /// End of the output; empty if all tests passed, unless `max_output_bytes` is set.
     pub(super) output: String,
-    /// Id for exec_output to read all output; null if `output` is complete.
+    /// Id for exec_output to read all output; null if `output` is complete, or if you cannot call
+    /// exec_output.
     pub(super) output_id: Option<String>,
+    /// True if the program printed more than `output`.
+    #[serde(skip)]
+    pub(super) is_cut: bool,
     /// Sandbox of the program: the profile's name, with missing layers if any.
     pub(super) sandbox: SandboxStatus,
 }
@@ -261,6 +265,9 @@ impl CiReport {
             Some(id) => text.with_note(format!(
                 "this is the end of the output; read all of it with exec_output, output_id `{id}`"
             )),
+            None if self.is_cut && !self.output.is_empty() => {
+                text.with_note(format!("this is the end of the output; {MORE_OUTPUT}"))
+            }
             None => text,
         }
     }

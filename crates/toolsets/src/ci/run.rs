@@ -8,7 +8,7 @@ use toolgate_contract::{CallEnding, Effects, ResultText, Tool, ToolContext, Tool
 
 use super::CiContext;
 use super::command_line::{CommandLine, split_words};
-use crate::exec::{self, InputFields, RunResult, StartFailureCause, TIMEOUT_MS_MAX};
+use crate::exec::{self, InputFields, MORE_OUTPUT, RunResult, StartFailureCause, TIMEOUT_MS_MAX};
 
 /// The `ci.run` tool.
 pub(super) struct RunCommandLine(pub(super) CiContext);
@@ -84,7 +84,7 @@ impl Tool for RunCommandLine {
     }
 
     fn result_text(output: &RunResult) -> ResultText {
-        output.text(&format!("set `timeout_ms` for more time, up to {TIMEOUT_MS_MAX}"))
+        output.text(&format!("set `timeout_ms` for more time, up to {TIMEOUT_MS_MAX}"), MORE_OUTPUT)
     }
 
     fn ending(output: &RunResult) -> CallEnding {

@@ -100,7 +100,8 @@ impl CommandTool {
             ctx.report_file(ProducedFile { path, handle });
         }
         let result = CommandRunResult { outcome, argv, artefacts, left_out };
-        let mut text = result.outcome.text("set the `deadline_ms` of the command for more time");
+        let mut text =
+            result.outcome.text("set the `deadline_ms` of the command for more time", "");
         for note in notes.into_iter().chain(artefact_note(&result.artefacts)) {
             text.note = Some(text.note.map_or(note.clone(), |before| format!("{before}; {note}")));
         }

@@ -29,7 +29,8 @@ pub(crate) struct RunResult {
     pub(super) stderr: String,
     /// Length and encoding of `stderr`.
     pub(super) stderr_extent: OutputExtent,
-    /// Id for exec_output to read the part left out; null if none is.
+    /// Id for exec_output to read the part left out; null if none is, or if you cannot call
+    /// exec_output.
     pub(crate) output_id: Option<String>,
     /// Sandbox of the program: the profile's name, with missing layers if any.
     pub(crate) sandbox: SandboxStatus,
@@ -79,8 +80,10 @@ impl SandboxStatus {
 }
 
 impl RunResult {
-    /// Formats the result for a reader. `longer` explains how to extend the timeout.
-    pub(crate) fn text(&self, longer: &str) -> ResultText {
+    /// Formats the result for a reader. `longer` explains how to extend the timeout. `more` explains
+    /// how to get more of an output that is cut and that the caller cannot read with `exec_output`;
+    /// it may be empty.
+    pub(crate) fn text(&self, longer: &str, more: &str) -> ResultText {
         let Self { exit_code, duration_ms, output_id, .. } = self;
         let id = output_id.as_deref();
         let mut body = self.stdout_extent.show(&self.stdout).into_owned();
@@ -100,6 +103,10 @@ impl RunResult {
         };
         note.extend(self.stdout_extent.note("stdout", id));
         note.extend(self.stderr_extent.note("stderr", id));
+        let is_cut = self.stdout_extent.cut.is_some() || self.stderr_extent.cut.is_some();
+        if is_cut && id.is_none() && !more.is_empty() {
+            note.push_str(&format!("; {more}"));
+        }
         note.extend(self.sandbox.note());
         ResultText::from_body(body).with_note(note)
     }

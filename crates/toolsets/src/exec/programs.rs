@@ -175,7 +175,7 @@ impl WorkspacePrograms {
             stdout_extent,
             stderr: stderr_shown,
             stderr_extent,
-            output_id: is_cut.then(store).flatten(),
+            output_id: (is_cut && ctx.may_read_output).then(store).flatten(),
             sandbox: SandboxStatus::from_coverage(&sandbox),
         }
     }

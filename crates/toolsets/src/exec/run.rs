@@ -19,6 +19,9 @@ use toolgate_world::processes::ProgramStart;
 /// an agent that expects a longer run can set a timeout.
 pub(crate) const TIMEOUT_MS: u64 = 60_000;
 
+/// How to get more of an output that is cut, for a caller that cannot call `exec_output`.
+pub(crate) const MORE_OUTPUT: &str = "set `max_output_bytes` for more of it";
+
 /// The longest timeout that a call may set, in milliseconds.
 pub(crate) const TIMEOUT_MS_MAX: u64 = 600_000;
 
@@ -92,7 +95,7 @@ impl Tool for RunProgram {
     }
 
     fn result_text(output: &RunResult) -> ResultText {
-        output.text(&format!("set `timeout_ms` for more time, up to {TIMEOUT_MS_MAX}"))
+        output.text(&format!("set `timeout_ms` for more time, up to {TIMEOUT_MS_MAX}"), MORE_OUTPUT)
     }
 
     fn ending(output: &RunResult) -> CallEnding {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Client, Launch, MODERN, Workspace, over_both_tuned, over_both_with, refusal, structured,
+    Client, Launch, MODERN, Workspace, over_both_tuned, over_both_with, refusal, structured, text,
 };
 
 const READS: [&str; 23] = [
@@ -260,5 +260,20 @@ fn the_active_configuration_cannot_be_written_under_any_name() {
         let ask = json!({ "path": path, "content": "", "overwrite": true });
         let answer = client.call("files_write", ask);
         assert!(refusal(&answer).contains("protected"), "{path}: {answer}");
+    }
+}
+
+#[test]
+fn a_cut_output_names_exec_output_only_if_the_caller_can_call_it() {
+    let workspace = Workspace::new();
+    let input = json!({ "command": "seq", "args": ["1", "1000"], "max_output_bytes": 20 });
+    for (denied, expected, other) in [
+        ("exec.output", "set `max_output_bytes`", "exec_output"),
+        ("git.add", "exec_output: output_id", "set `max_output_bytes`"),
+    ] {
+        let launch = Launch::over(&workspace).set("tools_deny", denied);
+        let mut client = Client::stdio(launch, MODERN);
+        let text = text(&client.call("exec_run", input.clone()));
+        assert!(text.contains(expected) && !text.contains(other), "{denied}: {text}");
     }
 }

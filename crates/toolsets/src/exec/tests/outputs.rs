@@ -96,6 +96,21 @@ async fn a_long_output_shows_its_two_ends_and_how_to_read_the_rest() {
 }
 
 #[tokio::test]
+async fn a_long_output_names_max_output_bytes_if_the_caller_cannot_read_the_rest() {
+    let bench = ExecTestBench::new();
+    let ctx = ToolContext { may_read_output: false, ..ctx() };
+    let input = json!({"command": "seq", "args": ["1", "1000"], "max_output_bytes": 20});
+    let ToolCallResult { value, text, .. } = bench.call("exec.run", &ctx, input).await.unwrap();
+    assert_eq!(value["output_id"], Value::Null);
+    let note = text.note.unwrap();
+    let (_, note) = note.split_once("; ").unwrap();
+    assert_eq!(
+        note,
+        "bytes 10 to 3883 of 3893 of stdout are left out; set `max_output_bytes` for more of it"
+    );
+}
+
+#[tokio::test]
 async fn an_output_exactly_at_the_limit_is_not_cut() {
     let bench = ExecTestBench::new();
     let input = json!({"command": "printf", "args": ["0123456789"], "max_output_bytes": 10});
