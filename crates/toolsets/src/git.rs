@@ -32,6 +32,7 @@ mod times;
 mod commits;
 mod quoting;
 mod staged;
+mod write_failures;
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, reason = "the tests access the repositories from outside")]
 mod tests;

@@ -8,6 +8,7 @@ use super::GitContext;
 use super::command::GitOutput;
 use super::discovery::RepoFolder;
 use super::repository::GitRepository;
+use super::write_failures::WriteFailures;
 use toolgate_contract::printable;
 
 /// The `git.checkout` tool.
@@ -76,13 +77,9 @@ impl Tool for GitCheckout {
         };
         // Git exits with 0 even if it could not write files. A later commit would record those as
         // deleted.
-        if let Some(failure) = checkout.stderr.lines().find(|line| is_write_failure(line)) {
-            return Err(ToolError::failed(format!(
-                "git checked out `{revision}` but could not write all of it: {}; wait until no \
-                 program runs, then find missing files with git_status and get them with \
-                 git_restore",
-                printable::escape_line(failure)
-            )));
+        let failures = WriteFailures::parse(&repository, &checkout.stderr);
+        if let Some(error) = incomplete_checkout(&revision, &failures) {
+            return Err(error);
         }
         let head = repository.read_command("symbolic-ref").args(["--quiet", "--short", "HEAD"]);
         let head = head.run_unchecked(ctx).await?;
@@ -97,9 +94,24 @@ impl Tool for GitCheckout {
     }
 }
 
-/// Returns true if `line` reports that git could not create or remove a part of the work tree.
-fn is_write_failure(line: &str) -> bool {
-    ["error: unable to ", "warning: unable to "].iter().any(|begins| line.starts_with(begins))
+/// Returns the error for a checkout of `revision` that left files as they were, if there are any.
+fn incomplete_checkout(revision: &str, failures: &WriteFailures) -> Option<ToolError> {
+    let note = failures.protected_note();
+    let reason = match (&failures.other, note) {
+        (None, None) => return None,
+        (None, Some(note)) => note,
+        (Some(failure), note) => {
+            let note = note.map(|note| format!("; {note}")).unwrap_or_default();
+            format!(
+                "git could not write all files: {failure}; wait until no program runs, then find \
+                 missing files with git_status and get them with git_restore{note}"
+            )
+        }
+    };
+    let revision = printable::escape_line(revision);
+    Some(ToolError::failed(format!(
+        "git checked out `{revision}`, and HEAD is there now, but {reason}"
+    )))
 }
 
 /// Checks out the branch or commit `name`.

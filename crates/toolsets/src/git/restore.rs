@@ -6,6 +6,7 @@ use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::GitContext;
 use super::discovery::RepoFolder;
+use super::write_failures::WriteFailures;
 use toolgate_contract::printable;
 
 /// The `git.restore` tool.
@@ -61,6 +62,14 @@ impl Tool for GitRestore {
         let restored = restore.args(source).arg("--").args(&paths).run_unchecked(ctx).await?;
         if restored.code != 0 {
             let err = restored.to_error();
+            let failures = WriteFailures::parse(&repository, &restored.stderr);
+            if let Some(note) = failures.protected_note() {
+                let other = match failures.other {
+                    Some(failure) => format!("git could not write all files: {failure}"),
+                    None => "all other files are restored".to_owned(),
+                };
+                return Err(ToolError::not_allowed(format!("{note}; {other}")));
+            }
             return Err(match err.message.contains("did not match any file") {
                 true => ToolError::not_found(err.message),
                 false => err,

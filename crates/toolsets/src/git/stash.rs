@@ -9,6 +9,7 @@ use super::command::GitOutput;
 use super::diff::without_programs;
 use super::discovery::RepoFolder;
 use super::repository::GitRepository;
+use super::write_failures::WriteFailures;
 use crate::counted::counted;
 use toolgate_contract::printable;
 
@@ -140,7 +141,9 @@ impl Tool for GitStash {
                             true => error,
                             false => format!("{error}\n{}", printed.trim()),
                         };
-                        ToolError::failed(format!("git failed: {}", error.trim()))
+                        let note = WriteFailures::parse(&repository, &done.stderr).protected_note();
+                        let note = note.map(|note| format!("; {note}")).unwrap_or_default();
+                        ToolError::failed(format!("git failed: {}{note}", error.trim()))
                     }
                 },
             );

@@ -172,17 +172,28 @@ impl Root {
         })
     }
 
+    /// Returns `true` if any part of the path `at` is protected: tools can read it, not change it.
+    pub fn is_protected(&self, at: &str) -> bool {
+        self.rules.protected.find_protected(at).is_some()
+    }
+
     /// Fails if any part of the path `at` is protected. `path` is the caller's spelling.
     pub(super) fn check_unprotected(&self, at: &str, path: &str) -> Result<(), ToolError> {
         let Some(name) = self.rules.protected.find_protected(at) else { return Ok(()) };
-        let name = quoted_path(name);
-        Err(ToolError::not_allowed(if at == path {
-            format!("{} is protected by {name}: it can be read, not changed", quoted_path(path))
-        } else {
-            format!(
-                "{} leads into {name}, which is protected: it can be read, not changed",
-                quoted_path(path)
-            )
+        let (shown, protected) = (quoted_path(path), quoted_path(name));
+        Err(ToolError::not_allowed(match (at == path, name == path) {
+            (true, true) => format!("{shown} is protected: tools can read it, not change it"),
+            (true, false) => {
+                format!(
+                    "{shown} is protected, because {protected} is: tools can read it, not change it"
+                )
+            }
+            (false, _) => {
+                format!(
+                    "{shown} leads into {protected}, which is protected: tools can read it, not \
+                     change it"
+                )
+            }
         }))
     }
 

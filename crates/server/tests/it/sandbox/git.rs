@@ -93,6 +93,10 @@ fn git_tools_check_out_and_stash_committed_files_that_the_file_tools_protect() {
     git(&workspace, &["commit", "-qm", "ours"]);
     let refused = client.call("git_checkout", json!({ "ref": main }));
     assert_eq!(refused["result"]["isError"], true, "{refused}");
+    let message = crate::support::text(&refused);
+    for part in ["HEAD is there now", "`toolgate.lock` is protected and stays as it is"] {
+        assert!(message.contains(part), "{message}");
+    }
     assert_eq!(workspace.read("toolgate.lock"), "version = 1\n");
     // Other programs still cannot create a protected name.
     let marker_file = sh(&mut client, "mkdir .vscode && echo planted > .vscode/tasks.json");
