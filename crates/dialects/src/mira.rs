@@ -144,7 +144,10 @@ impl Conversation for MiraConversation {
         let connection = match &frame.head {
             FrameHead::Line => MiraConnection::Line,
             FrameHead::Http { path, .. } if ![ROOT_PATH, RPC_PATH].contains(&path.as_str()) => {
-                return FrameReading::Reply(Reply::empty(404));
+                let why = "this listener serves Mira at / and /rpc, and nothing at this path";
+                let refusal = MiraRefusal::new(MiraCode::InvalidRequest, why);
+                let reply = refusal.reply(parse_id(&frame.body).as_ref());
+                return FrameReading::Reply(reply.with_status(404));
             }
             FrameHead::Http { method, .. } if method != Method::POST => {
                 let refusal = MiraRefusal::new(MiraCode::InvalidRequest, "requests must use POST");

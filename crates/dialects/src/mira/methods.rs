@@ -6,6 +6,9 @@ use toolgate_contract::ToolId;
 
 use super::schemas::{self, MethodSchemas};
 
+/// The name of the method that lists the tools.
+pub(super) const LIST: &str = "tools/list";
+
 /// The method of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum MiraMethod {
@@ -34,7 +37,7 @@ pub(super) enum ContractMethod {
 impl MiraMethod {
     /// Parses the method `name`. `None` if it cannot be a tool's name.
     pub(super) fn parse(name: &str) -> Option<Self> {
-        if name == "tools/list" {
+        if name == LIST {
             return Some(Self::List);
         }
         if let Some(method) = ContractMethod::ALL.into_iter().find(|method| method.name() == name) {

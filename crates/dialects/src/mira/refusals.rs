@@ -2,13 +2,14 @@
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use toolgate_contract::{CallError, Reply, ToolId, ValidationProblem};
+use toolgate_contract::{CallError, Reply, ToolId, ValidationProblem, fold_name};
 
 use super::calls::{MiraCall, WriteFlags};
 use super::encoder::MiraRequest;
 use super::message::RawId;
-use super::methods::{ContractMethod, method_name};
+use super::methods::{ContractMethod, LIST, method_name};
 use crate::rpc::{self, to_json};
+use crate::tool_mentions::own_tool_id;
 
 /// The maximum number of characters of a name that an error repeats.
 const NAME_CHARS_MAX: usize = 100;
@@ -101,7 +102,10 @@ impl MiraRefusal {
 
     pub(super) fn unknown_method(name: &str) -> Self {
         let name: String = name.chars().take(NAME_CHARS_MAX).collect();
-        let why = format!("no method is named `{name}`; `tools/list` lists the methods");
+        let why = match own_method(&name) {
+            Some(near) => format!("no method is named `{name}`; did you mean `{near}`?"),
+            None => format!("no method is named `{name}`; `tools/list` lists the methods"),
+        };
         Self::new(MiraCode::MethodNotFound, why)
     }
 
@@ -324,6 +328,14 @@ fn invalid_params(request: &MiraRequest, problems: &[ValidationProblem]) -> Mira
 pub(super) fn dotted_path(pointer: &str) -> String {
     let parts = pointer.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~"));
     parts.collect::<Vec<_>>().join(".")
+}
+
+/// Returns the method that `name` spells with other separators, such as `files.read`.
+fn own_method(name: &str) -> Option<String> {
+    let id = own_tool_id(name).and_then(ToolId::foreign);
+    let method = id.map(|id| method_name(&id));
+    let method = method.or_else(|| (fold_name(name) == "tools_list").then(|| LIST.to_owned()))?;
+    (method != name).then_some(method)
 }
 
 /// Returns the name of the tool `id` in this dialect, in backquotes.

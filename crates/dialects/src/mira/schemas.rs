@@ -64,16 +64,20 @@ impl MiraSchema {
         if validator.is_valid(value) {
             return Vec::new();
         }
-        let problems = validator.iter_errors(value).flat_map(|error| problems(&error));
+        let schema = self.value();
+        let problems = validator.iter_errors(value).flat_map(|error| problems(&error, schema));
         problems.take(PROBLEMS_MAX).collect()
     }
 }
 
 /// The message for an unknown parameter.
 const UNKNOWN_PARAMETER: &str = "unknown parameter; `tools/list` has the schema";
+/// The least similarity of a suggested parameter, from 0 to 1.
+const SIMILARITY_MIN: f64 = 0.88;
 
-/// Converts a validation error to problems. The problems never contain values, which may be secret.
-fn problems(error: &ValidationError<'_>) -> Vec<ValidationProblem> {
+/// Converts an error of validation against `schema` to problems. The problems never contain values,
+/// which may be secret.
+fn problems(error: &ValidationError<'_>, schema: &Value) -> Vec<ValidationProblem> {
     let here = error.instance_path().as_str();
     let at = |name: &str| format!("{here}/{}", escape_pointer(name));
     let one = |pointer, message| vec![ValidationProblem { pointer, message }];
@@ -85,7 +89,10 @@ fn problems(error: &ValidationError<'_>) -> Vec<ValidationProblem> {
             .iter()
             .map(|name| ValidationProblem {
                 pointer: at(name),
-                message: UNKNOWN_PARAMETER.to_owned(),
+                message: match nearest_parameter(name, error, schema) {
+                    Some(near) => format!("unknown parameter; did you mean `{near}`?"),
+                    None => UNKNOWN_PARAMETER.to_owned(),
+                },
             })
             .collect(),
         Kind::Type { kind: TypeKind::Single(kind) } => {
@@ -106,7 +113,55 @@ fn problems(error: &ValidationError<'_>) -> Vec<ValidationProblem> {
     }
 }
 
+/// Returns the parameter that `name` probably means: one of the same object in `schema` that is not
+/// given yet.
+fn nearest_parameter<'s>(
+    name: &str,
+    error: &ValidationError<'_>,
+    schema: &'s Value,
+) -> Option<&'s str> {
+    // Comparing takes time in proportion to the name's length, which the client chooses.
+    if name.len() > NAME_CHARS_MAX {
+        return None;
+    }
+    let keyword = error.schema_path().as_str();
+    let (object, _) = keyword.rsplit_once('/')?;
+    let known = schema.pointer(object)?["properties"].as_object()?;
+    let free = known.keys().filter(|known| error.instance().get(known.as_str()).is_none());
+    let similarity = |known: &str| match name.split('_').any(|word| word == known) {
+        // `file_path` contains `path`.
+        true => 0.95,
+        false => strsim::jaro_winkler(name, known),
+    };
+    let close = free.map(|known| (similarity(known), known.as_str()));
+    let close = close.filter(|(similarity, _)| *similarity >= SIMILARITY_MIN);
+    close.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, known)| known)
+}
+
 fn escape_pointer(name: &str) -> String {
     let name: String = name.chars().take(NAME_CHARS_MAX).collect();
     name.replace('~', "~0").replace('/', "~1")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_unknown_parameter_is_refused_with_the_near_one_that_is_not_given() {
+        for (given, expected) in [
+            (json!({"pat": "a"}), "did you mean `path`?"),
+            (json!({"file_path": "a"}), "did you mean `path`?"),
+            (json!({"path": "a", "lenght": 1}), "did you mean `length`?"),
+            (json!({"path": "a", "file_path": "a"}), "`tools/list` has the schema"),
+            (json!({"path": "a", "line": 1}), "`tools/list` has the schema"),
+        ] {
+            let problems = READ.params.error_problems(&given);
+            assert!(problems.iter().any(|it| it.message.ends_with(expected)), "{problems:?}");
+        }
+        let problems = SEARCH.params.error_problems(&json!({"query": "a", "filter": {"tag": "x"}}));
+        assert_eq!(problems[0].message, "unknown parameter; did you mean `tags`?");
+    }
 }
