@@ -43,7 +43,7 @@ pub use settings::{
     ConnectionSharing, EXCLUSION, OAuthGrant, OAuthSettings, UpstreamLimits, UpstreamPart,
     UpstreamSettings, UpstreamTables, UpstreamTransport, variable_names,
 };
-pub use start_report::StartReport;
+pub use start_report::{StartReport, split_error_output};
 pub use upstream::{Upstream, UpstreamHealth, UpstreamHost, UpstreamState};
 pub use world::{NetworkAddress, ProgramOutput, ProgramToStart, RunningProgram, UpstreamWorld};
 

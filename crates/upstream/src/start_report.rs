@@ -13,6 +13,18 @@ const ANSWER_BYTES_MAX: usize = 400;
 /// Header that a program writes before each message if it does not use lines.
 const LENGTH_HEADER: &str = "content-length:";
 
+/// Words between the reason for a failure and the program's last error output.
+pub(crate) const LAST_ERROR_OUTPUT: &str = "; its last error output: ";
+
+/// Splits the reason for a failure into the reason itself and the program's last error output, if
+/// it has any.
+pub fn split_error_output(reason: &str) -> (&str, Option<&str>) {
+    match reason.split_once(LAST_ERROR_OUTPUT) {
+        Some((reason, output)) => (reason, Some(output)),
+        None => (reason, None),
+    }
+}
+
 /// Report on the last start of an upstream: the requests, their outcomes, and the program's output
 /// besides messages.
 #[derive(Debug, Clone, Default)]
@@ -34,6 +46,8 @@ struct HandshakeExchange {
 impl StartReport {
     /// Records the request `asked`, or its outcome.
     pub(crate) fn record_exchange(&mut self, asked: &str, outcome: Option<&str>) {
+        // The error output has lines of its own in the report.
+        let outcome = outcome.map(|text| split_error_output(text).0);
         let outcome = outcome.map(|text| shorten(text.as_bytes(), ANSWER_BYTES_MAX));
         let is_open = |one: &HandshakeExchange| one.asked == asked && one.outcome.is_none();
         match self.exchanges.iter().position(is_open) {
@@ -129,7 +143,8 @@ mod tests {
         let mut report = StartReport::default();
         report.record_exchange("`server/discover`", None);
         report.record_exchange("`initialize`", None);
-        report.record_exchange("`initialize`", Some("it refused"));
+        let ended = format!("it refused{LAST_ERROR_OUTPUT}no key");
+        report.record_exchange("`initialize`", Some(&ended));
         assert_eq!(
             report.exchange_lines(),
             ["asked `server/discover`: no answer", "asked `initialize`: it refused"]

@@ -4,13 +4,14 @@ use std::path::Path;
 
 use anyhow::bail;
 use toolgate_contract::ChangeFeed;
-use toolgate_upstream::UpstreamListing;
 use toolgate_upstream::pins::one_line;
+use toolgate_upstream::{UpstreamListing, split_error_output};
 use toolgate_world::Root;
 
 use crate::assembly::server_prep::ServerPrep;
-use crate::config::Config;
-use crate::{telemetry, upstreams};
+use crate::config::{Config, LogSection};
+use crate::telemetry::{self, NextLogLevel};
+use crate::upstreams;
 
 /// Outcome of listing an upstream. Its texts are safe for terminals.
 pub struct UpstreamProbe {
@@ -22,6 +23,8 @@ pub struct UpstreamProbe {
     pub exchanges: Vec<String>,
     /// Output of the program besides messages, and redirects, one line each.
     pub notes: Vec<String>,
+    /// Last lines on the program's standard error, if the listing failed.
+    pub error_output: Vec<String>,
 }
 
 /// Connects to the upstreams of `config` that are in `wanted`. If `wanted` is empty, connects to
@@ -59,18 +62,37 @@ pub async fn probe_upstreams(
     let clean = |text: String| one_line(&secrets.redact(&text));
     let probe = |(name, listing): (String, Result<UpstreamListing, String>)| {
         let report = upstreams.start_report(&name);
-        let listing = listing.map_err(clean);
-        // The reason for the failure may already contain the error output.
-        let is_new = |line: &String| !listing.as_ref().is_err_and(|why| why.contains(&**line));
-        let errors = report.error_output().map(clean).filter(is_new);
-        let errors = errors.map(|line| format!("error output: {line}"));
+        let mut error_output = Vec::new();
+        let listing = listing.map_err(|why| {
+            // A secret may span several lines, so it is redacted first.
+            let why = secrets.redact(&why);
+            let (why, output) = split_error_output(&why);
+            error_output = match output {
+                Some(output) => output.lines().map(one_line).collect(),
+                None => report.error_output().map(clean).collect(),
+            };
+            one_line(why)
+        });
         let notes = report.output_lines().into_iter().chain(report.redirect_line()).map(clean);
-        let notes = notes.chain(errors).collect();
+        let notes = notes.collect();
         let exchanges = report.exchange_lines().into_iter().map(clean).collect();
-        UpstreamProbe { name, listing, exchanges, notes }
+        UpstreamProbe { name, listing, exchanges, notes, error_output }
     };
     let probes = listings.into_iter().map(probe).collect();
     upstreams.close();
     processes.close().await;
     Ok(probes)
+}
+
+/// Keeps the failures of upstreams out of the log, for callers that print the probes. A log level
+/// that the user has chosen stays.
+///
+/// # Errors
+/// The log level of `config` is invalid.
+pub fn hide_failures_from_log(config: &Config) -> anyhow::Result<()> {
+    let level = &config.log.level;
+    if *level == LogSection::default().level {
+        NextLogLevel::parse(&format!("{level},toolgate_upstream=error"))?.apply();
+    }
+    Ok(())
 }

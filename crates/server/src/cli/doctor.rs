@@ -7,7 +7,7 @@ use std::thread;
 
 use anyhow::{Context, anyhow, bail};
 use serde_json::json;
-use toolgate::assembly::probe::{UpstreamProbe, probe_upstreams};
+use toolgate::assembly::probe::{UpstreamProbe, hide_failures_from_log, probe_upstreams};
 use toolgate::config::environment;
 use toolgate_upstream::UpstreamListing;
 use toolgate_world::sandbox::{
@@ -171,13 +171,14 @@ fn test_upstreams(args: &DoctorUpstreamsArgs) -> anyhow::Result<ExitCode> {
     // The first call decides the level. The report says what a line of the log would say.
     toolgate::telemetry::start_logging("warn")?;
     let config = args.folder.load(&args.root)?.config;
+    hide_failures_from_log(&config)?;
     let probes =
         run_to_end(super::small_runtime()?, probe_upstreams(&args.root, &config, &args.names))?;
     if probes.is_empty() {
         bail!("toolgate.toml has no enabled upstream");
     }
     let mut all_answer = true;
-    for UpstreamProbe { name, listing, exchanges, notes } in probes {
+    for UpstreamProbe { name, listing, exchanges, notes, error_output } in probes {
         let is_failed = listing.is_err();
         let mut lines = match listing {
             Ok(UpstreamListing { revision, tools, resources, prompts, .. }) => {
@@ -197,6 +198,12 @@ fn test_upstreams(args: &DoctorUpstreamsArgs) -> anyhow::Result<ExitCode> {
         let exchanges = exchanges.iter().filter(|_| is_failed);
         for line in exchanges.chain(&notes) {
             let _ = writeln!(lines, "        {line}");
+        }
+        if !error_output.is_empty() {
+            lines.push_str("        it printed on standard error:\n");
+        }
+        for line in &error_output {
+            let _ = writeln!(lines, "          {line}");
         }
         print(&lines)?;
     }

@@ -16,6 +16,7 @@ use super::in_flight::InFlightRequests;
 use super::writer::LineWriter;
 use crate::message::truncated::{MessageKind, kind_of_truncated};
 use crate::message::{self, UpstreamMessage, UpstreamRpcError};
+use crate::start_report::LAST_ERROR_OUTPUT;
 use crate::transport::{MessageReceiver, OutgoingMessage, RequestFailure, TransportConnection};
 
 /// Maximum number of messages that wait to be written.
@@ -83,7 +84,7 @@ impl ConversationState {
         match (why.is_empty(), output.is_empty()) {
             (_, true) => why,
             (true, false) => output.to_owned(),
-            (false, false) => format!("{why}; its last error output: {output}"),
+            (false, false) => format!("{why}{LAST_ERROR_OUTPUT}{output}"),
         }
     }
 }
@@ -203,6 +204,20 @@ impl ConversationState {
         kept.extend_from_slice(output);
         let over = kept.len().saturating_sub(LAST_WORDS_BYTES);
         kept.drain(..over);
+        if over > 0 {
+            drop_cut_beginning(&mut kept);
+        }
+    }
+}
+
+/// Removes the rest of a line at the beginning of `text`, or of a word if there is only one line.
+fn drop_cut_beginning(text: &mut Vec<u8>) {
+    let end = text.trim_ascii_end().len();
+    let is_break = |byte: &u8| *byte == b'\n';
+    let line = text[..end].iter().position(is_break);
+    let cut = line.or_else(|| text[..end].iter().position(u8::is_ascii_whitespace));
+    if let Some(at) = cut {
+        text.drain(..=at);
     }
 }
 

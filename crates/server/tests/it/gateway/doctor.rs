@@ -74,7 +74,8 @@ fn doctor_shows_what_was_asked_what_came_back_and_what_the_program_wrote() {
         "output that is not a message: \\u{feff}Welcome!",
         "output that is not a message: Content-Length: 5",
         "output that is not a message: Password:",
-        "error output: no key",
+        "it printed on standard error:",
+        "no key",
     ] {
         assert!(lines.iter().any(|line| line == expected), "{expected}: {lines:#?}");
     }
@@ -88,8 +89,28 @@ fn doctor_shows_what_a_program_that_answers_wrote_besides() {
         "import os, runpy\n\
          os.environ['ODD_LOG'] = '/dev/null'\n\
          print('Listening on port 8080', flush=True)\n\
+         import sys; print('ready', file=sys.stderr, flush=True)\n\
          runpy.run_path({odd:?}, run_name='__main__')\n"
     ));
     assert!(is_ok, "{lines:?}");
     assert_eq!(lines, ["output that is not a message: Listening on port 8080"]);
+}
+
+#[test]
+fn doctor_shows_the_error_output_of_a_program_that_ends_once_and_in_whole_lines() {
+    let settings = "[upstream.up]\ncommand = [\"sh\", \"-c\", \"read line; echo npm error one >&2; echo npm error two >&2; exit 1\"]\n";
+    let workspace = Workspace::new().file("toolgate.toml", settings);
+    let report = doctor(&workspace, &[]);
+    let stdout = String::from_utf8(report.stdout).unwrap();
+    let stderr = String::from_utf8(report.stderr).unwrap();
+    let lines: Vec<_> = stdout.lines().map(str::trim_start).collect();
+    for line in ["npm error one", "npm error two"] {
+        assert!(lines.contains(&line), "{stdout}");
+        assert_eq!(
+            (stdout.matches(line).count(), stderr.matches(line).count()),
+            (1, 0),
+            "{stdout}{stderr}"
+        );
+    }
+    assert!(lines[0].starts_with("FAILED  up: "), "{stdout}");
 }
