@@ -150,7 +150,11 @@ fn follow(args: &CallArgs) -> Option<WorkDisplay> {
 fn describe_refusal(error: &CallError, args: &CallArgs, user: Option<&TerminalUser>) -> String {
     let cause = error.cause().map(|cause| format!(": {cause}")).unwrap_or_default();
     match error {
-        CallError::UnknownTool { .. } => {
+        CallError::UnknownTool { name, nearest, unavailable } => {
+            // `toolgate tools` lists names, not ids.
+            let nearest = nearest.as_deref().map(|id| fold_name(id).into_owned());
+            let (name, unavailable) = (name.clone(), unavailable.clone());
+            let error = CallError::UnknownTool { name, nearest, unavailable };
             format!("{error} (`toolgate tools` lists the available tools)")
         }
         CallError::Conflict { details, .. } => format!("{error}\n{details}"),

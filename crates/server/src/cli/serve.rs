@@ -24,7 +24,7 @@ use toolgate_transports::http::WorkerPool;
 
 use super::envelope_options::EnvelopeOptions;
 use super::{FolderArgs, run_to_end};
-use banner::Banner;
+use banner::{Banner, print_stop_hint};
 
 #[derive(Clone, clap::Args)]
 #[command(after_help = "\
@@ -74,7 +74,9 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         let shared = match is_shared_used {
             true => {
                 let addr = loaded.config.server.listen;
-                Some(listen(addr, &format!("--listen {}:0", addr.ip())).await?)
+                let free =
+                    format!("choose another, such as --listen {}:0 for any free port", addr.ip());
+                Some(listen(addr, &free).await?)
             }
             false => None,
         };
@@ -93,6 +95,7 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         };
         banner.print()?;
         print_dedicated(&dedicated, scheme)?;
+        print_stop_hint();
         let adapt = {
             let args = args.clone();
             move |config: &mut Config| {
@@ -150,13 +153,13 @@ impl ServeArgs {
     }
 }
 
-/// Listens on `addr`. If that fails, the error suggests `alternative`, the option or setting for a
-/// free port.
+/// Listens on `addr`. If it is in use, the error suggests `alternative`, how to choose another.
 async fn listen(addr: SocketAddr, alternative: &str) -> anyhow::Result<TcpListener> {
     match TcpListener::bind(addr).await {
         Ok(listener) => Ok(listener),
         Err(err) if err.kind() == std::io::ErrorKind::AddrInUse => bail!(
-            "the address {addr} is in use; choose another, such as {alternative} for any free port"
+            "the address {addr} is in use: stop the program that listens there, which `ss -ltnp` \
+             shows, or {alternative}"
         ),
         Err(err) => Err(err).with_context(|| format!("cannot listen at {addr}")),
     }
@@ -175,7 +178,9 @@ async fn dedicated_listeners(
             continue;
         }
         let dialect = served.dialect(name)?;
-        let alternative = format!("`addr = \"{}:0\"` in the [[listen]] of {name}", addr.ip());
+        // Clients of a contract have a fixed port, so a free port would not help.
+        let alternative =
+            format!("write another `addr` in the [[listen]] of {name}, and in its clients");
         listeners.push((listen(*addr, &alternative).await?, dialect));
     }
     Ok(listeners)

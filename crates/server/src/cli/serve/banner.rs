@@ -56,7 +56,6 @@ impl Banner<'_> {
         if let Some(url) = self.mcp_url() {
             eprintln!("\nConnect an agent:\n{}", connect_lines(&url, self.has_keys()?));
         }
-        eprintln!("\nctrl-c stops it.");
         Ok(())
     }
 
@@ -121,6 +120,14 @@ impl Banner<'_> {
         }
         let Some(file) = key_file::path(&self.config.server)? else { return Ok(false) };
         Ok(key_file::list_keys(&file)?.is_some())
+    }
+}
+
+/// Prints on a terminal how to stop the server, after all addresses.
+#[allow(clippy::print_stderr, reason = "a person started the server to see this")]
+pub(super) fn print_stop_hint() {
+    if std::io::stderr().is_terminal() {
+        eprintln!("\nctrl-c stops it.");
     }
 }
 

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use serde_json::json;
 use tempfile::TempDir;
 
+use super::run;
 use crate::support::{
     Connection, HttpRequest, Launch, Workspace, binary, keys_of, path, wait_for, wait_until,
 };
@@ -46,6 +47,29 @@ fn a_terminal_shows_the_absolute_settings_path_and_the_state_of_each_upstream() 
     assert!(banner.contains(", off (disabled)\n"), "{banner}");
     let claude = banner.lines().find(|line| line.contains("claude mcp add")).unwrap();
     assert!(claude.ends_with("/mcp"), "no header without keys: {banner}");
+}
+
+#[test]
+fn a_terminal_shows_all_addresses_before_the_way_to_stop() {
+    let settings = "[[listen]]\naddr = \"127.0.0.1:0\"\ndialect = \"mira\"\n";
+    let banner = banner(&Workspace::new().file("toolgate.toml", settings));
+    let (before, _) = banner.split_once("ctrl-c stops it.").unwrap();
+    assert!(before.contains("serving mira alone at http://127.0.0.1:"), "{banner}");
+}
+
+#[test]
+fn a_port_in_use_of_a_dialect_is_refused_with_the_way_to_find_the_program() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = taken.local_addr().unwrap();
+    let settings = format!("[[listen]]\naddr = \"{addr}\"\ndialect = \"mira\"\n");
+    let workspace = Workspace::new().file("toolgate.toml", settings);
+    let args = ["serve", "--config", "toolgate.toml", "--listen", "127.0.0.1:0"];
+    let done = run(workspace.root(), &args);
+    assert_eq!(done.code, 2, "{done:?}");
+    for part in [&*format!("{addr} is in use"), "`ss -ltnp`", "in the [[listen]] of mira"] {
+        assert!(done.err.contains(part), "{done:?}");
+    }
+    assert!(!done.err.contains(":0`"), "{done:?}");
 }
 
 #[test]

@@ -97,10 +97,10 @@ fn arguments_that_are_not_json_are_explained() {
 #[test]
 fn a_misspelled_tool_is_refused_with_the_nearest_name() {
     let workspace = Workspace::new();
-    for (command, code, nearest) in [("call", 1, "files.read"), ("tools", 2, "files_read")] {
+    for (command, code) in [("call", 1), ("tools", 2)] {
         let done = run(workspace.root(), &[command, "files_raed"]);
         assert_eq!(done.code, code, "{done:?}");
-        assert!(done.err.contains(&format!("did you mean `{nearest}`")), "{done:?}");
+        assert!(done.err.contains("did you mean `files_read`"), "{done:?}");
     }
     let done = run(workspace.root(), &["tools", "qqq"]);
     assert!(!done.err.contains("did you mean"), "{done:?}");
