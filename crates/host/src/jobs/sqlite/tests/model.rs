@@ -86,7 +86,7 @@ impl JobStoreModel {
             keep_for: new.keep,
             last_event: 0,
             artefacts: vec![],
-            questions: toolgate_contract::ClientQuestions::new(),
+            questions: ClientQuestions::new(),
             outcome: None,
             printed: toolgate_contract::PrintedText::default(),
         };
