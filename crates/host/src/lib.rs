@@ -344,8 +344,11 @@ impl Host {
     /// Explains the policy decision about a call of `tool` by `caller`, even if the tool is hidden
     /// from the caller.
     ///
+    /// If `input` does not match the tool's schema, the explanation says so, and the rules are
+    /// checked with `input` as it is.
+    ///
     /// # Errors
-    /// The tool is unknown, or `input` does not match its schema.
+    /// The tool is unknown.
     pub fn explain(
         &self,
         caller: &Caller,
@@ -355,8 +358,13 @@ impl Host {
         let gate = self.gate();
         let entry = gate.catalog.snapshot().find(tool, |_| true)?;
         let input = entry.tool().normalize_input(input);
-        let input = pipeline::validate::check_input_here(&entry, input)?;
-        Ok(gate.policy.explain(caller, entry.spec(), &input))
+        let checked = pipeline::validate::check_input_here(&entry, input.clone());
+        let (input, input_problem) = match checked {
+            Ok(input) => (input, None),
+            Err(error) => (input, Some(error.to_string())),
+        };
+        let explained = gate.policy.explain(caller, entry.spec(), &input);
+        Ok(PolicyExplanation { input_problem, ..explained })
     }
 
     /// Replaces the tools offered by `owner` with `tools`, and notifies listeners if the catalog
@@ -489,6 +497,15 @@ impl Host {
     /// Returns all tools that `caller` may use.
     pub fn tools(&self, caller: &Caller) -> ToolPage {
         self.gate().tool_page(caller, None, usize::MAX)
+    }
+
+    /// Returns the number of tools that the policy hides from `caller`. Tools that the `[tools]`
+    /// settings switch off for all callers may not count.
+    pub fn hidden_tool_count(&self, caller: &Caller) -> usize {
+        let gate = self.gate();
+        let catalog = gate.catalog.snapshot();
+        let hidden = policy::ToolVisibility::Hidden;
+        catalog.specs().filter(|spec| gate.policy.visibility(caller, spec) == hidden).count()
     }
 
     /// Returns the time limit of a call of `tool`: its own limit or, if there is none, the default

@@ -51,6 +51,8 @@ pub struct ToolPolicy {
     rules: Vec<CompiledRule>,
     /// Number of leading rules that come from `[tools]`. These depend on the tool alone.
     tools_rule_count: usize,
+    /// True if `tools.allow`, the last of these rules, allows all tools.
+    allows_all: bool,
     /// Rules of `tools.confirm`, which apply to allowed calls.
     confirm: Vec<CompiledRule>,
     default: PolicyEffect,
@@ -131,6 +133,7 @@ impl ToolPolicy {
                 above,
             ));
         }
+        let allows_all = allow.iter().any(|pattern| pattern == "*");
         let allow: Vec<_> = allow
             .iter()
             .map(|pattern| ToolPattern::new("tools.allow", pattern))
@@ -139,6 +142,7 @@ impl ToolPolicy {
         rules.push(CompiledRule::for_tools("tools.allow".to_owned(), PolicyEffect::Deny, others));
         Ok(Self {
             tools_rule_count: rules.len(),
+            allows_all,
             rules,
             confirm: Vec::new(),
             default: PolicyEffect::Allow,

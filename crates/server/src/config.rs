@@ -18,6 +18,7 @@ mod validation;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -140,6 +141,20 @@ impl Config {
         }
         let Some(file) = key_file::path(&self.server)? else { return Ok(false) };
         Ok(key_file::read(&file)?.is_some())
+    }
+
+    /// Returns the keys that have not expired at `now`: those in the settings, then those in the
+    /// key file, oldest first.
+    ///
+    /// # Errors
+    /// The key file cannot be read, or other users could have written it.
+    pub fn valid_keys(&self, now: Timestamp) -> anyhow::Result<Vec<ApiKey>> {
+        let mut keys = self.keys.clone();
+        if let Some(file) = key_file::path(&self.server)? {
+            keys.extend(key_file::list_keys(&file)?.unwrap_or_default());
+        }
+        keys.retain(|key| key.expires.is_none_or(|expires| now < expires));
+        Ok(keys)
     }
 }
 

@@ -202,6 +202,7 @@ impl Upstreams {
         for upstream in fresh {
             upstream.offer();
             upstream.reconnect_to_watch();
+            upstream.list_in_background();
         }
         if !changed.is_empty() {
             self.0.changes.publish(&ServerChange::Resources);
@@ -240,6 +241,25 @@ impl Upstreams {
     pub fn health(&self) -> Vec<(String, UpstreamHealth)> {
         let now = self.current();
         now.iter().map(|one| (one.upstream.name.clone(), one.upstream.health())).collect()
+    }
+
+    /// Returns the reason why the upstream that may have the tool `name` cannot be reached. `None` if
+    /// no unreachable upstream has the prefix of `name`.
+    pub fn unavailable_reason(&self, name: &str) -> Option<String> {
+        let now = self.current();
+        let all = now.iter().map(|one| &one.upstream);
+        let mut may_have = all.filter(|it| !it.prefix().is_empty() && it.may_have(Some(name)));
+        may_have.find_map(|upstream| {
+            let UpstreamHealth { is_failing, last_error, .. } = upstream.health();
+            let why = last_error.filter(|_| is_failing == Some(true))?;
+            Some(format!("its upstream `{}` is unavailable: {why}", upstream.name))
+        })
+    }
+
+    /// Returns true if the settings of the upstream `name` offer its tool `tool`.
+    pub fn offers_tool(&self, name: &str, tool: &str) -> bool {
+        let now = self.current();
+        now.iter().any(|one| one.upstream.name == name && one.upstream.serves(tool))
     }
 
     /// Closes the connections of the upstream `name` as soon as no call uses them, and connects

@@ -21,7 +21,7 @@ mod render;
 pub(crate) use approval::ServedTool;
 pub use approval::{PinMismatchReaction, PinPolicy, PinSettings};
 pub use differences::{DifferenceClass, PinDifference, ToolDefinitionChange, UpstreamChanges};
-pub use render::render_changes;
+pub use render::{render_changes, summarize_changes};
 pub use toolgate_contract::printable::escape_hidden as one_line;
 
 /// Version of the lock file format.

@@ -22,6 +22,9 @@ pub struct PolicyExplanation {
     pub rule: String,
     /// True if the caller can see the tool.
     pub visible: bool,
+    /// Reason why the arguments are invalid, so that the call would be refused anyway. `when`
+    /// expressions were evaluated with the arguments as given.
+    pub input_problem: Option<String>,
 }
 
 /// Policy decision about a call.
@@ -53,6 +56,12 @@ impl ToolPolicy {
         let request = PolicyRequest { caller, spec, input, kind: RequestKind::Tool };
         let PolicyRuling { verdict, rule } = self.decide(&request, Some(&mut steps));
         let mut steps: Vec<_> = steps.into_iter().map(explain_step).collect();
+        // The last rule of the `[tools]` settings is `tools.allow`. If it allows all tools, the
+        // owner did not write it.
+        let allow_rule = self.tools_rule_count - 1;
+        if self.allows_all && allow_rule < steps.len() {
+            steps.remove(allow_rule);
+        }
         let mut rule = rule.to_string();
         let mut decision = match verdict {
             PolicyVerdict::Allowed => PolicyDecision::Allowed,
@@ -66,7 +75,7 @@ impl ToolPolicy {
             (decision, rule) = (PolicyDecision::Denied, scopes.to_string());
         }
         let visible = self.visibility(caller, spec) == ToolVisibility::Shown;
-        PolicyExplanation { steps, decision, rule, visible }
+        PolicyExplanation { steps, decision, rule, visible, input_problem: None }
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use toolgate_upstream::pins::{
-    PinLock, ToolDefinition, UpstreamChanges, UpstreamPins, render_changes,
+    PinLock, ToolDefinition, UpstreamChanges, UpstreamPins, render_changes, summarize_changes,
 };
 use toolgate_upstream::{UpstreamListing, Upstreams};
 
@@ -38,13 +38,19 @@ impl PinComparison {
         let probes = probe::probe_upstreams(root, config, wanted).await?;
         let listings =
             probes.into_iter().map(|UpstreamProbe { name, listing, .. }| (name, listing));
-        Self::with_listings(root, listings)
+        let is_offered = |name: &str, tool: &str| {
+            config.upstream.get(name).is_some_and(|settings| settings.offers_tool(tool))
+        };
+        Self::with_listings(root, listings, is_offered)
     }
 
-    /// Compares `listings`, the tools of each upstream or the reason why it did not answer.
+    /// Compares `listings`, the tools of each upstream or the reason why it did not answer. Tools
+    /// that are not `is_offered`, by the names of the upstream and the tool, are left out: nobody
+    /// reviewed them, so they must not be approved.
     fn with_listings(
         root: &Path,
         listings: impl Iterator<Item = (String, Result<UpstreamListing, String>)>,
+        is_offered: impl Fn(&str, &str) -> bool,
     ) -> anyhow::Result<Self> {
         let file = root.join(LOCK_FILE_NAME);
         let lock = read_lock_file(&file).map_err(|why| anyhow!(why))?.unwrap_or_default();
@@ -53,7 +59,10 @@ impl PinComparison {
         let mut duplicates = Vec::new();
         for (name, listing) in listings {
             match listing {
-                Ok(listing) => {
+                Ok(mut listing) => {
+                    listing.tools.retain(|tool| {
+                        is_offered(&name, tool["name"].as_str().unwrap_or_default())
+                    });
                     let (content, repeated) = approvable_content(listing);
                     duplicates.extend(repeated.into_iter().map(|tool| (name.clone(), tool)));
                     current.insert(name, content);
@@ -71,6 +80,16 @@ impl PinComparison {
             let before = self.lock.upstreams.get(name).unwrap_or(&none);
             Some((name.as_str(), UpstreamChanges::between(before, now)?))
         })
+    }
+
+    /// Returns a summary of the changes of each upstream that differs from its approved state: one
+    /// line with numbers, and one line per changed tool.
+    pub fn summary(&self) -> String {
+        let summarize = |(name, changes): (&str, UpstreamChanges)| {
+            let tool_count = self.current.get(name).map_or(0, |now| now.tools.len());
+            summarize_changes(name, tool_count, &changes)
+        };
+        self.changes().map(summarize).collect()
     }
 
     /// Returns the upstreams for which nothing is approved yet.
@@ -114,7 +133,9 @@ pub(crate) async fn review(
     approves: bool,
 ) -> anyhow::Result<String> {
     let listings = upstreams.list_each(|one| one == name).await;
-    let mut comparison = PinComparison::with_listings(root, listings.into_iter())?;
+    let mut comparison = PinComparison::with_listings(root, listings.into_iter(), |name, tool| {
+        upstreams.offers_tool(name, tool)
+    })?;
     if let Some((_, why)) = comparison.unanswered.first() {
         bail!("the upstream does not list its tools: {why}");
     }

@@ -177,6 +177,12 @@ impl ServedWorkspace {
         self.catalog.upstreams.states()
     }
 
+    /// Returns the reason why the upstream that may have the tool `name` cannot be reached, if that
+    /// is so.
+    pub fn unavailable_upstream(&self, name: &str) -> Option<String> {
+        self.catalog.upstreams.unavailable_reason(name)
+    }
+
     /// Applies changes of the configuration `file`, and of the files that it names, until the
     /// returned guard is dropped.
     ///

@@ -18,7 +18,7 @@ use toolgate_host::IncomingRequest;
 
 use super::follow::WorkDisplay;
 use super::terminal_questions::TerminalUser;
-use super::{FolderArgs, complain, print, remote, run_to_end, small_runtime};
+use super::{FolderArgs, complain, print, remote, run_to_end, small_runtime, tools};
 
 /// The tool that starts jobs.
 const JOBS_START: &str = "jobs_start";
@@ -111,6 +111,13 @@ async fn call_in_process(
         ..IncomingRequest::without_client(request, Caller::local(), "cli")
     };
     let answer = workspace.host.answer(incoming).await;
+    let unavailable = match &answer {
+        Err(CallError::UnknownTool { unavailable: None, .. }) => {
+            tools::hidden_reason(&workspace.host, &args.tool)
+                .or_else(|| workspace.unavailable_upstream(&args.tool))
+        }
+        Ok(_) | Err(_) => None,
+    };
     workspace.close().await;
     if let Some(follow) = follow {
         follow.end().await;
@@ -118,7 +125,10 @@ async fn call_in_process(
     Ok(match answer {
         Ok(HostAnswer::Output(output)) => Ok(output),
         Ok(_) => bail!("unexpected answer to a tool call"),
-        Err(error) => Err(describe_refusal(&error, args, user.as_ref())),
+        Err(error) => Err(match unavailable {
+            Some(why) => format!("`{}` is not available: {why}", args.tool),
+            None => describe_refusal(&error, args, user.as_ref()),
+        }),
     })
 }
 

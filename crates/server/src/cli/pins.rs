@@ -6,13 +6,14 @@ use std::process::ExitCode;
 use toolgate::assembly::pins::PinComparison;
 use toolgate_upstream::pins::render_changes;
 
+use super::terminal_questions::ask_yes_no;
 use super::{FolderArgs, complain, print, run_to_end};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   toolgate pins diff              show tools and instructions that are not approved
-  toolgate pins accept            approve them, in toolgate.lock
+  toolgate pins accept            approve them, in toolgate.lock, which you commit
   toolgate pins accept github     approve those of one upstream
 
 If a tool differs from its pin, toolgate does not call it until you approve the change. It does not
@@ -29,7 +30,19 @@ enum PinsCommand {
     /// Show changes of upstreams since they were approved
     Diff(PinnedUpstreamsArgs),
     /// Approve the current tools and instructions of upstreams
-    Accept(PinnedUpstreamsArgs),
+    Accept(AcceptArgs),
+}
+
+#[derive(clap::Args)]
+struct AcceptArgs {
+    #[command(flatten)]
+    pinned: PinnedUpstreamsArgs,
+    /// Print the full definitions and differences, as `diff` does, instead of a summary
+    #[arg(long)]
+    full: bool,
+    /// Approve without a question. Without a terminal, there is no question
+    #[arg(long, short)]
+    yes: bool,
 }
 
 #[derive(clap::Args)]
@@ -44,9 +57,9 @@ struct PinnedUpstreamsArgs {
 }
 
 pub(super) fn run(args: &PinsArgs) -> anyhow::Result<ExitCode> {
-    let (args, accepts) = match &args.command {
-        PinsCommand::Diff(args) => (args, false),
-        PinsCommand::Accept(args) => (args, true),
+    let (args, accept) = match &args.command {
+        PinsCommand::Diff(args) => (args, None),
+        PinsCommand::Accept(accept) => (&accept.pinned, Some(accept)),
     };
     let loaded = args.folder.load(&args.root)?;
     let runtime = super::small_runtime()?;
@@ -54,24 +67,38 @@ pub(super) fn run(args: &PinsArgs) -> anyhow::Result<ExitCode> {
     let mut comparison = run_to_end(runtime, comparison)?;
     let text: String =
         comparison.changes().map(|(name, changes)| render_changes(name, &changes)).collect();
-    print(&text)?;
+    match accept {
+        Some(accept) if !accept.full => print(&comparison.summary())?,
+        Some(_) | None => print(&text)?,
+    }
     for (name, why) in &comparison.unanswered {
         complain(&format!("{name} does not list its tools: {why}"));
     }
     for (name, tool) in &comparison.duplicates {
         complain(&format!("{name} lists {tool:?} twice: neither is served or approved"));
     }
-    if !accepts {
-        for name in comparison.unpinned() {
-            complain(&format!("{name} has no pins yet; `toolgate pins accept {name}` adds them"));
+    match accept {
+        None => {
+            for name in comparison.unpinned() {
+                complain(&format!(
+                    "{name} has no pins yet; `toolgate pins accept {name}` adds them"
+                ));
+            }
         }
-    } else if !text.is_empty() || comparison.unpinned().next().is_some() {
-        let file = comparison.accept()?.display().to_string();
-        complain(&format!("approved, in {file}"));
-    } else {
-        complain("nothing has changed since the approval");
+        Some(_) if text.is_empty() && comparison.unpinned().next().is_none() => {
+            complain("nothing has changed since the approval");
+        }
+        Some(accept) => {
+            let question = "Approve these definitions? `toolgate pins diff` shows them in full. ";
+            if !accept.yes && ask_yes_no(question) == Some(false) {
+                complain("nothing was approved");
+                return Ok(ExitCode::from(1));
+            }
+            let file = comparison.accept()?.display().to_string();
+            complain(&format!("approved, in {file}; commit this file"));
+        }
     }
-    Ok(match (comparison.unanswered.is_empty(), accepts || text.is_empty()) {
+    Ok(match (comparison.unanswered.is_empty(), accept.is_some() || text.is_empty()) {
         (false, _) => ExitCode::from(2),
         (true, false) => ExitCode::from(1),
         (true, true) => ExitCode::SUCCESS,

@@ -1,5 +1,6 @@
 //! Explains policy decisions (`toolgate policy`).
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use jiff::Timestamp;
 use toolgate::assembly::wiring::ServedWorkspace;
-use toolgate::config::{ApiKey, Config, key_file};
+use toolgate::config::{ApiKey, Config};
 use toolgate_contract::{Caller, CallerKind, exact_json};
 use toolgate_host::PolicyDecision;
 
@@ -92,15 +93,23 @@ pub(super) fn run(args: &PolicyArgs) -> anyhow::Result<ExitCode> {
         None => by_name.kind,
     };
     let mut roles = args.roles.clone();
-    if roles.is_empty() && kind == CallerKind::Key {
-        roles = roles_of_key(&config, &args.caller)?;
-        if !roles.is_empty() {
+    if kind == CallerKind::Key {
+        let keys = config.valid_keys(Timestamp::now())?;
+        let key = keys.iter().rfind(|key| key.name == args.caller);
+        if key.is_none() && roles.is_empty() && !keys.is_empty() {
+            complain(&unknown_key(&args.caller, &keys));
+        }
+        if let Some(key) = key.filter(|key| roles.is_empty() && !key.roles.is_empty()) {
+            roles.clone_from(&key.roles);
             complain(&format!("the key of `{}` has the roles {}", args.caller, roles.join(", ")));
         }
     }
     let caller = Caller { kind, roles: words(&roles), scopes: words(&args.scopes), ..by_name };
     let explained = host.explain(&caller, &args.tool, input)?;
     print(&explained.to_string())?;
+    if let Some(problem) = &explained.input_problem {
+        complain(&format!("with these arguments, the call would be refused: {problem}"));
+    }
     Ok(match explained.decision {
         PolicyDecision::Allowed => ExitCode::SUCCESS,
         PolicyDecision::Denied => ExitCode::from(3),
@@ -108,16 +117,12 @@ pub(super) fn run(args: &PolicyArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Returns the roles of the newest key of the caller `name` that has not expired. Keys in the
-/// settings come before those in the key file.
-fn roles_of_key(config: &Config, name: &str) -> anyhow::Result<Vec<String>> {
-    let in_file = match key_file::path(&config.server)? {
-        Some(file) => key_file::list_keys(&file)?.unwrap_or_default(),
-        None => Vec::new(),
-    };
-    let now = Timestamp::now();
-    let is_valid =
-        |key: &&ApiKey| key.name == name && key.expires.is_none_or(|expires| now < expires);
-    let key = config.keys.iter().chain(&in_file).rfind(is_valid);
-    Ok(key.map(|key| key.roles.clone()).unwrap_or_default())
+/// Returns the note that no key has the name `name`, with the names that exist.
+fn unknown_key(name: &str, keys: &[ApiKey]) -> String {
+    let names: BTreeSet<_> = keys.iter().map(|key| format!("`{}`", key.name)).collect();
+    let names: Vec<_> = names.into_iter().collect();
+    format!(
+        "no valid key has the name `{name}`, so this caller has no roles; the keys are named {}",
+        names.join(", ")
+    )
 }

@@ -1,4 +1,4 @@
-//! Calls a tool at a running server, in the stateless revision of MCP.
+//! Lists and calls tools at a running server, in the stateless revision of MCP.
 
 use std::time::Duration;
 
@@ -28,6 +28,8 @@ const HEALTH_TIME_MAX: Duration = Duration::from_secs(5);
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 /// Default environment variable of the key.
 const KEY_VARIABLE: &str = "TOOLGATE_KEY";
+/// Maximum number of pages of a list of tools.
+const PAGES_MAX: usize = 1000;
 /// Progress token of the call.
 const PROGRESS_TOKEN: u64 = 1;
 
@@ -43,6 +45,15 @@ pub(super) struct RemoteServer<'a> {
 struct RemoteKey {
     value: String,
     variable: String,
+}
+
+/// A request to a running server.
+struct RemoteRequest<'a> {
+    method: &'static str,
+    /// Name of the called tool, which a header repeats.
+    name: Option<&'a str>,
+    /// Fields of `params` besides `_meta`.
+    params: Vec<(&'static str, Value)>,
 }
 
 /// Options for the key of a running server.
@@ -86,7 +97,12 @@ pub(super) async fn call_remote_tool(
         .map_or_else(|| tool.to_owned(), |id| fold_name(id.as_str()).into_owned());
     let RemoteServer { url, key } = remote;
     let endpoint = parse_server_url(url)?;
-    let call = send_call(&endpoint, key.as_ref(), &name, input, follow);
+    let request = RemoteRequest {
+        method: "tools/call",
+        name: Some(&name),
+        params: vec![("name", json!(name)), ("arguments", input)],
+    };
+    let call = send_request(&endpoint, key.as_ref(), request, follow);
     let answer = timeout(ANSWER_TIME_MAX, call).await;
     let answer = answer.with_context(|| format!("{url} did not respond in time"))??;
     if let Some(error) = answer.get("error") {
@@ -94,6 +110,34 @@ pub(super) async fn call_remote_tool(
         return Ok(Err(message.to_owned()));
     }
     parse_outcome(&answer["result"])
+}
+
+/// Lists the tools that the server `remote` offers to the caller, as entries of `tools/list`.
+pub(super) async fn list_remote_tools(remote: &RemoteServer<'_>) -> anyhow::Result<Vec<Value>> {
+    let RemoteServer { url, key } = remote;
+    let endpoint = parse_server_url(url)?;
+    let mut tools = Vec::new();
+    let mut cursor: Option<Value> = None;
+    for _ in 0..PAGES_MAX {
+        let params = cursor.take().map(|cursor| ("cursor", cursor)).into_iter().collect();
+        let request = RemoteRequest { method: "tools/list", name: None, params };
+        let answer =
+            timeout(ANSWER_TIME_MAX, send_request(&endpoint, key.as_ref(), request, None)).await;
+        let answer = answer.with_context(|| format!("{url} did not respond in time"))??;
+        if let Some(error) = answer.get("error") {
+            let message = error["message"].as_str().unwrap_or("it gave no reason");
+            bail!("{url} refused to list its tools: {message}");
+        }
+        let result = &answer["result"];
+        let page =
+            result["tools"].as_array().context("the server's answer has no list of tools")?;
+        tools.extend(page.iter().cloned());
+        match result.get("nextCursor") {
+            Some(next @ Value::String(_)) => cursor = Some(next.clone()),
+            Some(_) | None => return Ok(tools),
+        }
+    }
+    bail!("{url} lists its tools on more than {PAGES_MAX} pages")
 }
 
 /// Fails unless the server answers a request for `url` with a status of 2xx.
@@ -130,14 +174,14 @@ fn parse_server_url(url: &str) -> anyhow::Result<HttpUrl> {
     })
 }
 
-/// Sends one call and returns the JSON-RPC message that answers it.
-async fn send_call(
+/// Sends one request and returns the JSON-RPC message that answers it.
+async fn send_request(
     url: &HttpUrl,
     key: Option<&RemoteKey>,
-    tool: &str,
-    input: Value,
+    request: RemoteRequest<'_>,
     follow: Option<&WorkDisplay>,
 ) -> anyhow::Result<Value> {
+    let RemoteRequest { method, name, params: fields } = request;
     let revision = Revision::newest(ProtocolEra::Stateless).name;
     let mut meta = json!({
         "io.modelcontextprotocol/protocolVersion": revision,
@@ -152,15 +196,21 @@ async fn send_call(
         meta["progressToken"] = json!(PROGRESS_TOKEN);
         meta["io.modelcontextprotocol/logLevel"] = json!("info");
     }
-    let params = exact_json::object([("_meta", meta), ("name", json!(tool)), ("arguments", input)]);
-    let mut body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call" });
+    let mut params = exact_json::object([("_meta", meta)]);
+    for (field, value) in fields {
+        params[field] = value;
+    }
+    let mut body = json!({ "jsonrpc": "2.0", "id": 1, "method": method });
     body["params"] = params;
     let request = Request::post(url.uri().clone())
         .header("content-type", "application/json")
         .header("accept", "application/json, text/event-stream")
         .header("mcp-protocol-version", revision)
-        .header("mcp-method", "tools/call")
-        .header("mcp-name", tool);
+        .header("mcp-method", method);
+    let request = match name {
+        Some(name) => request.header("mcp-name", name),
+        None => request,
+    };
     let request = match key {
         None => request,
         Some(RemoteKey { value, variable }) => {
@@ -172,7 +222,7 @@ async fn send_call(
     };
     let request = request
         .body(Full::new(Bytes::from(body.to_string())))
-        .with_context(|| format!("`{tool}` is not a valid tool name"))?;
+        .with_context(|| format!("`{}` is not a valid tool name", name.unwrap_or_default()))?;
 
     let server = url.authority();
     let response = open_http_client().send(request).await;

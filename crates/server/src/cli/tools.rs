@@ -7,12 +7,12 @@ use std::sync::Arc;
 use anyhow::bail;
 use serde_json::{Value, json};
 use toolgate::assembly::wiring::ServedWorkspace;
-use toolgate_contract::{Caller, Effects, ToolId, ToolSpec, fold_name};
+use toolgate_contract::{Caller, Effects, ToolSpec, fold_name};
 use toolgate_dialects::mcp::model_text;
 use toolgate_host::Host;
 
 use super::schema_fields::{SchemaField, fields};
-use super::{FolderArgs, print, run_to_end, small_runtime};
+use super::{FolderArgs, complain, print, remote, run_to_end, small_runtime};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -20,7 +20,11 @@ Examples:
   toolgate tools                list all tools
   toolgate tools files_edit     show one tool with its arguments
   toolgate tools --tokens       show what each tool costs a model
-  toolgate tools --json         print all details as JSON")]
+  toolgate tools --json         print all details as JSON
+  toolgate tools --url http://127.0.0.1:8000/mcp
+                                list the tools that a running server offers to your key
+
+Without --url and --caller, the tools are those of the caller `local`.")]
 pub(super) struct ToolsArgs {
     /// Show only this tool, with all details
     tool: Option<String>,
@@ -31,11 +35,17 @@ pub(super) struct ToolsArgs {
     #[arg(long, conflicts_with = "json")]
     tokens: bool,
     /// Caller whose tools are shown: the name of a key or token, `local` or `http`
-    #[arg(long, value_name = "NAME", default_value = "local")]
+    #[arg(long, value_name = "NAME", default_value = "local", conflicts_with = "url")]
     caller: String,
     /// Role of the caller; may be given more than once
-    #[arg(long = "role", value_name = "ROLE")]
+    #[arg(long = "role", value_name = "ROLE", conflicts_with = "url")]
     roles: Vec<String>,
+    /// List the tools of this running server instead of those of this folder; the settings of that
+    /// server apply
+    #[arg(long, conflicts_with = "read_only")]
+    url: Option<String>,
+    #[command(flatten)]
+    key: remote::RemoteKeyArgs,
     /// Workspace of the tools
     #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
     root: PathBuf,
@@ -43,77 +53,179 @@ pub(super) struct ToolsArgs {
     folder: FolderArgs,
 }
 
+/// A tool in the list.
+struct ListedTool {
+    /// Name of the tool, as MCP clients see it.
+    name: String,
+    description: String,
+    effects: &'static str,
+    input_schema: Value,
+    /// False for a tool that clients do not see in lists.
+    listed: bool,
+    /// Characters of the text that a model gets.
+    model_chars: usize,
+    /// All details, as `--json` prints them.
+    json: Value,
+}
+
 pub(super) fn run(args: &ToolsArgs) -> anyhow::Result<ExitCode> {
+    let Some(url) = &args.url else { return run_in_process(args) };
+    if std::env::args().any(|word| word.starts_with("--config")) {
+        bail!("--config does not work with --url, because the server has its own configuration");
+    }
+    let remote = args.key.remote(url)?;
+    let entries = run_to_end(small_runtime()?, remote::list_remote_tools(&remote))?;
+    let tools: Vec<_> = entries.iter().map(ListedTool::from_entry).collect();
+    if tools.is_empty() {
+        bail!("{url} offers no tool to this caller; its policy decides which tools you see");
+    }
+    show(args, &tools)
+}
+
+fn run_in_process(args: &ToolsArgs) -> anyhow::Result<ExitCode> {
     let loaded = args.folder.load(&args.root)?;
     run_to_end(small_runtime()?, async {
         let workspace = ServedWorkspace::open_for_inspection(&args.root, &loaded.config)?;
         // Upstreams without a known listing are asked for it.
         workspace.host.wait_for_listings().await;
-        let shown = show(args, &workspace.host);
+        let shown = show_of_caller(args, &workspace.host);
         workspace.close().await;
         shown
     })
 }
 
-fn show(args: &ToolsArgs, host: &Host) -> anyhow::Result<ExitCode> {
+/// Shows the tools of the caller that the arguments name.
+fn show_of_caller(args: &ToolsArgs, host: &Host) -> anyhow::Result<ExitCode> {
     let roles = args.roles.iter().map(|role| Arc::from(role.as_str())).collect();
-    let page = host.tools(&Caller { roles, ..Caller::from_name(&args.caller) });
-    let wanted = |spec: &ToolSpec| match &args.tool {
-        Some(name) => fold_name(name) == fold_name(spec.id.as_str()),
-        None => spec.listed || args.json,
+    let caller = Caller { roles, ..Caller::from_name(&args.caller) };
+    let name = &args.caller;
+    let page = host.tools(&caller);
+    let hidden = host.hidden_tool_count(&caller);
+    if page.tools.is_empty() && hidden == 0 {
+        bail!("no tool is available; check tools.allow, tools.deny and tools.effects");
+    }
+    if page.tools.is_empty() {
+        bail!(
+            "no tool is available to the caller `{name}`: the policy hides {hidden} tools from it; \
+             `toolgate policy explain {name} TOOL` shows why, and `toolgate tools --url URL` lists \
+             the tools of your key"
+        );
+    }
+    if let Some(tool) = &args.tool
+        && caller == Caller::local()
+        && let Some(why) = hidden_reason(host, tool)
+    {
+        bail!("`{tool}` is not available: {why}");
+    }
+    let tools: Vec<_> = page.tools.iter().map(|tool| ListedTool::from_spec(tool.spec())).collect();
+    let shown = show(args, &tools)?;
+    if hidden > 0 && args.tool.is_none() {
+        complain(&format!(
+            "the policy hides tools from the caller `{name}`: {hidden}"
+        ));
+    }
+    Ok(shown)
+}
+
+/// Returns the reason why the policy hides `tool` from the caller `local`, and the command that
+/// explains it. `None` if the tool does not exist or is not hidden.
+pub(super) fn hidden_reason(host: &Host, tool: &str) -> Option<String> {
+    let explained = host.explain(&Caller::local(), tool, json!({})).ok()?;
+    (!explained.visible).then(|| match explained.rule.starts_with("tools.") {
+        true => format!("`{}` denies it to all callers", explained.rule),
+        false => format!(
+            "this command runs as the caller `local`, and the policy hides the tool from it \
+             (decided by `{}`); `toolgate policy explain local {tool}` shows why, and `--url` with \
+             a key asks a running server",
+            explained.rule
+        ),
+    })
+}
+
+/// Prints `tools`, or the one that the arguments name.
+fn show(args: &ToolsArgs, tools: &[ListedTool]) -> anyhow::Result<ExitCode> {
+    let is_wanted = |tool: &&ListedTool| match &args.tool {
+        Some(wanted) => fold_name(wanted) == fold_name(&tool.name),
+        None => tool.listed || args.json,
     };
-    let specs: Vec<_> =
-        page.tools.iter().map(|tool| tool.spec()).filter(|spec| wanted(spec)).collect();
-    if specs.is_empty() {
+    let shown: Vec<_> = tools.iter().filter(is_wanted).collect();
+    if shown.is_empty() {
         let wanted = args.tool.as_deref().unwrap_or_default();
-        if page.tools.is_empty() {
-            bail!("no tool is available; check tools.allow, tools.deny and tools.effects");
-        }
         let close = |name: &str| strsim::jaro_winkler(name, &fold_name(wanted));
-        let names = page.tools.iter().map(|tool| fold_name(tool.spec().id.as_str()));
+        let names = tools.iter().map(|tool| tool.name.as_str());
         let near = names.max_by(|a, b| close(a).total_cmp(&close(b)));
         let near = near.filter(|near| close(near) > 0.75);
         let hint = near.map_or_else(|| ";".to_owned(), |near| format!("; did you mean `{near}`?"));
         bail!("no tool is named `{wanted}`{hint} `toolgate tools` lists the tools");
     }
     if args.tokens {
-        print(&token_table(&specs))?;
+        print(&token_table(&shown))?;
     } else if args.json {
-        let all: Vec<_> = specs.iter().map(|spec| tool_json(spec)).collect();
+        let all: Vec<_> = shown.iter().map(|tool| &tool.json).collect();
         print(&format!("{}\n", serde_json::to_string_pretty(&all)?))?;
     } else if args.tool.is_some() {
-        for spec in specs {
-            let name = fold_name(spec.id.as_str());
-            print(&format!("{name}\n{}\n\narguments:\n{}\n", spec.description, arguments(spec)))?;
+        for ListedTool { name, description, input_schema, .. } in shown {
+            let arguments = arguments(input_schema);
+            print(&format!("{name}\n{description}\n\narguments:\n{arguments}\n"))?;
         }
     } else {
-        for spec in specs {
-            let first =
-                spec.description.split(". ").next().unwrap_or_default().trim_end_matches('.');
-            let line = format!(
-                "{:<16} {:<8} {first}\n",
-                fold_name(spec.id.as_str()),
-                effects_name(spec.effects)
-            );
-            print(&line)?;
+        for ListedTool { name, description, effects, .. } in shown {
+            let first = description.split(". ").next().unwrap_or_default().trim_end_matches('.');
+            print(&format!("{name:<16} {effects:<8} {first}\n"))?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+impl ListedTool {
+    fn from_spec(spec: &ToolSpec) -> Self {
+        Self {
+            name: fold_name(spec.id.as_str()).into_owned(),
+            description: spec.description.clone(),
+            effects: effects_name(spec.effects),
+            input_schema: Value::clone(&spec.input_schema),
+            listed: spec.listed,
+            model_chars: model_text(spec).chars().count(),
+            json: tool_json(spec),
+        }
+    }
+
+    /// Reads an entry of `tools/list`. Its hints tell the effects, but not if the tool runs
+    /// programs.
+    fn from_entry(entry: &Value) -> Self {
+        let text = |key: &str| entry[key].as_str().unwrap_or_default().to_owned();
+        let hint =
+            |key: &str, default: bool| entry["annotations"][key].as_bool().unwrap_or(default);
+        let effects = match (hint("readOnlyHint", false), hint("destructiveHint", true)) {
+            (true, _) => Effects::Reads,
+            (false, false) => Effects::Adds,
+            (false, true) => Effects::Changes,
+        };
+        let (name, description) = (text("name"), text("description"));
+        let schema = entry["inputSchema"].to_string();
+        let parts = [&name, &description, &schema];
+        Self {
+            model_chars: parts.iter().map(|part| part.chars().count()).sum(),
+            name,
+            description,
+            effects: effects_name(effects),
+            input_schema: entry["inputSchema"].clone(),
+            listed: true,
+            json: entry.clone(),
+        }
+    }
 }
 
 /// Characters of a tool's text that make one token, on average.
 const CHARACTERS_PER_TOKEN: f64 = 3.9;
 
 /// Returns a line for each tool with its estimated tokens, the most expensive first, and the sum.
-fn token_table(specs: &[&ToolSpec]) -> String {
+fn token_table(tools: &[&ListedTool]) -> String {
     #[allow(clippy::cast_precision_loss, reason = "it is an estimate")]
     let tokens = |characters: usize| (characters as f64 / CHARACTERS_PER_TOKEN).round();
-    let sizes = specs.iter().map(|spec| (model_text(spec).chars().count(), &spec.id));
-    let mut sizes: Vec<_> = sizes.collect();
+    let mut sizes: Vec<_> = tools.iter().map(|it| (it.model_chars, it.name.as_str())).collect();
     sizes.sort_by(|a, b| b.cmp(a));
-    let line = |(size, id): &(usize, &ToolId)| {
-        format!("{:<24} {:>6}\n", fold_name(id.as_str()), tokens(*size))
-    };
+    let line = |(size, name): &(usize, &str)| format!("{name:<24} {:>6}\n", tokens(*size));
     let all = sizes.iter().map(|(size, _)| size).sum();
     let name = format!("all {} tools", sizes.len());
     sizes.iter().map(line).collect::<String>() + &format!("{name:<24} {:>6}\n", tokens(all))
@@ -135,8 +247,8 @@ fn tool_json(spec: &ToolSpec) -> Value {
     tool
 }
 
-fn arguments(spec: &ToolSpec) -> String {
-    let lines = fields(&spec.input_schema).into_iter().map(|field| {
+fn arguments(input_schema: &Value) -> String {
+    let lines = fields(input_schema).into_iter().map(|field| {
         let SchemaField { name, kind, presence, about } = field;
         format!("  {name}: {kind} ({presence})\n      {about}\n")
     });

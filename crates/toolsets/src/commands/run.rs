@@ -14,7 +14,7 @@ use toolgate_contract::{
 };
 
 use super::argument::{ArgumentValues, pointer};
-use super::artefacts::{ArtefactFolders, ArtefactQuery, CollectedArtefacts};
+use super::artefacts::{ArtefactFolders, ArtefactPattern, ArtefactQuery, CollectedArtefacts};
 use super::declared_command::DeclaredCommand;
 use crate::exec::{
     ProgressMeter, RunResult, StartFailureCause, TIMEOUT_MS, WorkspacePrograms, bounds,
@@ -129,8 +129,13 @@ impl CommandTool {
         let cwd = declared.cwd.as_deref().unwrap_or("");
         let mut queries = Vec::new();
         let folders = self.artefact_folders();
+        let is_confined = self.programs.confinement().is_some();
         for pattern in &declared.artefacts {
-            queries.extend(pattern.fill(&given, cwd, &folders)?);
+            let filled = pattern.fill(&given, cwd, &folders)?;
+            if is_confined {
+                check_reachable(&filled, pattern, &given)?;
+            }
+            queries.extend(filled);
         }
         Ok(PreparedCall { words, stdin, artefacts: queries })
     }
@@ -220,6 +225,27 @@ impl CommandTool {
             confinement,
         })
     }
+}
+
+/// Refuses an argument that names an artefact outside the folders that a program in the sandbox can
+/// write. The sandbox would discard the file, and the call would still succeed.
+fn check_reachable(
+    filled: &[ArtefactQuery],
+    pattern: &ArtefactPattern,
+    given: &ArgumentValues<'_>,
+) -> Result<(), ToolError> {
+    let outside = filled.iter().find_map(|query| match query {
+        ArtefactQuery::Outside(path) => Some(path),
+        ArtefactQuery::Within { .. } | ArtefactQuery::Impossible => None,
+    });
+    let arguments = pattern.arguments();
+    let (Some(path), Some(index)) = (outside, arguments.first()) else { return Ok(()) };
+    let message = format!(
+        "{} is outside the workspace, so the file would be lost when the program ends; choose a \
+         path in the workspace, or add its folder to `sandbox.write`",
+        toolgate_world::root::quoted_path(path)
+    );
+    Err(ToolError::invalid(given.argument(*index).pointer(), message))
 }
 
 fn absolute_path(program: &ResolvedProgram) -> Option<PathBuf> {

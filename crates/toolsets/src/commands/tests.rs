@@ -64,6 +64,15 @@ impl CommandTestBench {
         Self::with_sandbox(bench.workspace, declared.expect("it is valid"), sandbox)
     }
 
+    /// Returns the command `x.y` with the same program in the sandbox profile `workspace`.
+    fn in_sandbox(self, rest: &str) -> Self {
+        let profile = SandboxProfile::Workspace;
+        let settings = SandboxSettings { profile, ..SandboxSettings::default() };
+        let sandbox = Sandbox::new(&settings, SandboxPaths::default()).expect("it is valid");
+        let declared = load(&declaration(self.program().to_str().expect("it is UTF-8"), rest));
+        Self::with_sandbox(self.workspace, declared.expect("it is valid"), sandbox)
+    }
+
     fn program(&self) -> PathBuf {
         self.workspace.path().join("program")
     }

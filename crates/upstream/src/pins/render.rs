@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use similar::{ChangeTag, TextDiff};
 use toolgate_contract::printable;
 
-use super::differences::{DifferenceClass, ToolDefinitionChange, UpstreamChanges};
+use super::differences::{DifferenceClass, PinDifference, ToolDefinitionChange, UpstreamChanges};
 use super::{ToolDefinition, pretty_json};
 
 /// Number of lines of context around each changed line.
@@ -46,6 +46,38 @@ pub fn render_changes(upstream: &str, changes: &UpstreamChanges) -> String {
             ToolDefinitionChange::Changed(both) => write_parts(&mut text, Some(&both[0]), &both[1]),
         }
         text.push('\n');
+    }
+    text
+}
+
+/// Summarizes the changes of `upstream`, which now offers `tool_count` tools: one line with numbers,
+/// then one line per changed tool with its worst difference, worst first.
+pub fn summarize_changes(upstream: &str, tool_count: usize, changes: &UpstreamChanges) -> String {
+    let UpstreamChanges { instructions, tools } = changes;
+    let count = |is_counted: fn(&ToolDefinitionChange) -> bool| {
+        tools.values().filter(|change| is_counted(change)).count()
+    };
+    let mut text = format!(
+        "{upstream}: {tool_count} tools, {} new, {} changed, {} removed, {} with signs of prompt \
+         injection\n",
+        count(|change| matches!(change, ToolDefinitionChange::Added(_))),
+        count(|change| matches!(change, ToolDefinitionChange::Changed(_))),
+        count(|change| matches!(change, ToolDefinitionChange::Removed)),
+        count(|change| change.class() == DifferenceClass::InstructionLike),
+    );
+    if instructions.is_some() {
+        _ = writeln!(text, "  the instructions changed");
+    }
+    let mut all: Vec<_> = tools.iter().collect();
+    all.sort_by_key(|(_, change)| std::cmp::Reverse(change.class()));
+    for (name, change) in all {
+        let name = printable::escape_hidden(name);
+        let worst = change.differences().into_iter().max_by_key(|difference| difference.class);
+        let worst =
+            worst.map_or_else(String::new, |PinDifference { class, location, description }| {
+                format!("{}, {location}: {description}", class.as_str())
+            });
+        _ = writeln!(text, "  {upstream}.{name}: {worst}");
     }
     text
 }

@@ -17,18 +17,26 @@ pub struct UpstreamHealth {
 
 /// Health of one upstream.
 #[derive(Debug, Default)]
-pub(super) struct HealthLog(Mutex<UpstreamHealth>);
+pub(super) struct HealthLog(Mutex<HealthState>);
+
+#[derive(Debug, Default)]
+struct HealthState {
+    health: UpstreamHealth,
+    /// Number of attempts in a row that failed for the last reason.
+    failed_attempts: u32,
+}
 
 impl HealthLog {
     /// Returns the current health.
     pub(super) fn current(&self) -> UpstreamHealth {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).health.clone()
     }
 
     /// Records an attempt to reach the upstream `name`. Logs a line if it is connected, fails for a
-    /// new reason, or has recovered.
+    /// new reason, or has recovered. Logs failures for the same reason at growing intervals.
     pub(super) fn record(&self, name: &str, attempt: Result<(), &str>) {
-        let mut health = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let HealthState { health, failed_attempts } = &mut *state;
         match attempt {
             Ok(()) if health.is_failing == Some(true) => {
                 tracing::info!("the upstream `{name}` has recovered");
@@ -37,16 +45,26 @@ impl HealthLog {
                 tracing::info!("the upstream `{name}` is connected");
             }
             Err(why) if health.is_failing != Some(true) || *why != *health.last_error() => {
+                *failed_attempts = 1;
                 tracing::warn!("the upstream `{name}` is unavailable: {why}");
             }
-            Ok(()) | Err(_) => {}
+            Err(why) => {
+                *failed_attempts = failed_attempts.saturating_add(1);
+                if failed_attempts.is_power_of_two() {
+                    tracing::warn!(
+                        "the upstream `{name}` is still unavailable after {failed_attempts} \
+                         attempts: {why}"
+                    );
+                }
+            }
+            Ok(()) => {}
         }
         health.set(attempt);
     }
 
     /// Records that the connection broke, which was logged already.
     pub(super) fn record_disconnected(&self, why: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).set(Err(why));
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).health.set(Err(why));
     }
 }
 

@@ -15,7 +15,7 @@ use crate::connection::{LISTING_LIFETIME, UpstreamConnection};
 use crate::listing::UpstreamListing;
 use crate::listing::skill_index::SkillIndex;
 use crate::pins::{PinPolicy, ServedTool};
-use crate::settings::{EXCLUSION, UpstreamPart};
+use crate::settings::{EXCLUSION, UpstreamPart, UpstreamSettings};
 use crate::transport::RequestFailure;
 use crate::transport::describe_failure;
 use crate::upstream::tool::UpstreamTool;
@@ -71,10 +71,8 @@ impl Upstream {
         tokio::spawn(async move {
             match this.connection().await {
                 Ok(_) => this.refresh(),
-                Err(why) => {
-                    tracing::warn!("{}", why.message);
-                    this.record_list_failure();
-                }
+                // The failure was logged when the attempt ended.
+                Err(_) => this.record_list_failure(),
             }
         });
         let within = Duration::from_millis(self.settings.start_ms);
@@ -85,6 +83,18 @@ impl Upstream {
                 duration_text(within)
             );
             self.record_list_failure();
+        }
+    }
+
+    /// Connects in the background if the listing is unknown, so that a failed start is logged at
+    /// once.
+    pub(crate) fn list_in_background(&self) {
+        if self.is_listing_known() {
+            return;
+        }
+        let this = self.this();
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move { this.wait_listed().await });
         }
     }
 
@@ -334,8 +344,10 @@ impl Upstream {
         let served = listing.tools.iter().filter(serves);
         let pinned = self.host.pins();
         let served = pinned.served_tools(&self.name, served);
-        // An unreadable lock file is reported with the tools.
+        // An unreadable lock file is reported with the tools. Before the first listing, the
+        // instructions are unknown, which is no difference.
         if self.settings.serves(UpstreamPart::Instructions)
+            && self.has_listed.load(Ordering::Acquire)
             && pinned.lock.is_ok()
             && let Err(why) = pinned.check_instructions(&self.name, listing.instructions.as_deref())
         {
@@ -444,8 +456,16 @@ impl Upstream {
         }
     }
 
-    fn serves(&self, name: &str) -> bool {
-        selects(&self.settings.tools, name)
+    /// Returns true if the settings offer the tool `name`.
+    pub(crate) fn serves(&self, name: &str) -> bool {
+        self.settings.offers_tool(name)
+    }
+}
+
+impl UpstreamSettings {
+    /// Returns true if the setting `tools` selects the tool `name`.
+    pub fn offers_tool(&self, name: &str) -> bool {
+        selects(&self.tools, name)
     }
 }
 

@@ -1,11 +1,13 @@
 //! Prints the address of the server, and how clients connect to it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
 use std::path::{Path, absolute};
+use std::sync::Arc;
 
+use jiff::Timestamp;
 use toolgate::assembly::wiring::ServedWorkspace;
-use toolgate::config::{Config, ConsoleMode, key_file};
+use toolgate::config::{ApiKey, Config, ConsoleMode, key_file};
 use toolgate_contract::Caller;
 use toolgate_upstream::UpstreamState;
 
@@ -46,7 +48,7 @@ impl Banner<'_> {
             let file = absolute(file).unwrap_or_else(|_| file.to_owned());
             eprintln!("  config     {}", file.display());
         }
-        eprintln!("  tools      {}", self.tools());
+        eprintln!("  tools      {}", self.tools()?);
         if !self.config.upstream.is_empty() {
             eprintln!("  upstreams  {}", self.upstreams());
         }
@@ -88,15 +90,41 @@ impl Banner<'_> {
         }))
     }
 
-    fn tools(&self) -> String {
-        let tools = self.workspace.host.tools(&Caller::anonymous()).tools;
+    /// Returns the number of tools by toolset. If callers need a credential, these are the tools of
+    /// all keys together.
+    fn tools(&self) -> anyhow::Result<String> {
+        let needs_credential = self.config.requires_credential()?;
+        let callers: Vec<_> = match needs_credential {
+            true => self.config.valid_keys(Timestamp::now())?.iter().map(key_caller).collect(),
+            false => vec![Caller::anonymous()],
+        };
+        let mut ids = BTreeSet::new();
+        for caller in &callers {
+            let tools = self.workspace.host.tools(caller).tools;
+            ids.extend(tools.iter().map(|tool| tool.spec().id.clone()));
+        }
         let mut toolsets: BTreeMap<&str, usize> = BTreeMap::new();
-        for tool in &tools {
-            *toolsets.entry(tool.spec().id.toolset()).or_default() += 1;
+        for id in &ids {
+            *toolsets.entry(id.toolset()).or_default() += 1;
         }
         let toolsets: Vec<_> =
             toolsets.into_iter().map(|(toolset, count)| format!("{toolset} {count}")).collect();
-        format!("{}: {}; `toolgate tools` lists them", tools.len(), toolsets.join(", "))
+        let count = ids.len();
+        let toolsets = toolsets.join(", ");
+        Ok(match (needs_credential, count) {
+            (true, 0) => {
+                "none that a key may use; each caller sees the tools that the policy allows \
+                          (`toolgate policy explain` shows why)"
+                    .to_owned()
+            }
+            (true, _) => {
+                format!("{count}: {toolsets}; each caller sees those that the policy allows")
+            }
+            (false, 0) => "none; the settings allow no tool to the caller `http` (`toolgate \
+                           policy explain http TOOL` shows why)"
+                .to_owned(),
+            (false, _) => format!("{count}: {toolsets}; `toolgate tools` lists them"),
+        })
     }
 
     fn upstreams(&self) -> String {
@@ -129,6 +157,12 @@ pub(super) fn print_stop_hint() {
     if std::io::stderr().is_terminal() {
         eprintln!("\nctrl-c stops it.");
     }
+}
+
+/// Returns the caller with the key `key`.
+fn key_caller(key: &ApiKey) -> Caller {
+    let roles = key.roles.iter().map(|role| Arc::from(role.as_str())).collect();
+    Caller { roles, ..Caller::with_key(&key.name) }
 }
 
 /// Returns the commands that connect clients to `url`. If clients need a key, the commands use the

@@ -71,6 +71,9 @@ fn explanation(console: &Console, query: &FormFields, tool: &str) -> Markup {
         Ok(explained) => html! {
             h2 { "Decision" }
             pre tabindex="0" { (explained) }
+            @if let Some(problem) = &explained.input_problem {
+                p { "With these arguments, the call would be refused: " (problem) }
+            }
         },
         Err(why) => notice(&why.to_string()),
     }

@@ -124,6 +124,18 @@ async fn a_file_outside_all_writable_folders_is_left_out() {
 }
 
 #[tokio::test]
+async fn an_artefact_outside_all_writable_folders_is_refused_in_a_sandbox() {
+    let bench = CommandTestBench::script(": >ran", ARTEFACTS).in_sandbox(ARTEFACTS);
+    for given in ["../notes.tgz", "/tmp/notes.tgz"] {
+        let (pointer, message) = refusal(bench.call(json!({ "output": given })).await);
+        assert_eq!(pointer, "/output");
+        assert!(message.contains(&format!("`{given}` is outside the workspace")), "{message}");
+        assert!(message.contains("`sandbox.write`"), "{message}");
+    }
+    assert!(!bench.workspace.path().join("ran").exists());
+}
+
+#[tokio::test]
 async fn pipes_folders_and_links_are_not_artefacts() {
     let bench = CommandTestBench::script(
         "mkfifo f.log; mkdir d.log; ln -s x.log l.log; : >x.log",
