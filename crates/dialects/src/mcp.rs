@@ -295,7 +295,8 @@ impl McpConversation {
                 Some(id),
                 format!(
                     "the request has no protocol revision; send `initialize` first, or \
-                     `params._meta` with `{META_VERSION}` and `{META_CAPABILITIES}`"
+                     `params._meta` with `{META_VERSION}` and `{META_CAPABILITIES}`{}",
+                    methods::zyra_hint(method, &params)
                 ),
             )),
         }

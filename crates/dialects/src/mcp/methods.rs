@@ -5,6 +5,7 @@ use super::message::{METHOD_NOT_FOUND, McpError, RequestId};
 use super::requests::request_kind;
 use super::revision::{ProtocolEra, REVISIONS, Revision};
 use crate::ServerInfo;
+use crate::json::RpcParams;
 
 /// The methods of all revisions.
 const METHODS: [&str; 23] = [
@@ -73,6 +74,15 @@ pub(crate) fn unknown_method(
         }
     };
     McpError::new(Some(id), METHOD_NOT_FOUND, why)
+}
+
+/// Returns a hint for a request in the form of Zyra's MCP adapter, which has a path of its own. The
+/// hint is empty for other requests.
+pub(crate) fn zyra_hint(method: &str, params: &RpcParams) -> &'static str {
+    let has = |field: &str| params.get(field).is_some();
+    let is_zyra = matches!(method, "statusReport" | "status/report" | "listTools" | "callTool")
+        || method == "tools/call" && (has("mode") || has("stage"));
+    if is_zyra { "; a client of Zyra's adapter sends its requests to `/v1/mcp`" } else { "" }
 }
 
 /// Returns true if the server supports `method` in `revision`.

@@ -3,6 +3,7 @@
 mod stats;
 mod tail;
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -118,7 +119,23 @@ pub(super) fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// Returns the message that the log at `path` does not exist.
+fn no_log_message(path: &Path) -> String {
+    format!(
+        "no call was recorded yet, or the audit log was removed: {} does not exist",
+        path.display()
+    )
+}
+
+/// Returns true if there is no file at `path`.
+fn is_missing(path: &Path) -> bool {
+    path.symlink_metadata().is_err_and(|err| err.kind() == ErrorKind::NotFound)
+}
+
 fn verify(path: &Path, key: &Path) -> anyhow::Result<ExitCode> {
+    if is_missing(path) {
+        bail!("{}", no_log_message(path));
+    }
     let key =
         AuditKey::read(key).with_context(|| format!("cannot read the key {}", key.display()))?;
     let result = verify_audit(path, &key)

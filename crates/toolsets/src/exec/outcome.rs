@@ -10,6 +10,25 @@ use toolgate_contract::{CallEnding, ResultText};
 use super::output_extent::OutputExtent;
 use toolgate_world::sandbox::{SandboxCoverage, SandboxLayer, SandboxProfile};
 
+/// Parts of messages about a failed name resolution or connection, in lower case.
+const NETWORK_ERRORS: [&str; 12] = [
+    "could not resolve",
+    "couldn't resolve",
+    "name or service not known",
+    "name resolution",
+    "no address associated with hostname",
+    "eai_again",
+    "enotfound",
+    "getaddrinfo",
+    "network is unreachable",
+    "enetunreach",
+    "connection refused",
+    "econnrefused",
+];
+/// Note for a program that failed because it has no network.
+const OFFLINE_NOTE: &str = "; programs have no network here: the server's operator can allow it with \
+                            `profile = \"network\"` in a `[[sandbox.for]]`";
+
 /// The result of a program.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct RunResult {
@@ -108,7 +127,18 @@ impl RunResult {
             note.push_str(&format!("; {more}"));
         }
         note.extend(self.sandbox.note());
+        if self.failed_without_network() {
+            note.push_str(OFFLINE_NOTE);
+        }
         ResultText::from_body(body).with_note(note)
+    }
+
+    /// Returns true if the program failed, reports a network error, and had no network.
+    fn failed_without_network(&self) -> bool {
+        if self.exit_code == 0 || !self.sandbox.is_offline() {
+            return false;
+        }
+        has_network_error(&self.stderr) || has_network_error(&self.stdout)
     }
 
     /// Classifies the exit: it is a success if the program ended by itself with an exit code in
@@ -121,6 +151,12 @@ impl RunResult {
             CallEnding::ProgramFailed
         }
     }
+}
+
+/// Returns true if the `output` of a program reports a failed name resolution or connection.
+fn has_network_error(output: &str) -> bool {
+    let output = output.to_ascii_lowercase();
+    NETWORK_ERRORS.iter().any(|error| output.contains(error))
 }
 
 /// Returns the exit code and the signal of a program that ended with `status`.
@@ -142,4 +178,26 @@ fn signal_name(number: i32) -> String {
     ];
     let name = usize::try_from(number - 1).ok().and_then(|index| NAMES.get(index));
     name.map_or_else(|| format!("SIG{number}"), |name| format!("SIG{name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_name_resolutions_and_connections_are_network_errors() {
+        for output in [
+            "curl: (6) Could not resolve host: example.org",
+            "npm error code EAI_AGAIN",
+            "socket.gaierror: [Errno -3] Temporary failure in name resolution",
+            "wget: unable to resolve: Name or service not known",
+            "connect: Network is unreachable",
+            "Error: connect ECONNREFUSED 127.0.0.1:5432",
+        ] {
+            assert!(has_network_error(output), "{output}");
+        }
+        for output in ["", "KeyError: 'host'", "error: test failed"] {
+            assert!(!has_network_error(output), "{output}");
+        }
+    }
 }

@@ -9,8 +9,8 @@ use toolgate::telemetry::call_lines::duration_text;
 use toolgate_contract::printable::escape_line;
 use toolgate_host::{AuditIndex, CallGroup, CallStatistics};
 
-use super::FilterArgs;
-use crate::cli::print;
+use super::{FilterArgs, is_missing, no_log_message};
+use crate::cli::{complain, print};
 
 #[derive(clap::Args)]
 pub(super) struct StatsArgs {
@@ -57,6 +57,10 @@ impl GroupArg {
 }
 
 pub(super) fn run(args: &StatsArgs, log: &Path) -> anyhow::Result<ExitCode> {
+    if is_missing(log) {
+        complain(&no_log_message(log));
+        return Ok(ExitCode::SUCCESS);
+    }
     let groups: Vec<_> = args.by.iter().map(|by| by.group()).collect();
     let read = || {
         let mut index = AuditIndex::open(log)?;

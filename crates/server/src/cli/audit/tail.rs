@@ -11,8 +11,8 @@ use toolgate::telemetry::call_lines::{TimeStyle, call_line};
 use toolgate_contract::printable::is_hidden;
 use toolgate_host::{CallRecord, LogFollower, newest_records};
 
-use super::FilterArgs;
-use crate::cli::print;
+use super::{FilterArgs, is_missing, no_log_message};
+use crate::cli::{complain, print};
 
 /// Interval at which a followed log is read.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(250);
@@ -39,6 +39,15 @@ pub(super) struct TailArgs {
 pub(super) fn run(args: &TailArgs, log: &Path) -> anyhow::Result<ExitCode> {
     let filter = args.select.filter();
     let cannot_read = || format!("cannot read the audit log {}", log.display());
+    if is_missing(log) {
+        complain(&no_log_message(log));
+        if !args.follow {
+            return Ok(ExitCode::SUCCESS);
+        }
+        while is_missing(log) {
+            std::thread::sleep(FOLLOW_INTERVAL);
+        }
+    }
     // Found first, so that no call is missed between the two.
     let follower = args.follow.then(|| LogFollower::from_end(log)).transpose();
     let mut follower = follower.with_context(cannot_read)?;

@@ -125,3 +125,16 @@ fn arguments_are_recorded_as_the_settings_say() {
         assert_eq!(verified.code, 0, "{verified:?}");
     }
 }
+
+#[test]
+fn without_a_log_every_command_says_that_no_call_was_recorded() {
+    let workspace = Workspace::new();
+    let log = workspace.path("none/audit.jsonl");
+    for (args, code) in [(&["tail"][..], 0), (&["stats"], 0), (&["verify"], 2)] {
+        let args = [&["audit"], args].concat();
+        let line = CommandLine::new(workspace.root(), &args);
+        let done = line.env("TOOLGATE_AUDIT_TO", &log).run();
+        assert_eq!((done.code, done.out.as_str()), (code, ""), "{done:?}");
+        assert!(done.err.contains("no call was recorded yet"), "{done:?}");
+    }
+}

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{CommandLine, run};
-use crate::support::{Launch, Workspace};
+use crate::support::{Launch, Workspace, keys_of};
 
 #[test]
 fn a_file_is_printed_byte_for_byte_and_its_etag_on_standard_error() {
@@ -170,6 +170,40 @@ fn a_call_has_the_same_result_in_this_process_and_at_a_server() {
             assert!(same, "{args:?}:\n{here}\n{there}");
         }
     }
+}
+
+#[test]
+fn the_tools_of_a_running_server_are_listed_for_the_key_of_the_caller() {
+    let rule = "[[policy.rules]]\nname = \"reads\"\neffect = \"allow\"\ncallers = [\"ada\"]\n\
+                effects = [\"reads\"]\n";
+    let settings = format!("{}[policy]\ndefault = \"deny\"\n{rule}", keys_of(&["ada"]));
+    let workspace = Workspace::new().file("toolgate.toml", settings);
+    let served = Launch::over(&workspace).served();
+    let url = served.url();
+    let list = |more: &[&str]| {
+        let args = [&["tools", "--url", &url], more].concat();
+        CommandLine::new(workspace.root(), &args).env("TOOLGATE_KEY", "ada-key").run()
+    };
+    let all = list(&[]);
+    assert_eq!(all.code, 0, "{all:?}");
+    assert!(all.out.lines().any(|line| line.starts_with("files_read ")), "{all:?}");
+    assert!(all.out.lines().all(|line| line.contains(" reads ")), "{all:?}");
+    let one = list(&["files.read"]);
+    assert!(one.code == 0 && one.out.contains("path: string (required)"), "{one:?}");
+    let hidden = list(&["files_write"]);
+    assert_eq!(hidden.code, 2, "{hidden:?}");
+    let refused = run(workspace.root(), &["tools", "--url", &url]);
+    assert!(refused.code == 2 && refused.err.contains("TOOLGATE_KEY"), "{refused:?}");
+}
+
+#[test]
+fn a_call_of_a_tool_of_an_unreachable_upstream_names_the_reason() {
+    let settings = "[upstream.typo]\ncommand = [\"no-such-program-here\"]\n";
+    let workspace = Workspace::new().file("toolgate.toml", settings);
+    let done = run(workspace.root(), &["call", "typo_x"]);
+    assert_eq!(done.code, 1, "{done:?}");
+    assert!(done.err.contains("its upstream `typo` is unavailable"), "{done:?}");
+    assert!(done.err.contains("no program `no-such-program-here`"), "{done:?}");
 }
 
 /// Returns `text` without durations.

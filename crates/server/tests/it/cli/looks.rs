@@ -183,6 +183,54 @@ fn policy_explain_prints_the_decision_and_returns_its_exit_code() {
 }
 
 #[test]
+fn policy_explain_leaves_out_a_rule_that_the_settings_do_not_have() {
+    for (settings, has_rule) in [("", false), ("[tools]\nallow = [\"files.*\"]\n", true)] {
+        let workspace = Workspace::new().file("toolgate.toml", settings);
+        let explain = ["policy", "explain", "local", "files_read", r#"{"path":"a"}"#];
+        let done = run(workspace.root(), &explain);
+        assert_eq!(done.code, 0, "{done:?}");
+        assert_eq!(done.out.contains("tools.allow"), has_rule, "{done:?}");
+    }
+}
+
+#[test]
+fn policy_explain_names_missing_arguments_and_unknown_keys() {
+    let rules = "[[policy.rules]]\nname = \"no-reads\"\neffect = \"deny\"\n\
+                 tools = [\"files.read\"]\n";
+    let settings = format!("{}{rules}", keys_of(&["ada"]));
+    let workspace = Workspace::new().file("toolgate.toml", settings);
+    let done = run(workspace.root(), &["policy", "explain", "ada", "files_read"]);
+    assert_eq!(done.code, 3, "{done:?}");
+    assert!(done.out.contains("denied by no-reads"), "{done:?}");
+    assert!(
+        done.err.contains("the call would be refused") && done.err.contains("path"),
+        "{done:?}"
+    );
+    assert!(!done.err.contains("no valid key"), "{done:?}");
+    let done = run(workspace.root(), &["policy", "explain", "grase", "files_read"]);
+    assert_eq!(done.code, 3, "{done:?}");
+    assert!(done.err.contains("no valid key has the name `grase`"), "{done:?}");
+    assert!(done.err.contains("`ada`"), "{done:?}");
+}
+
+#[test]
+fn a_tool_that_the_policy_hides_is_reported_with_the_caller_and_the_cause() {
+    let rule = "[[policy.rules]]\nname = \"readers\"\neffect = \"allow\"\n\
+                roles = [\"reader\"]\neffects = [\"reads\"]\n";
+    let settings =
+        format!("{}roles = [\"reader\"]\n[policy]\ndefault = \"deny\"\n{rule}", keys_of(&["ada"]));
+    let workspace = Workspace::new().file("toolgate.toml", settings);
+    let explain = "`toolgate policy explain local";
+    let listed = run(workspace.root(), &["tools"]);
+    assert_eq!(listed.code, 2, "{listed:?}");
+    assert!(listed.err.contains("caller `local`") && listed.err.contains(explain), "{listed:?}");
+    assert!(!listed.err.contains("tools.deny"), "{listed:?}");
+    let called = run(workspace.root(), &["call", "files_read", r#"{"path":"README.md"}"#]);
+    assert_eq!(called.code, 1, "{called:?}");
+    assert!(called.err.contains("caller `local`") && called.err.contains(explain), "{called:?}");
+}
+
+#[test]
 fn policy_explain_uses_the_roles_of_the_key_unless_a_role_is_given() {
     let rules = "[[policy.rules]]\nname = \"no-guests\"\neffect = \"deny\"\n\
                  roles = [\"guest\"]\n";

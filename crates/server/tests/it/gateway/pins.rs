@@ -157,6 +157,24 @@ fn in_shadow_mode_a_changed_tool_is_served_and_logged() {
 }
 
 #[test]
+fn a_hidden_tool_is_not_approved_with_the_others() {
+    let workspace = with_odd("tools = [\"!shout\"]");
+    let summary = check_exit(&pins(&workspace, &["accept"]), 0);
+    assert!(summary.starts_with("odd: "), "{summary}");
+    assert!(summary.contains("odd.echo: ") && !summary.contains("odd.shout"), "{summary}");
+    assert!(!summary.contains("input_schema\n"), "the full text needs --full: {summary}");
+    let settings = workspace.read("toolgate.toml").replace("tools = [\"!shout\"]", "");
+    fs::write(workspace.path("toolgate.toml"), settings).unwrap();
+    let diff = check_exit(&pins(&workspace, &["diff"]), 1);
+    assert!(diff.contains("odd.shout: widening"), "{diff}");
+    let listed = names(&mut stdio(&workspace));
+    assert!(listed.contains(&"odd_echo".to_owned()), "{listed:?}");
+    assert!(!listed.contains(&"odd_shout".to_owned()), "{listed:?}");
+    let full = check_exit(&pins(&workspace, &["accept", "--full"]), 0);
+    assert!(full.contains("input_schema\n"), "{full}");
+}
+
+#[test]
 fn pins_edited_by_hand_withhold_every_tool() {
     let workspace = with_odd("");
     check_exit(&pins(&workspace, &["accept"]), 0);

@@ -45,6 +45,19 @@ fn an_added_upstream_is_served_and_a_removed_one_is_not() {
 }
 
 #[test]
+fn an_added_upstream_that_does_not_start_is_logged_without_a_request() {
+    let workspace = with_odd("");
+    let mut client = stdio(&workspace);
+    names(&mut client);
+    let settings = workspace.read("toolgate.toml");
+    let gone = "[upstream.gone]\ncommand = [\"no-such-program-here\"]\n";
+    write_settings(&workspace, &format!("{settings}{gone}"));
+    wait_until("the failure is logged", || {
+        client.server().log().contains("the upstream `gone` is unavailable: ")
+    });
+}
+
+#[test]
 fn a_call_in_flight_finishes_after_its_upstream_was_replaced() {
     let workspace = with_odd("");
     let mut client = stdio(&workspace);

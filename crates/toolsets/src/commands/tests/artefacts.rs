@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 
 use serde_json::json;
 
-use super::CommandTestBench;
+use super::{CommandTestBench, refusal};
 
 const ARTEFACTS: &str = "argv = [\"{output?}\"]\nartefacts = [\"{output?}\", \"{dir?}/**\", \"*.log\"]\n\
     [command.\"x.y\".args]\noutput = \"path\"\ndir = \"path\"\n";
