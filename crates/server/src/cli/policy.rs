@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use jiff::Timestamp;
 use toolgate::assembly::wiring::ServedWorkspace;
-use toolgate::config::{ApiKey, Config};
+use toolgate::config::ApiKey;
 use toolgate_contract::{Caller, CallerKind, exact_json};
 use toolgate_host::PolicyDecision;
 

@@ -165,10 +165,25 @@ fn a_file_in_a_writable_folder_outside_the_workspace_is_downloaded() {
 fn a_job_that_only_failed_to_keep_its_file_offers_no_download() {
     let outside = TempDir::new().unwrap();
     let workspace = drawing_at(&outside, "echo drawn at \"$1\"");
+    // Without a sandbox, the program may write anywhere.
+    let settings = workspace.read("toolgate.toml");
+    workspace
+        .put("toolgate.toml", settings.replace("[sandbox]\n", "[sandbox]\nprofile = \"off\"\n"));
     let served = Launch::over(&workspace).served();
     let id = served.start_job("draw-at", json!({ "output": "/nowhere/map.tif" }));
     served.job_in("succeeded", &id);
     check_downloads(&served, &id, &[]);
+}
+
+#[test]
+fn a_job_whose_file_would_be_lost_in_the_sandbox_fails_before_the_program_runs() {
+    let outside = TempDir::new().unwrap();
+    let workspace = drawing_at(&outside, "echo x > ran");
+    let served = Launch::over(&workspace).served();
+    let id = served.start_job("draw-at", json!({ "output": "/nowhere/map.tif" }));
+    let job = served.job_in("failed", &id);
+    assert!(job.to_string().contains("outside the workspace"), "{job}");
+    assert!(!workspace.path("ran").exists());
 }
 
 #[test]
