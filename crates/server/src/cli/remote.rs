@@ -181,49 +181,7 @@ async fn send_request(
     request: RemoteRequest<'_>,
     follow: Option<&WorkDisplay>,
 ) -> anyhow::Result<Value> {
-    let RemoteRequest { method, name, params: fields } = request;
-    let revision = Revision::newest(ProtocolEra::Stateless).name;
-    let mut meta = json!({
-        "io.modelcontextprotocol/protocolVersion": revision,
-        "io.modelcontextprotocol/clientInfo": {
-            "name": "toolgate",
-            "version": env!("CARGO_PKG_VERSION"),
-        },
-        "io.modelcontextprotocol/clientCapabilities": {},
-        META_RESULTS: ResultForm::Both,
-    });
-    if follow.is_some() {
-        meta["progressToken"] = json!(PROGRESS_TOKEN);
-        meta["io.modelcontextprotocol/logLevel"] = json!("info");
-    }
-    let mut params = exact_json::object([("_meta", meta)]);
-    for (field, value) in fields {
-        params[field] = value;
-    }
-    let mut body = json!({ "jsonrpc": "2.0", "id": 1, "method": method });
-    body["params"] = params;
-    let request = Request::post(url.uri().clone())
-        .header("content-type", "application/json")
-        .header("accept", "application/json, text/event-stream")
-        .header("mcp-protocol-version", revision)
-        .header("mcp-method", method);
-    let request = match name {
-        Some(name) => request.header("mcp-name", name),
-        None => request,
-    };
-    let request = match key {
-        None => request,
-        Some(RemoteKey { value, variable }) => {
-            let credential = HeaderValue::try_from(format!("Bearer {value}"));
-            let credential =
-                credential.map_err(|_| anyhow!("the value of {variable} is not a valid key"))?;
-            request.header(AUTHORIZATION, credential)
-        }
-    };
-    let request = request
-        .body(Full::new(Bytes::from(body.to_string())))
-        .with_context(|| format!("`{}` is not a valid tool name", name.unwrap_or_default()))?;
-
+    let request = http_request(url, key, request, follow.is_some())?;
     let server = url.authority();
     let response = open_http_client().send(request).await;
     let response = response.map_err(|failure| not_answered(failure, server))?;
@@ -257,6 +215,58 @@ async fn send_request(
         };
         format!("{server} answered {status}, which is not an MCP answer: {start}{suggestion}")
     })
+}
+
+/// Converts `request` into an HTTP request. With `with_progress`, it asks for progress and log
+/// lines.
+fn http_request(
+    url: &HttpUrl,
+    key: Option<&RemoteKey>,
+    request: RemoteRequest<'_>,
+    with_progress: bool,
+) -> anyhow::Result<Request<Full<Bytes>>> {
+    let RemoteRequest { method, name, params: fields } = request;
+    let revision = Revision::newest(ProtocolEra::Stateless).name;
+    let mut meta = json!({
+        "io.modelcontextprotocol/protocolVersion": revision,
+        "io.modelcontextprotocol/clientInfo": {
+            "name": "toolgate",
+            "version": env!("CARGO_PKG_VERSION"),
+        },
+        "io.modelcontextprotocol/clientCapabilities": {},
+        META_RESULTS: ResultForm::Both,
+    });
+    if with_progress {
+        meta["progressToken"] = json!(PROGRESS_TOKEN);
+        meta["io.modelcontextprotocol/logLevel"] = json!("info");
+    }
+    let mut params = exact_json::object([("_meta", meta)]);
+    for (field, value) in fields {
+        params[field] = value;
+    }
+    let mut body = json!({ "jsonrpc": "2.0", "id": 1, "method": method });
+    body["params"] = params;
+    let request = Request::post(url.uri().clone())
+        .header("content-type", "application/json")
+        .header("accept", "application/json, text/event-stream")
+        .header("mcp-protocol-version", revision)
+        .header("mcp-method", method);
+    let request = match name {
+        Some(name) => request.header("mcp-name", name),
+        None => request,
+    };
+    let request = match key {
+        None => request,
+        Some(RemoteKey { value, variable }) => {
+            let credential = HeaderValue::try_from(format!("Bearer {value}"));
+            let credential =
+                credential.map_err(|_| anyhow!("the value of {variable} is not a valid key"))?;
+            request.header(AUTHORIZATION, credential)
+        }
+    };
+    request
+        .body(Full::new(Bytes::from(body.to_string())))
+        .with_context(|| format!("`{}` is not a valid tool name", name.unwrap_or_default()))
 }
 
 /// Returns the message in the last event of a stream, and its text. Shows the notifications before
