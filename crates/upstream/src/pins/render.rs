@@ -50,8 +50,9 @@ pub fn render_changes(upstream: &str, changes: &UpstreamChanges) -> String {
     text
 }
 
-/// Summarizes the changes of `upstream`, which now offers `tool_count` tools: one line with numbers,
-/// then one line per changed tool with its worst difference, worst first.
+/// Summarizes the changes of `upstream`, which now offers `tool_count` tools.
+///
+/// The first line has numbers. Each changed tool follows with its worst difference, worst first.
 pub fn summarize_changes(upstream: &str, tool_count: usize, changes: &UpstreamChanges) -> String {
     let UpstreamChanges { instructions, tools } = changes;
     let count = |is_counted: fn(&ToolDefinitionChange) -> bool| {
