@@ -120,9 +120,7 @@ fn show_of_caller(args: &ToolsArgs, host: &Host) -> anyhow::Result<ExitCode> {
     let tools: Vec<_> = page.tools.iter().map(|tool| ListedTool::from_spec(tool.spec())).collect();
     let shown = show(args, &tools)?;
     if hidden > 0 && args.tool.is_none() {
-        complain(&format!(
-            "the policy hides tools from the caller `{name}`: {hidden}"
-        ));
+        complain(&format!("the policy hides tools from the caller `{name}`: {hidden}"));
     }
     Ok(shown)
 }
