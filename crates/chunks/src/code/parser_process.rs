@@ -173,7 +173,8 @@ mod tests {
 
     #[test]
     fn a_process_without_a_valid_answer_parses_nothing() {
-        let answers: [fn(&[u8]) -> Option<Vec<u8>>; 5] = [
+        type Answer = fn(&[u8]) -> Option<Vec<u8>>;
+        let answers: [Answer; 5] = [
             |_| None,
             |_| Some(Vec::new()),
             |_| Some(vec![7]),

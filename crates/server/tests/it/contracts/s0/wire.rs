@@ -186,7 +186,7 @@ fn s0_24_a_string_or_number_id_is_returned_as_written() {
             let received = adapter.receive();
             // Text may be escaped in another way.
             let id = if id.starts_with('"') {
-                serde_json::from_str::<serde_json::Value>(id).unwrap().to_string()
+                serde_json::from_str::<Value>(id).unwrap().to_string()
             } else {
                 id.to_owned()
             };
