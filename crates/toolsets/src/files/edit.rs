@@ -98,7 +98,7 @@ pub struct EditFileOutput {
     /// True if nothing was written.
     dry_run: bool,
     /// The other files, with the same fields, if the call edits several.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<serde_json::Map<String, serde_json::Value>>")]
     others: Vec<Self>,
 }

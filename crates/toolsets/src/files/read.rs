@@ -107,7 +107,7 @@ pub(super) struct ReadFileOutput {
     #[serde(skip_serializing_if = "Option::is_none")]
     media_type: Option<&'static str>,
     /// The other files of `paths`, with the same fields, or with `path` and `error`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<serde_json::Map<String, serde_json::Value>>")]
     others: Vec<OtherFile>,
     /// The bytes of the picture.
