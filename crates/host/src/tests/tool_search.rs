@@ -310,10 +310,9 @@ async fn wrong_arguments_are_answered_with_the_schema_and_an_example() {
 
 #[tokio::test]
 async fn a_query_that_led_to_a_call_ranks_its_tool_first_in_the_same_session() {
-    let tools = vec![
-        echo("alpha.one", "Handle a ticket of a customer.", Effects::Reads),
-        echo("alpha.two", "Handle a ticket of a customer.", Effects::Reads),
-    ];
+    let mut tools = some_tools();
+    tools.push(echo("alpha.one", "Handle a ticket of a customer.", Effects::Reads));
+    tools.push(echo("alpha.two", "Handle a ticket of a customer.", Effects::Reads));
     let host = host(folded(), &[], &tools);
     let query = json!({ "queries": ["handle the broken ticket of a customer"] });
     let first = async |session| {

@@ -142,6 +142,7 @@ pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
 
 /// Tests the OAuth authorization of an upstream.
 fn test_oauth(args: &UpstreamArg) -> anyhow::Result<ExitCode> {
+    toolgate::telemetry::start_logging("warn")?;
     let is_authorized = run_to_end(super::small_runtime()?, async {
         let session = args.open_sign_in()?;
         let mut last_failure = None;

@@ -189,7 +189,7 @@ fn the_tools_of_a_running_server_are_listed_for_the_key_of_the_caller() {
     assert!(all.out.lines().any(|line| line.starts_with("files_read ")), "{all:?}");
     assert!(all.out.lines().all(|line| line.contains(" reads ")), "{all:?}");
     let one = list(&["files.read"]);
-    assert!(one.code == 0 && one.out.contains("path: string (required)"), "{one:?}");
+    assert!(one.code == 0 && one.out.contains("path: string (optional)"), "{one:?}");
     let hidden = list(&["files_write"]);
     assert_eq!(hidden.code, 2, "{hidden:?}");
     let refused = run(workspace.root(), &["tools", "--url", &url]);

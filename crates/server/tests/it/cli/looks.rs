@@ -196,10 +196,10 @@ fn policy_explain_leaves_out_a_rule_that_the_settings_do_not_have() {
 #[test]
 fn policy_explain_names_missing_arguments_and_unknown_keys() {
     let rules = "[[policy.rules]]\nname = \"no-reads\"\neffect = \"deny\"\n\
-                 tools = [\"files.read\"]\n";
+                 tools = [\"files.list\", \"files.delete\"]\n";
     let settings = format!("{}{rules}", keys_of(&["ada"]));
     let workspace = Workspace::new().file("toolgate.toml", settings);
-    let done = run(workspace.root(), &["policy", "explain", "ada", "files_read"]);
+    let done = run(workspace.root(), &["policy", "explain", "ada", "files_delete"]);
     assert_eq!(done.code, 3, "{done:?}");
     assert!(done.out.contains("denied by no-reads"), "{done:?}");
     assert!(
@@ -207,7 +207,7 @@ fn policy_explain_names_missing_arguments_and_unknown_keys() {
         "{done:?}"
     );
     assert!(!done.err.contains("no valid key"), "{done:?}");
-    let done = run(workspace.root(), &["policy", "explain", "grase", "files_read"]);
+    let done = run(workspace.root(), &["policy", "explain", "grase", "files_delete"]);
     assert_eq!(done.code, 3, "{done:?}");
     assert!(done.err.contains("no valid key has the name `grase`"), "{done:?}");
     assert!(done.err.contains("`ada`"), "{done:?}");

@@ -76,7 +76,7 @@ fn a_wrong_request_gets_a_problem_that_names_the_mistake() {
         (post_job(&json!({ "arguments": {} })), 400, "tool"),
         (post_job(&json!({ "tool": "files_read", "arguments": [] })), 400, "must be an object"),
         (post_job(&json!({ "tool": "files_reed" })), 404, "files"),
-        (post_job(&json!({ "tool": "files_read" })), 400, "path"),
+        (post_job(&json!({ "tool": "files_delete" })), 400, "path"),
         (HttpRequest::bytes(b"{").to("/v1/jobs").malformed(), 400, "not JSON"),
         (HttpRequest::bare("GET", "/v1/jobs?after=x"), 404, "no job"),
         (HttpRequest::bare("GET", "/v1/jobs/x/events"), 404, "no job"),

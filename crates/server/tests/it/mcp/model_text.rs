@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 
-use super::in_each;
 use crate::support::{Client, Launch, MODERN, REVISIONS, Workspace, over_both_tuned};
 
 /// Most tokens of all listed tools: names, descriptions and input schemas.
@@ -37,7 +36,7 @@ fn the_list_of_all_tools_costs_a_model_at_most_5000_tokens() {
 
 #[test]
 fn listed_tools_have_plain_schemas_and_no_icons() {
-    in_each(REVISIONS, &Workspace::new(), |client| {
+    over_both_tuned(&Workspace::new(), with_texts, |client| {
         let tools = client.tools();
         let listed = json!(tools).to_string();
         assert!(!listed.contains("\"null\""), "{listed}");
