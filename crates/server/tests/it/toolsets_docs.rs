@@ -1,6 +1,6 @@
 //! The `docs` tools over the wire: loading, rendering and finding documents.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::support::{Client, Launch, MODERN, Workspace, over_both, refusal, structured};
 

@@ -121,7 +121,7 @@ impl EntryMeta {
     }
 
     /// Returns `true` if both are the same entry of the same file system.
-    pub(super) fn is_same_entry(&self, other: &Self) -> bool {
+    pub fn is_same_entry(&self, other: &Self) -> bool {
         (self.stat.st_dev, self.stat.st_ino) == (other.stat.st_dev, other.stat.st_ino)
     }
 }

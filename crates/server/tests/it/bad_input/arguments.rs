@@ -44,7 +44,7 @@ fn null_and_quoted_values_of_optional_arguments_are_repaired() {
         assert_eq!(structured(&found)["matches"].as_array().unwrap().len(), 1, "{found}");
         // A text stays a text, and a required argument is not made up.
         for (arguments, part) in [
-            (json!({ "path": null }), "/path"),
+            (json!({ "path": null }), "`path` is missing"),
             (json!({ "path": "README.md", "max_bytes": "four" }), "/max_bytes"),
             (json!({ "path": "README.md", "unknown": null }), "unknown field `unknown`"),
         ] {
@@ -67,7 +67,8 @@ fn names_that_models_guess_for_arguments_are_accepted() {
             assert_eq!(structured(&found)["files_total"], 2, "{found}");
         }
         let edits = json!([{ "old_string": "two", "new_string": "2" }]);
-        let edited = client.call("files_edit", json!({ "file": "d/m.txt", "edits": edits }));
+        let edited = client
+            .call("files_edit", json!({ "file": "d/m.txt", "edits": edits, "dry_run": true }));
         assert_eq!(structured(&edited)["replacements"], 1, "{edited}");
         // The message has the name that the caller wrote.
         let answer = client.call("search_text", json!({ "q": "two", "max_results": "many" }));

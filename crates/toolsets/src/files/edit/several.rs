@@ -4,7 +4,7 @@ use toolgate_contract::{ToolError, ToolFault};
 use toolgate_world::root::quoted_path;
 
 use super::plan::{self, PlannedChange};
-use super::{EditFileInput, EditFileOutput, FileEditor};
+use super::{CheckedEdit, EditFileInput, EditFileOutput, FileEditor};
 
 /// The changes of a call in one file.
 pub(super) struct FileEdits<'e> {
@@ -56,7 +56,8 @@ pub(super) fn edit_files(
     let mut checked = Vec::new();
     for file in files {
         let edit = editor.check(file).map_err(|err| file.with_call_positions(err))?;
-        if checked.iter().any(|(known, _): &(String, _)| *known == edit.path) {
+        let is_same = |(_, known): &(String, CheckedEdit)| known.meta.is_same_entry(&edit.meta);
+        if checked.iter().any(is_same) {
             let message = format!("{} is named in two ways; use one", quoted_path(&edit.path));
             return Err(ToolError::invalid("/edits", message));
         }

@@ -49,7 +49,7 @@ impl ToolOutcome for FileReadResult {
         let mut body = file_section(&self.0.path, &first);
         for other in &self.0.others {
             body += &match other {
-                OtherFile::Read(read) => file_section(&read.path, &read.text()),
+                OtherFile::Read(read) => file_section(&read.path, &ReadFileOutput::text(read)),
                 OtherFile::Failed { path, error } => {
                     file_section(path, &ResultText::from_body(error))
                 }
