@@ -333,7 +333,7 @@ fn write_branching_schemas(attempt: &Attempt) -> anyhow::Result<()> {
     levels.insert("l36".to_owned(), json!({ "type": "object" }));
     let wide = json!({ "$ref": "#/$defs/l0", "$defs": levels });
     fs::write(folder.join("wide.json"), wide.to_string())?;
-    let nested = (0..36).fold(json!({ "type": "object" }), |inner, _| {
+    let nested = (0..28).fold(json!({ "type": "object" }), |inner, _| {
         json!({ "allOf": [{ "properties": { "a": inner } }], "unevaluatedProperties": false })
     });
     fs::write(folder.join("nested.json"), nested.to_string())?;

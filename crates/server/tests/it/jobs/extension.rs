@@ -45,11 +45,9 @@ fn run(client: &mut Client, arguments: Value) -> Value {
 #[test]
 fn a_long_call_becomes_a_task_and_a_short_one_is_answered() {
     over_both(&Workspace::new(), |client| {
-        let short = run(client, json!({ "command": "true" }));
-        assert_eq!(
-            (&short["resultType"], &short["structuredContent"]["exit_code"]),
-            (&json!("complete"), &json!(0))
-        );
+        // A program may take long to start on a busy machine. A list of files does not.
+        let short = ask(client, "tools/call", json!({ "name": "files_list", "arguments": {} }));
+        assert_eq!(short["result"]["resultType"], "complete", "{short}");
 
         let started = Instant::now();
         let task = run(client, json!({ "command": "sleep", "args": ["4"] }));
