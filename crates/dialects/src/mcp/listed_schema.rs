@@ -8,9 +8,10 @@ use std::borrow::Cow;
 use serde_json::{Map, Value};
 use toolgate_contract::ToolSpec;
 
-/// Returns the input schema of `spec` for a list. The schemas of upstreams are not changed.
+/// Returns the input schema of `spec` for a list. Schemas of upstreams, and schemas that name their
+/// own draft, are not changed: their authors wrote them for clients.
 pub(crate) fn listed_schema(spec: &ToolSpec) -> Cow<'_, Value> {
-    if spec.group.is_some() {
+    if spec.group.is_some() || spec.input_schema.get("$schema").is_some() {
         return Cow::Borrowed(&spec.input_schema);
     }
     let mut schema = Value::clone(&spec.input_schema);
