@@ -245,11 +245,11 @@ fn string_end(bytes: &[u8], at: usize) -> usize {
 /// The start of a map that a visitor got from serde_json.
 #[derive(Debug)]
 pub enum MapStart {
-    /// It was a number.
+    /// The map was a number.
     Number(Number),
-    /// It is an object, and this is its first key. Its value is next.
+    /// The map is an object with this first key. The value of the key is next.
     Key(String),
-    /// It is an object without keys.
+    /// The map is an object without keys.
     Empty,
 }
 

@@ -45,7 +45,7 @@ pub use audit::{
     CallRecord, CallStatistics, IntactAuditLog, LogFollower, RecordFilter, RecordedArguments,
     audit_guard, audit_record_schema, newest_records, verify as verify_audit,
 };
-pub use catalog::{Catalog, CatalogError, CatalogReadiness, RejectedTool};
+pub use catalog::{Catalog, CatalogError, CatalogReadiness, RejectedTool, estimate_tokens};
 pub use envelopes::{EnvelopeBuilder, EnvelopeLog, EnvelopeSettings};
 pub use gauges::{HostGauges, JobGauge, PoolGauge, RecordGauge};
 pub use jobs::{

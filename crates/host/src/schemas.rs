@@ -12,11 +12,13 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
+use futures_util::future::{Either, Ready, ready};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use toolgate_budget::{BoundedValidator, MemoryAccount, SchemaSize, WorkPool};
 use toolgate_contract::{
-    CallError, LazySchema, ToolId, ToolSpec, ValidationProblem, canonical_json, fold_name,
+    BoxFuture, CallError, LazySchema, ToolId, ToolSpec, ValidationProblem, canonical_json,
+    fold_name,
 };
 
 use crate::schema_errors;
@@ -466,30 +468,39 @@ impl CompiledSchemas {
     }
 }
 
+/// A validation: done already, or on another thread.
+type ValidationFuture<T> =
+    Either<Ready<Result<T, CallError>>, BoxFuture<'static, Result<T, CallError>>>;
+
 impl ToolIoValidators {
     /// Runs `validate` with these validators and `value`: at once if it takes little time, and
     /// otherwise on a thread of its own with a deadline. `is_foreign` is true for schemas that this
     /// server did not define.
     ///
+    /// Only a validation on another thread is a future of its own on the heap, so that the future of
+    /// each call stays small.
+    ///
     /// # Errors
     /// The validation takes too long, or all threads are busy.
-    pub(crate) async fn validate<T: Send + 'static>(
+    pub(crate) fn validate<T: Send + 'static>(
         self: &Arc<Self>,
         side: SchemaSide,
         value: Value,
         is_foreign: bool,
         validate: impl FnOnce(&Self, Value) -> T + Send + 'static,
-    ) -> Result<T, CallError> {
+    ) -> ValidationFuture<T> {
         let checkers = self.checkers(side);
         let is_direct =
             !is_foreign && is_small(&value) && !checkers.iter().any(SchemaChecker::may_backtrack);
         if is_direct || checkers.iter().all(|checker| checker.is_cheap_for(&value)) {
-            return Ok(validate(self, value));
+            return Either::Left(ready(Ok(validate(self, value))));
         }
         let io = self.clone();
-        // Few calls wait here, so only they pay for the size of this future.
-        let done = Box::pin(self.pool.run(move || validate(&io, value))).await;
-        done.map_err(|refusal| validation_refusal(side, refusal))
+        Either::Right(Box::pin(async move {
+            let pool = io.pool.clone();
+            let done = pool.run(move || validate(&io, value)).await;
+            done.map_err(|refusal| validation_refusal(side, refusal))
+        }))
     }
 
     /// Returns the problems of `io`, which is a whole call of the tool. Checks the part that is

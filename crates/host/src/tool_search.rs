@@ -34,7 +34,7 @@ pub(crate) const READ: &str = "tools.read";
 /// Setting with the patterns of favourites.
 const FAVOURITES: &str = "discovery.favourites";
 
-/// Which tools a list contains.
+/// Choice of the tools in a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ToolListMode {
     /// All tools.
@@ -47,7 +47,7 @@ pub enum ToolListMode {
     Folded,
 }
 
-/// For whom questions are remembered that led to a call.
+/// Callers for whom questions that led to a call are remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SearchMemoryScope {
     /// For nobody.
@@ -62,11 +62,11 @@ pub enum SearchMemoryScope {
 /// Settings of tool search.
 #[derive(Debug, Clone, Default)]
 pub struct ToolSearchSettings {
-    /// Which tools a list contains.
+    /// Choice of the tools in a list.
     pub mode: ToolListMode,
     /// Most tokens that the tools of other servers may have in a list of [`ToolListMode::Auto`].
     pub budget_tokens: usize,
-    /// For whom questions are remembered.
+    /// Callers for whom questions are remembered.
     pub memory: SearchMemoryScope,
     /// Dialects whose lists may be folded. The others promise certain tools by name.
     pub dialects: &'static [&'static str],

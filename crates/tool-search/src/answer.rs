@@ -13,7 +13,7 @@ use crate::lines::tool_line;
 pub struct FoundTool<'t> {
     /// Name by which the caller calls the tool.
     pub name: Cow<'t, str>,
-    /// What the tool may do, in one word.
+    /// Effect of the tool in one word: reads, adds, changes or runs.
     pub effects: &'static str,
     /// Description of the tool.
     pub description: &'t str,

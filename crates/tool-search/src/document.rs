@@ -14,7 +14,7 @@ pub struct ToolDocument {
     pub name: String,
     /// Name of the server that offers the tool.
     pub server: String,
-    /// What the server is for, if it says so.
+    /// Purpose of the server, if the server states one; otherwise empty.
     pub server_description: String,
     /// Description of the tool.
     pub description: String,

@@ -35,7 +35,7 @@ pub struct CallRecord {
     pub outcome: String,
     /// Cause of a failure, which the caller may not see.
     pub cause: Option<String>,
-    /// What the call acts on.
+    /// Path, command line, repository or URI that the call acts on.
     pub subject: Option<String>,
     /// Arguments without secrets and long texts.
     pub arguments: Option<Value>,

@@ -65,7 +65,7 @@ pub(super) struct AuditRecord {
     /// Cause of a failure, which the caller may not see.
     #[serde(skip_serializing_if = "Option::is_none")]
     cause: Option<String>,
-    /// What the call acts on: a path, command line, repository or URI, without secrets.
+    /// Path, command line, repository or URI that the call acts on, without secrets.
     #[serde(skip_serializing_if = "Option::is_none")]
     subject: Option<String>,
     /// Arguments without secrets and long texts, if `audit.arguments` is `redacted`.

@@ -25,7 +25,7 @@ struct NamedCall {
     arguments: Value,
     /// True if the named tool must only read.
     only_reads: bool,
-    /// What was corrected, in words.
+    /// Corrections of the call, one sentence each.
     notes: Vec<String>,
 }
 

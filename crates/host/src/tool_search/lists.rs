@@ -31,7 +31,7 @@ pub(super) enum ListKey {
 pub(super) enum ListDecision {
     /// All tools, as they are now.
     Whole,
-    /// These tools only.
+    /// Only the tools in the field.
     Folded(Arc<[Arc<dyn AnyTool>]>),
 }
 

@@ -1,4 +1,4 @@
-//! What a caller of `tools.call` gets beside the result: corrections, and help after a failure.
+//! Adds corrections, and help after a failure, to the result of `tools.call`.
 
 use std::fmt::Write as _;
 

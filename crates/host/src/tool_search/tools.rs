@@ -24,7 +24,7 @@ pub(super) fn all(handle: &ToolSearchHandle) -> Vec<Arc<dyn AnyTool>> {
 /// Tool that finds tools.
 struct SearchTools(ToolSearchHandle);
 
-/// What to search for.
+/// Input of `tools.search`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(super) struct SearchInput {

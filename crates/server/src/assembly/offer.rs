@@ -38,7 +38,7 @@ pub struct PreparedServer {
     pub info: Arc<ServerInfo>,
     /// Metrics and traces of the server's calls.
     pub(crate) telemetry: TelemetrySinks,
-    /// What the console shows, if the server may have one.
+    /// Sources of the console's pages, if the server may have a console.
     pub(crate) console: Option<ConsoleSources>,
 }
 

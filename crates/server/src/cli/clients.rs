@@ -24,7 +24,7 @@ pub(super) struct McpClient {
     /// Text before and after the name of an environment variable in a header. `None` if the client
     /// does not replace variables there.
     pub(super) variable: Option<(&'static str, &'static str)>,
-    /// What to do after the client's settings have changed.
+    /// Advice for the user after the client's settings have changed.
     pub(super) next_step: &'static str,
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use toolgate::assembly::wiring::ServedWorkspace;
 use toolgate_contract::{Caller, Effects, ToolSpec, fold_name};
 use toolgate_dialects::mcp::model_text;
-use toolgate_host::Host;
+use toolgate_host::{Host, estimate_tokens};
 
 use super::schema_fields::{SchemaField, fields};
 use super::{FolderArgs, complain, print, remote, run_to_end, small_runtime};
@@ -214,19 +214,15 @@ impl ListedTool {
     }
 }
 
-/// Characters of a tool's text that make one token, on average.
-const CHARACTERS_PER_TOKEN: f64 = 3.9;
-
 /// Returns a line for each tool with its estimated tokens, the most expensive first, and the sum.
 fn token_table(tools: &[&ListedTool]) -> String {
-    #[allow(clippy::cast_precision_loss, reason = "it is an estimate")]
-    let tokens = |characters: usize| (characters as f64 / CHARACTERS_PER_TOKEN).round();
     let mut sizes: Vec<_> = tools.iter().map(|it| (it.model_chars, it.name.as_str())).collect();
     sizes.sort_by(|a, b| b.cmp(a));
-    let line = |(size, name): &(usize, &str)| format!("{name:<24} {:>6}\n", tokens(*size));
+    let line = |(size, name): &(usize, &str)| format!("{name:<24} {:>6}\n", estimate_tokens(*size));
     let all = sizes.iter().map(|(size, _)| size).sum();
     let name = format!("all {} tools", sizes.len());
-    sizes.iter().map(line).collect::<String>() + &format!("{name:<24} {:>6}\n", tokens(all))
+    sizes.iter().map(line).collect::<String>()
+        + &format!("{name:<24} {:>6}\n", estimate_tokens(all))
 }
 
 fn tool_json(spec: &ToolSpec) -> Value {

@@ -30,7 +30,7 @@ pub(crate) struct Page<'a> {
     pub(crate) title: String,
     /// Path of the page's entry in the navigation.
     pub(crate) section: &'a str,
-    /// What changes on the page by itself: `calls`, `jobs`, both or nothing.
+    /// Events that update the page by itself: `calls`, `jobs`, both or none.
     pub(crate) live: &'a str,
     pub(crate) content: Markup,
 }

@@ -1,6 +1,6 @@
 //! Assets as they were when they were read. Later changes of the files have no effect.
 //!
-//! They are read when a tool first asks for them, so that a server starts without reading them. A
+//! The files are read when a tool first asks for them, so that a server starts without reading them. A
 //! server for Synesthetic reads them at start, as its contract demands.
 
 use std::collections::BTreeMap;
@@ -47,7 +47,7 @@ struct AssetFolders {
     offers_examples: bool,
 }
 
-/// What was read from the folders.
+/// Schemas and examples that were read from the folders.
 struct AssetContent {
     schemas: Vec<AssetSchema>,
     examples: Vec<AssetExample>,

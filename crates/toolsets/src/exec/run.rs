@@ -19,7 +19,7 @@ use toolgate_world::processes::ProgramStart;
 /// an agent that expects a longer run can set a timeout.
 pub(crate) const TIMEOUT_MS: u64 = 60_000;
 
-/// How to get more of an output that is cut, for a caller that cannot call `exec_output`.
+/// Advice after a cut output, for a caller that cannot call `exec_output`.
 pub(crate) const MORE_OUTPUT: &str = "set `max_output_bytes` for more of it";
 
 /// The longest timeout that a call may set, in milliseconds.

@@ -5,8 +5,8 @@ use toolgate_world::root::quoted_path;
 
 use super::repository::GitRepository;
 
-/// What git says of a file that the sandbox protects. Other failures, such as a full disk, have other
-/// causes.
+/// Causes that git prints for a file that the sandbox protects. Other failures, such as a full disk,
+/// have other causes.
 const PROTECTED_CAUSES: [&str; 3] =
     ["Device or resource busy", "Read-only file system", "Permission denied"];
 /// The maximum number of protected files that a message names.

@@ -17,9 +17,9 @@ pub(super) struct StartJob(pub(super) JobsHandle);
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct StartJobInput {
-    /// The tool.
+    /// Name of the tool.
     tool: String,
-    /// Its arguments.
+    /// Arguments of the tool.
     #[serde(default, deserialize_with = "exact_json::deserialize_object")]
     arguments: Map<String, Value>,
 }

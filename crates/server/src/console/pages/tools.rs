@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 use toolgate_contract::{CallEnding, JobSupport, ToolOutput, ToolSpec, fold_name};
 use toolgate_dialects::mcp::model_text;
+use toolgate_host::estimate_tokens;
 
 use super::encode;
 use crate::console::Console;
@@ -16,8 +17,6 @@ const SECTION: &str = "/console/tools";
 const SHOWN_MAX: usize = 300;
 /// Largest part of a result that is shown, in bytes.
 const RESULT_BYTES_MAX: usize = 256 << 10;
-/// Bytes of a definition per token of a model, approximately.
-const BYTES_PER_TOKEN: usize = 4;
 
 pub(super) fn list(
     console: &Console,
@@ -155,7 +154,7 @@ fn effects(spec: &ToolSpec) -> &'static str {
 
 /// Returns the approximate number of tokens that the definition costs in each conversation.
 fn tokens(spec: &ToolSpec) -> usize {
-    model_text(spec).len() / BYTES_PER_TOKEN
+    estimate_tokens(model_text(spec).chars().count())
 }
 
 fn first_line(text: &str) -> &str {

@@ -1,4 +1,4 @@
-//! What the pages show.
+//! Content of the console's pages.
 
 use serde_json::json;
 

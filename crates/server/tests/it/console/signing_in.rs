@@ -1,4 +1,4 @@
-//! Who may open the console.
+//! Signing in to the console, and requests that are refused.
 
 use crate::console::{ConsoleClient, form, one_time_token, sign_in};
 use crate::support::{HttpRequest, Launch, Workspace, keys_of};

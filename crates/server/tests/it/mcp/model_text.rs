@@ -1,4 +1,4 @@
-//! What the list of tools and the results cost a model, and the forms of results.
+//! Cost of the tool list and of results for a model, and the forms of results.
 
 use serde_json::{Value, json};
 

@@ -29,7 +29,7 @@ pub(super) enum OtherFile {
     },
 }
 
-/// What a read returns: structure, text and pictures.
+/// Result of a read, with structure, text and pictures.
 pub struct FileReadResult(pub(super) ReadFileOutput);
 
 impl ToolOutcome for FileReadResult {
