@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A process with its standard streams.
-pub(crate) struct Child {
+pub(crate) struct PipedProcess {
     process: std::process::Child,
     pub(crate) input: Option<ChildStdin>,
     pub(crate) output: Option<ChildStdout>,
@@ -21,12 +21,12 @@ pub(crate) struct Child {
 
 /// A process that listens for connections.
 pub(crate) struct Server {
-    pub(crate) child: Child,
+    pub(crate) child: PipedProcess,
     /// Address of the server, `127.0.0.1:PORT`.
     pub(crate) address: String,
 }
 
-impl Child {
+impl PipedProcess {
     /// Starts a process with pipes for its input and output.
     pub(crate) fn stdio(program: &Path, args: &[&str]) -> anyhow::Result<Self> {
         let mut command = command(program, args);
@@ -97,7 +97,7 @@ impl Child {
     }
 }
 
-impl Drop for Child {
+impl Drop for PipedProcess {
     /// Sends SIGTERM before SIGKILL, because a profiled process writes its profile when it stops.
     fn drop(&mut self) {
         (self.input, self.output) = (None, None);
@@ -115,7 +115,7 @@ impl Drop for Child {
 pub(crate) fn start_server(program: &Path, args: &[&str]) -> anyhow::Result<Server> {
     let mut command = command(program, args);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut child = Child::start(command)?;
+    let mut child = PipedProcess::start(command)?;
     let stderr = child.process.stderr.take().context("no standard error")?;
     let mut lines = BufReader::new(stderr).lines();
     let line = lines.next().context("the server printed nothing")??;
@@ -125,7 +125,7 @@ pub(crate) fn start_server(program: &Path, args: &[&str]) -> anyhow::Result<Serv
 }
 
 /// Waits up to 60 s until `child` listens at `address`.
-pub(crate) fn wait_until_listening(child: Child, address: String) -> anyhow::Result<Server> {
+pub(crate) fn wait_until_listening(child: PipedProcess, address: String) -> anyhow::Result<Server> {
     let deadline = Instant::now() + Duration::from_secs(60);
     while TcpStream::connect(&address).is_err() {
         ensure!(Instant::now() < deadline, "nothing is listening at {address}");

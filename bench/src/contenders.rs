@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use serde_json::json;
 
-use crate::child::{Child, Server, start_server, wait_until_listening};
+use crate::child::{PipedProcess, Server, start_server, wait_until_listening};
 use crate::http::Headers;
 use crate::question::Question;
 use crate::{RunOptions, lines, program, text};
@@ -25,7 +25,7 @@ pub(crate) const FASTMCP: &str = "FastMCP";
 /// A server that answers over its standard streams, in a session.
 pub(crate) struct StdioContender {
     pub(crate) name: &'static str,
-    pub(crate) child: Child,
+    pub(crate) child: PipedProcess,
     pub(crate) question: Question,
 }
 
@@ -38,7 +38,7 @@ impl StdioContender {
         question: Question,
     ) -> anyhow::Result<Self> {
         let start = || {
-            let mut child = Child::stdio(program, args)?;
+            let mut child = PipedProcess::stdio(program, args)?;
             lines::initialize(&mut child)?;
             anyhow::Ok(Self { name, child, question })
         };
@@ -209,7 +209,7 @@ fn everything_http() -> anyhow::Result<Server> {
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let port_variable = format!("PORT={port}");
     let args = [&port_variable, &text(&node), &text(&everything), "streamableHttp"];
-    let child = Child::quiet(Path::new("/usr/bin/env"), &args)?;
+    let child = PipedProcess::quiet(Path::new("/usr/bin/env"), &args)?;
     wait_until_listening(child, format!("127.0.0.1:{port}"))
 }
 

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::contenders::{FLOOR, OURS, StdioContender, listers, readers};
 use crate::question::Question;
-use crate::row::{Row, Target};
+use crate::row::{ResultRow, Target};
 use crate::{RunOptions, lines, program, text};
 
 /// Settings without rate limits. A benchmark calls far more often than users do.
@@ -21,7 +21,7 @@ pub(crate) const UNLIMITED: &str = "[limits]\nrate = []\n";
 const PROGRAMS: u64 = 100;
 
 /// Measures all rows of this section.
-pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
     let folder = folder()?;
     let path = folder.path();
     let rate = |what, all: &mut Vec<StdioContender>, depth, floor| {
@@ -67,7 +67,7 @@ pub(crate) fn folder() -> anyhow::Result<tempfile::TempDir> {
 }
 
 /// Measures runs of `true` in the sandbox, compared with starting `true` and waiting for it.
-fn programs(run: &RunOptions, folder: &Path) -> anyhow::Result<Row> {
+fn programs(run: &RunOptions, folder: &Path) -> anyhow::Result<ResultRow> {
     let question = Question::call("exec_run", &json!({ "command": "true" }), "\"exit_code\":0");
     let ours =
         StdioContender::start(OURS, &program("toolgate")?, &["stdio", &text(folder)], question)?;

@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use crate::child::Child;
+use crate::child::PipedProcess;
 use crate::question::Question;
-use crate::row::{Row, Target};
+use crate::row::{ResultRow, Target};
 use crate::{RunOptions, lines, median, program, text};
 
 /// Settings with rates and rules that all allow the measured call.
@@ -41,7 +41,7 @@ effects = ["reads"]
 const BARE_GATE: &str = "[limits]\nrate = []\n[audit]\nto = \"off\"\n";
 
 /// Measures all rows of this section.
-pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
     let programs = run.choose(40, 200);
     Ok(vec![
         measure_gate(run, "CPU of files_read with rules, rates and records, depth 1", 1)?,
@@ -61,7 +61,7 @@ pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<Row>> {
 
 /// Measures the processor time of a call with a full and a bare gate, in microseconds. It counts
 /// all threads of the server, and not the time in which two processes wake each other.
-fn measure_gate(run: &RunOptions, what: &'static str, depth: usize) -> anyhow::Result<Row> {
+fn measure_gate(run: &RunOptions, what: &'static str, depth: usize) -> anyhow::Result<ResultRow> {
     eprintln!("measuring: {what}");
     let question = Question::call("files_read", &json!({ "path": "one.txt" }), "toolgate ");
     let parent = std::env::temp_dir();
@@ -78,11 +78,13 @@ fn measure_gate(run: &RunOptions, what: &'static str, depth: usize) -> anyhow::R
         }
     }
     let [ours, floor] = micros.map(median);
-    Ok(Row::new(what, " µs", ours).with_floor(floor).with_target(Target::DifferenceAtMost(8.0)))
+    Ok(ResultRow::new(what, " µs", ours)
+        .with_floor(floor)
+        .with_target(Target::DifferenceAtMost(8.0)))
 }
 
 /// Measures a call that runs `true` inside and outside the sandbox, in milliseconds.
-fn measure_sandbox(what: &'static str, parent: &Path, rounds: usize) -> anyhow::Result<Row> {
+fn measure_sandbox(what: &'static str, parent: &Path, rounds: usize) -> anyhow::Result<ResultRow> {
     eprintln!("measuring: {what}");
     let question = Question::call("exec_run", &json!({ "command": "true" }), "\"exit_code\":0");
     let settings = ["workspace", "off"]
@@ -102,7 +104,9 @@ fn measure_sandbox(what: &'static str, parent: &Path, rounds: usize) -> anyhow::
         }
     }
     let [ours, floor] = times.map(median);
-    Ok(Row::new(what, " ms", ours).with_floor(floor).with_target(Target::DifferenceAtMost(3.0)))
+    Ok(ResultRow::new(what, " ms", ours)
+        .with_floor(floor)
+        .with_target(Target::DifferenceAtMost(3.0)))
 }
 
 /// Creates a workspace below `parent` with a file to read and `settings`.
@@ -114,8 +118,8 @@ fn create_workspace(parent: &Path, settings: &str) -> anyhow::Result<tempfile::T
 }
 
 /// Starts toolgate over stdio and opens a session.
-fn start_server(folder: &Path) -> anyhow::Result<Child> {
-    let mut child = Child::stdio(&program("toolgate")?, &["stdio", &text(folder)])?;
+fn start_server(folder: &Path) -> anyhow::Result<PipedProcess> {
+    let mut child = PipedProcess::stdio(&program("toolgate")?, &["stdio", &text(folder)])?;
     lines::initialize(&mut child)?;
     Ok(child)
 }

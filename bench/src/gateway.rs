@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use toolgate_host::{SchemaFile, SchemaFiles, SchemaRegistry, SharedSchema};
 
 use crate::http::{Headers, LoadResult, RequestSchedule, load};
-use crate::row::{Row, Target};
+use crate::row::{ResultRow, Target};
 use crate::{RunOptions, lines, median};
 use contenders::{
     Gateway, PIPED_PEERS, direct_http, direct_pipes, gateways_to_http, gateways_to_pipes, ours,
@@ -19,7 +19,7 @@ const CONNECTIONS: u8 = 16;
 const SESSIONS: usize = 1_000;
 
 /// Measures all rows of this section.
-pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
     let mut rows = pipes(run)?;
     rows.extend(http(run)?);
     rows.push(idle_sessions(run)?);
@@ -28,7 +28,7 @@ pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<Row>> {
 }
 
 /// Measures gateways with a client over HTTP and an upstream over pipes.
-fn pipes(run: &RunOptions) -> anyhow::Result<Vec<Row>> {
+fn pipes(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
     let mut direct = direct_pipes()?;
     let mut all = gateways_to_pipes(run)?;
     let what = "added to a call by a gateway, HTTP before pipes, p50";
@@ -45,7 +45,7 @@ fn pipes(run: &RunOptions) -> anyhow::Result<Vec<Row>> {
 }
 
 /// Measures gateways with a client over HTTP and an upstream over HTTP.
-fn http(run: &RunOptions) -> anyhow::Result<Vec<Row>> {
+fn http(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
     let direct = direct_http()?;
     let mut all = gateways_to_http(run)?;
     let what = "added to a call by a gateway, HTTP before HTTP, p50";
@@ -63,7 +63,7 @@ fn measure_added(
     what: &'static str,
     all: &mut [Gateway],
     mut measure_direct: impl FnMut() -> anyhow::Result<f64>,
-) -> anyhow::Result<Row> {
+) -> anyhow::Result<ResultRow> {
     let measure_one = |gateway: &mut Gateway| {
         let direct = measure_direct()?;
         Ok(load_gateway(gateway, 1, run)?.percentile(50.0) - direct)
@@ -72,7 +72,11 @@ fn measure_added(
 }
 
 /// Measures the calls per second through each gateway.
-fn measure_rate(run: &RunOptions, what: &'static str, all: &mut [Gateway]) -> anyhow::Result<Row> {
+fn measure_rate(
+    run: &RunOptions,
+    what: &'static str,
+    all: &mut [Gateway],
+) -> anyhow::Result<ResultRow> {
     run.measure_row(
         what,
         "/s",
@@ -92,7 +96,7 @@ fn load_gateway(
 }
 
 /// Measures the processor time of the gateway's own threads for a call, over 16 connections.
-fn measure_cpu(what: &'static str, ours: &Gateway, run: &RunOptions) -> anyhow::Result<Row> {
+fn measure_cpu(what: &'static str, ours: &Gateway, run: &RunOptions) -> anyhow::Result<ResultRow> {
     eprintln!("measuring: {what}");
     let mut micros = Vec::new();
     for _ in 0..run.rounds {
@@ -100,11 +104,11 @@ fn measure_cpu(what: &'static str, ours: &Gateway, run: &RunOptions) -> anyhow::
         let calls = load_gateway(ours, CONNECTIONS, run)?.micros.len();
         micros.push((ours.server.child.cpu_micros()? - before) / calls as f64);
     }
-    Ok(Row::new(what, " µs", median(micros)).with_target(Target::AtMost(100.0)))
+    Ok(ResultRow::new(what, " µs", median(micros)).with_target(Target::AtMost(100.0)))
 }
 
 /// Measures the memory of a gateway with many idle sessions.
-fn idle_sessions(run: &RunOptions) -> anyhow::Result<Row> {
+fn idle_sessions(run: &RunOptions) -> anyhow::Result<ResultRow> {
     eprintln!("measuring: idle sessions with a gateway");
     let ours = ours()?;
     load_gateway(&ours, CONNECTIONS, run)?;
@@ -112,11 +116,12 @@ fn idle_sessions(run: &RunOptions) -> anyhow::Result<Row> {
         Headers::session(&ours.server.address)?;
     }
     let what = "memory of a gateway with 1,000 idle sessions";
-    Ok(Row::new(what, " MiB", ours.server.child.settled_mib()?).with_target(Target::AtMost(40.0)))
+    Ok(ResultRow::new(what, " MiB", ours.server.child.settled_mib()?)
+        .with_target(Target::AtMost(40.0)))
 }
 
 /// Measures the validation of 1 KiB against a schema, in microseconds.
-fn schema_check(run: &RunOptions) -> anyhow::Result<Row> {
+fn schema_check(run: &RunOptions) -> anyhow::Result<ResultRow> {
     eprintln!("measuring: a schema validation");
     let (schema, value) = schema_and_value();
     let file = SchemaFile { path: "checked.json".to_owned(), schema };
@@ -137,7 +142,7 @@ fn schema_check(run: &RunOptions) -> anyhow::Result<Row> {
         }
         micros.push(started.elapsed().as_secs_f64() * 1e6 / f64::from(count));
     }
-    Ok(Row::new("1 KiB validated against a schema", " µs", median(micros))
+    Ok(ResultRow::new("1 KiB validated against a schema", " µs", median(micros))
         .with_target(Target::AtMost(20.0)))
 }
 

@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use toolgate_contract::{CallEnding, Caller, JobId, JobState, ResultText, ToolId, ToolOutput};
 use toolgate_host::{CallerAnswers, JobEnd, JobStore, NewJob, SqliteStore};
 
-use crate::child::{Child, Server, start_server};
+use crate::child::{PipedProcess, Server, start_server};
 use crate::http::{Connection, runtime};
 use crate::question::Question;
-use crate::row::{Row, Target};
+use crate::row::{ResultRow, Target};
 use crate::sockets::Socket;
 use crate::{RunOptions, lines, median, program, text};
 
@@ -59,7 +59,7 @@ bytes = "string!"
 "#;
 
 /// Measures all rows of this section.
-pub(crate) fn measure(options: &RunOptions) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn measure(options: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
     let folder = tempfile::tempdir()?;
     std::fs::write(folder.path().join("toolgate.toml"), COMMANDS)?;
     let runtime = runtime()?;
@@ -89,7 +89,7 @@ fn serve(folder: &Path) -> anyhow::Result<Server> {
 }
 
 /// Measures the time from sending a job to its acknowledgement, and the store's own durable write.
-async fn measure_acceptance(folder: &Path, rounds: usize) -> anyhow::Result<Row> {
+async fn measure_acceptance(folder: &Path, rounds: usize) -> anyhow::Result<ResultRow> {
     eprintln!("measuring: a job accepted");
     let server = serve(folder)?;
     let mut client = Client::connect(&server.address).await?;
@@ -107,7 +107,7 @@ async fn measure_acceptance(folder: &Path, rounds: usize) -> anyhow::Result<Row>
         ours.push(millis_since(started));
         client.wait_for_end(&id).await?;
     }
-    Ok(Row::new(
+    Ok(ResultRow::new(
         "job accepted and acknowledged, HTTP (floor: the store's durable write)",
         " ms",
         median(ours),
@@ -123,7 +123,7 @@ async fn measure_throughput(
     tool: &'static str,
     folder: &Path,
     rounds: usize,
-) -> anyhow::Result<Row> {
+) -> anyhow::Result<ResultRow> {
     eprintln!("measuring: {what}");
     let count = 300;
     let server = serve(folder)?;
@@ -156,13 +156,13 @@ async fn measure_throughput(
         }
         ours.push(ended as f64 / started.elapsed().as_secs_f64());
     }
-    Ok(Row::new(what, "/s", median(ours))
+    Ok(ResultRow::new(what, "/s", median(ours))
         .with_floor(median(floors))
         .with_target(Target::RatioAtLeast(0.5)))
 }
 
 /// Measures the time from the end of a job until the last of its watchers received it.
-async fn measure_watchers(folder: &Path) -> anyhow::Result<Row> {
+async fn measure_watchers(folder: &Path) -> anyhow::Result<ResultRow> {
     eprintln!("measuring: watchers of one job");
     let server = serve(folder)?;
     let mut client = Client::connect(&server.address).await?;
@@ -176,7 +176,7 @@ async fn measure_watchers(folder: &Path) -> anyhow::Result<Row> {
     for watcher in watchers {
         watcher.await??;
     }
-    Ok(Row::new(
+    Ok(ResultRow::new(
         "1,000 watchers of one job, WebSocket: its end sent to the last after",
         " ms",
         millis_since(started),
@@ -184,14 +184,18 @@ async fn measure_watchers(folder: &Path) -> anyhow::Result<Row> {
 }
 
 /// Measures the peak memory of the server while a job prints 2 GiB.
-async fn measure_flood(folder: &Path) -> anyhow::Result<Row> {
+async fn measure_flood(folder: &Path) -> anyhow::Result<ResultRow> {
     eprintln!("measuring: a job that prints 2 GiB");
     let server = serve(folder)?;
     let mut client = Client::connect(&server.address).await?;
     let id = client.start("bench-flood", &json!({ "bytes": FLOOD_BYTES })).await?;
     client.wait_for_end(&id).await?;
-    Ok(Row::new("peak RSS, serve, while a job prints 2 GiB", " MiB", server.child.peak_mib()?)
-        .with_target(Target::AtMost(64.0)))
+    Ok(ResultRow::new(
+        "peak RSS, serve, while a job prints 2 GiB",
+        " MiB",
+        server.child.peak_mib()?,
+    )
+    .with_target(Target::AtMost(64.0)))
 }
 
 /// Measures the time from starting a process to its first answer about jobs, with a full store and
@@ -200,7 +204,7 @@ fn measure_start(
     folder: &Path,
     runtime: &tokio::runtime::Runtime,
     rounds: usize,
-) -> anyhow::Result<Row> {
+) -> anyhow::Result<ResultRow> {
     eprintln!("measuring: startup with 100,000 jobs kept");
     let stores = tempfile::tempdir()?;
     let full = stores.path().join("full");
@@ -213,7 +217,10 @@ fn measure_start(
         let store = text(store);
         let folder = text(folder);
         let command = ["TOOLGATE_JOBS_TO=".to_owned() + &store, text(&program("toolgate")?)];
-        Child::stdio(Path::new("/usr/bin/env"), &[&command[0], &command[1], "stdio", &folder])
+        PipedProcess::stdio(
+            Path::new("/usr/bin/env"),
+            &[&command[0], &command[1], "stdio", &folder],
+        )
     };
     let question = Question::stateless("jobs_list", &json!({}), "bench_true");
     let mut ours = Vec::new();
@@ -222,7 +229,7 @@ fn measure_start(
         floors.push(lines::first_answer(|| start(&empty), &question)?);
         ours.push(lines::first_answer(|| start(&full), &question)?);
     }
-    Ok(Row::new(
+    Ok(ResultRow::new(
         "cold start to first answer about jobs, 100,000 kept (floor: one kept)",
         " ms",
         median(ours),

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use memchr::memchr;
 
-use crate::child::Child;
+use crate::child::PipedProcess;
 use crate::question::{Question, response_id};
 
 /// Opens a session.
-pub(crate) fn initialize(child: &mut Child) -> anyhow::Result<()> {
+pub(crate) fn initialize(child: &mut PipedProcess) -> anyhow::Result<()> {
     let hello = concat!(
         r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","#,
         r#""capabilities":{},"clientInfo":{"name":"bench","version":"0"}}}"#,
@@ -25,7 +25,7 @@ pub(crate) fn initialize(child: &mut Child) -> anyhow::Result<()> {
 
 /// Measures the answers per second with `depth` questions in flight. Fails on a wrong answer.
 pub(crate) fn rate(
-    child: &mut Child,
+    child: &mut PipedProcess,
     depth: usize,
     time: Duration,
     question: &Question,
@@ -74,7 +74,7 @@ pub(crate) fn rate(
 
 /// Measures the latency of each answer in microseconds, one question after another.
 pub(crate) fn micros(
-    child: &mut Child,
+    child: &mut PipedProcess,
     time: Duration,
     question: &Question,
 ) -> anyhow::Result<Vec<f64>> {
@@ -90,7 +90,7 @@ pub(crate) fn micros(
 
 /// Measures the milliseconds from the call of `start` to the end of the answer to `question`.
 pub(crate) fn first_answer(
-    start: impl FnOnce() -> anyhow::Result<Child>,
+    start: impl FnOnce() -> anyhow::Result<PipedProcess>,
     question: &Question,
 ) -> anyhow::Result<f64> {
     let started = Instant::now();
@@ -101,19 +101,19 @@ pub(crate) fn first_answer(
 }
 
 /// Sends one `question` and checks the answer.
-pub(crate) fn answer(child: &mut Child, question: &Question) -> anyhow::Result<()> {
+pub(crate) fn answer(child: &mut PipedProcess, question: &Question) -> anyhow::Result<()> {
     let mut out = Vec::new();
     question.write_line(1, &mut out);
     write(child, &out)?;
     question.check(&read_line(child)?)
 }
 
-fn write(child: &mut Child, bytes: &[u8]) -> anyhow::Result<()> {
+fn write(child: &mut PipedProcess, bytes: &[u8]) -> anyhow::Result<()> {
     Ok(child.input.as_mut().context("no input")?.write_all(bytes)?)
 }
 
 /// Reads one line. Nothing may follow it yet.
-fn read_line(child: &mut Child) -> anyhow::Result<Vec<u8>> {
+fn read_line(child: &mut PipedProcess) -> anyhow::Result<Vec<u8>> {
     let output = child.output.as_mut().context("no output")?;
     let mut line = Vec::new();
     let mut chunk = [0; 4096];

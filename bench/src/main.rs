@@ -40,7 +40,7 @@ use std::time::Duration;
 use anyhow::Context;
 
 use contenders::{FLOOR, OURS};
-use row::Row;
+use row::ResultRow;
 
 /// The sections by name, in the order in which they run.
 const SECTIONS: [(&str, Section); 10] = [
@@ -57,7 +57,7 @@ const SECTIONS: [(&str, Section); 10] = [
 ];
 
 /// Measures the rows of a section.
-type Section = fn(&RunOptions) -> anyhow::Result<Vec<Row>>;
+type Section = fn(&RunOptions) -> anyhow::Result<Vec<ResultRow>>;
 
 /// The options of a run.
 struct RunOptions {
@@ -97,7 +97,7 @@ impl RunOptions {
         all: &mut [T],
         name: impl Fn(&T) -> &'static str,
         mut once: impl FnMut(&mut T) -> anyhow::Result<f64>,
-    ) -> anyhow::Result<Row> {
+    ) -> anyhow::Result<ResultRow> {
         eprintln!("measuring: {what}");
         let mut samples: Vec<_> =
             all.iter().map(|contender| (name(contender), Vec::new())).collect();
@@ -114,7 +114,7 @@ impl RunOptions {
         };
         let ours = take(OURS).context("toolgate was not measured")?;
         let floor = take(FLOOR);
-        let row = Row::new(what, unit, ours).with_peers(medians);
+        let row = ResultRow::new(what, unit, ours).with_peers(medians);
         Ok(match floor {
             Some(floor) => row.with_floor(floor),
             None => row,

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::contenders::{FLOOR, OURS};
 
 /// One row of the table.
-pub(crate) struct Row {
+pub(crate) struct ResultRow {
     /// The name of the row, which also identifies it in earlier runs.
     what: &'static str,
     unit: &'static str,
@@ -33,7 +33,7 @@ pub(crate) enum Target {
     AtLeast(f64),
 }
 
-impl Row {
+impl ResultRow {
     /// A row with toolgate's figure. If a space comes before the unit, `unit` starts with it.
     pub(crate) fn new(what: &'static str, unit: &'static str, ours: f64) -> Self {
         Self { what, unit, ours, floor: None, peers: Vec::new(), targets: Vec::new(), curve: None }
@@ -159,7 +159,7 @@ impl Row {
 }
 
 /// Returns the table of `rows` in Markdown.
-pub(crate) fn table(rows: &[Row]) -> String {
+pub(crate) fn table(rows: &[ResultRow]) -> String {
     let mut table =
         String::from("| | toolgate | floor | ratio | target | |\n|---|---|---|---|---|---|\n");
     for row in rows {
@@ -170,7 +170,7 @@ pub(crate) fn table(rows: &[Row]) -> String {
 }
 
 /// Returns the table of other servers, each with how many times better toolgate is.
-pub(crate) fn peer_table(rows: &[Row]) -> String {
+pub(crate) fn peer_table(rows: &[ResultRow]) -> String {
     let mut table = String::from("| | toolgate | others |\n|---|---|---|\n");
     for row in rows.iter().filter(|row| !row.peers.is_empty()) {
         let mut peers = row.peers.clone();

@@ -14,7 +14,7 @@ use crate::child::{Server, start_server};
 use crate::files::UNLIMITED;
 use crate::http::{Connection, Headers, RequestSchedule, load, runtime};
 use crate::question::Question;
-use crate::row::{Row, Target};
+use crate::row::{ResultRow, Target};
 use crate::sockets::{self, Socket};
 use crate::{RunOptions, program, text};
 
@@ -26,7 +26,7 @@ const CONNECTIONS: u8 = 16;
 const BOUNDS: &str = "[server]\nconnections_max = 16384\n";
 
 /// Measures all rows of this section.
-pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
     // Each stream takes a file descriptor in this process and in the server.
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
@@ -100,11 +100,11 @@ impl MeasurementsByCount {
 
     /// Returns two rows: memory for each one in KiB, and latency with all of them compared with the
     /// first count. `most` is the target of the former.
-    fn rows(self, what: [&'static str; 2], most: Option<f64>) -> Vec<Row> {
+    fn rows(self, what: [&'static str; 2], most: Option<f64>) -> Vec<ResultRow> {
         let Self { memory, latency } = self;
         let ((few, memory_of_few), (many, memory_of_many)) = (memory[0], memory[memory.len() - 1]);
         let memory_each = (memory_of_many - memory_of_few) * 1024.0 / (many - few);
-        let slope = Row::new(what[0], " KiB", memory_each);
+        let slope = ResultRow::new(what[0], " KiB", memory_each);
         let slope = match most {
             Some(most) => slope.with_target(Target::AtMost(most)),
             None => slope,
@@ -113,12 +113,12 @@ impl MeasurementsByCount {
         let last = latency[latency.len() - 1].1;
         vec![
             slope.with_curve("MiB", memory),
-            Row::new(what[1], " ms", last).with_floor(first).with_curve("ms", latency),
+            ResultRow::new(what[1], " ms", last).with_floor(first).with_curve("ms", latency),
         ]
     }
 }
 
-fn tools(run: &RunOptions) -> anyhow::Result<Vec<Row>> {
+fn tools(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
     eprintln!("measuring: many tools");
     let mut by_count = MeasurementsByCount::new();
     for count in run.choose(vec![10, 1_000], vec![10, 1_000, 2_500, 5_000, 10_000]) {
@@ -139,7 +139,7 @@ fn tools(run: &RunOptions) -> anyhow::Result<Vec<Row>> {
     ))
 }
 
-fn sessions(run: &RunOptions) -> anyhow::Result<Vec<Row>> {
+fn sessions(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
     eprintln!("measuring: many sessions and streams");
     let served = ServerWithWorkspace::start("")?;
     let address = &served.server.address;
@@ -184,7 +184,7 @@ fn sessions(run: &RunOptions) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-fn conversations(run: &RunOptions) -> anyhow::Result<Vec<Row>> {
+fn conversations(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
     eprintln!("measuring: many WebSockets");
     let served = ServerWithWorkspace::start("")?;
     let runtime = runtime()?;
@@ -206,7 +206,7 @@ fn conversations(run: &RunOptions) -> anyhow::Result<Vec<Row>> {
 }
 
 /// Measures calls per second over WebSockets, by the number of calls in flight.
-fn in_flight(run: &RunOptions) -> anyhow::Result<Row> {
+fn in_flight(run: &RunOptions) -> anyhow::Result<ResultRow> {
     eprintln!("measuring: many calls in flight");
     let served = ServerWithWorkspace::start("")?;
     let target = (served.server.address.as_str(), "/ws/rpc");
@@ -217,5 +217,5 @@ fn in_flight(run: &RunOptions) -> anyhow::Result<Row> {
     }
     let what = "files_read, 16 WebSockets, 64 in flight each (floor: one)";
     drop(served.folder);
-    Ok(Row::new(what, "/s", rates[3].1).with_floor(rates[0].1).with_curve("/s", rates))
+    Ok(ResultRow::new(what, "/s", rates[3].1).with_floor(rates[0].1).with_curve("/s", rates))
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use serde_json::{Value, json};
 
-use crate::row::{Row, Target};
+use crate::row::{ResultRow, Target};
 use crate::{RunOptions, median};
 use conversation::Conversation;
 use corpus::Corpus;
@@ -43,7 +43,7 @@ const PATTERNS: [(&str, &str, bool); 5] = [
 ];
 
 /// Measures all rows of this section.
-pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
     let folder = tempfile::tempdir()?;
     let sources = corpus::sources()?;
     let (lines, files) = run.choose((100_000, 2_000), (1_000_000, 10_000));
@@ -53,7 +53,12 @@ pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<Row>> {
 }
 
 /// Measures `search_text` and ripgrep in turn over the same files. Both count all matching lines.
-fn text(at: &Path, sources: &[PathBuf], files: usize, rounds: usize) -> anyhow::Result<Vec<Row>> {
+fn text(
+    at: &Path,
+    sources: &[PathBuf],
+    files: usize,
+    rounds: usize,
+) -> anyhow::Result<Vec<ResultRow>> {
     let corpus = Corpus::with_files(at, sources, files)?;
     let Corpus { files, lines, bytes } = corpus;
     eprintln!("measuring: search_text over {files} files, {lines} lines, {} MiB", bytes >> 20);
@@ -86,7 +91,7 @@ fn text(at: &Path, sources: &[PathBuf], files: usize, rounds: usize) -> anyhow::
         let ours = median(ours);
         let floor = median(ripgrep_times);
         rows.push(
-            Row::new(what, " ms", ours)
+            ResultRow::new(what, " ms", ours)
                 .with_floor(floor)
                 .with_target(Target::DifferenceAtMost(0.0)),
         );
@@ -118,7 +123,12 @@ fn ripgrep() -> anyhow::Result<PathBuf> {
 }
 
 /// Measures an index of `lines` lines: building it, queries, and updates.
-fn index(folder: &Path, sources: &[PathBuf], lines: u64, quick: bool) -> anyhow::Result<Vec<Row>> {
+fn index(
+    folder: &Path,
+    sources: &[PathBuf],
+    lines: u64,
+    quick: bool,
+) -> anyhow::Result<Vec<ResultRow>> {
     let at = folder.join("lines");
     let cache = folder.join("cache");
     let Corpus { files, lines, bytes } = Corpus::with_lines(&at, sources, lines)?;
@@ -155,7 +165,8 @@ fn index(folder: &Path, sources: &[PathBuf], lines: u64, quick: bool) -> anyhow:
 
     #[allow(clippy::cast_precision_loss, reason = "a share needs no exact bytes")]
     let share = size as f64 * 100.0 / bytes as f64;
-    let row = |what, ours, unit, most| Row::new(what, unit, ours).with_target(Target::AtMost(most));
+    let row =
+        |what, ours, unit, most| ResultRow::new(what, unit, ours).with_target(Target::AtMost(most));
     Ok(vec![
         row(
             if quick { "index of 100,000 lines" } else { "index of a million lines, no model" },
@@ -164,7 +175,7 @@ fn index(folder: &Path, sources: &[PathBuf], lines: u64, quick: bool) -> anyhow:
             60.0,
         ),
         row("peak RSS while indexing them", peak, " MiB", 200.0),
-        Row::new("RSS before", " MiB", idle),
+        ResultRow::new("RSS before", " MiB", idle),
         row("size of the index, relative to the text", share, " %", 60.0),
         row("search_semantic over them, warm, p50", median(warm), " ms", 10.0),
         row("first search_semantic of a process, with an index", median(cold), " ms", 50.0),

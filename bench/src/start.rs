@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::child::{Child, start_server};
+use crate::child::{PipedProcess, start_server};
 use crate::files::folder;
 use crate::question::Question;
-use crate::row::{Row, Target};
+use crate::row::{ResultRow, Target};
 use crate::{RunOptions, lines, median, program, text};
 
 /// Measures all rows of this section.
-pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
     let folder = folder()?;
     let mut rows = vec![measure_cold_start(run, folder.path())?];
     rows.extend(measure_idle_memory(folder.path())?);
@@ -20,7 +20,7 @@ pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<Row>> {
 }
 
 /// Measures the time from starting a process to its first answer.
-fn measure_cold_start(run: &RunOptions, folder: &Path) -> anyhow::Result<Row> {
+fn measure_cold_start(run: &RunOptions, folder: &Path) -> anyhow::Result<ResultRow> {
     eprintln!("measuring: cold start");
     let question = Question::stateless("files_read", &json!({ "path": "one.txt" }), "toolgate ");
     let file = folder.join("one.txt");
@@ -28,28 +28,28 @@ fn measure_cold_start(run: &RunOptions, folder: &Path) -> anyhow::Result<Row> {
     let mut floors = Vec::new();
     for _ in 0..run.choose(7, 31) {
         floors.push(lines::first_answer(
-            || Child::stdio(&program("floor")?, &["stdio", &text(&file)]),
+            || PipedProcess::stdio(&program("floor")?, &["stdio", &text(&file)]),
             &question,
         )?);
         ours.push(lines::first_answer(
-            || Child::stdio(&program("toolgate")?, &["stdio", &text(folder)]),
+            || PipedProcess::stdio(&program("toolgate")?, &["stdio", &text(folder)]),
             &question,
         )?);
     }
-    let row = Row::new("cold start to first answer, stdio", " ms", median(ours));
+    let row = ResultRow::new("cold start to first answer, stdio", " ms", median(ours));
     Ok(row.with_floor(median(floors)).with_target(Target::DifferenceAtMost(2.0)))
 }
 
 /// Measures the memory of an idle server, over stdio and over HTTP.
-fn measure_idle_memory(folder: &Path) -> anyhow::Result<Vec<Row>> {
+fn measure_idle_memory(folder: &Path) -> anyhow::Result<Vec<ResultRow>> {
     eprintln!("measuring: memory of an idle server");
-    let mut stdio = Child::stdio(&program("toolgate")?, &["stdio", &text(folder)])?;
+    let mut stdio = PipedProcess::stdio(&program("toolgate")?, &["stdio", &text(folder)])?;
     lines::initialize(&mut stdio)?;
     let question = Question::call("files_read", &json!({ "path": "one.txt" }), "toolgate ");
     lines::rate(&mut stdio, 1, Duration::from_millis(100), &question)?;
     let http =
         start_server(&program("toolgate")?, &["serve", &text(folder), "--listen", "127.0.0.1:0"])?;
-    let row = |what, ours| Row::new(what, " MiB", ours).with_target(Target::AtMost(9.0));
+    let row = |what, ours| ResultRow::new(what, " MiB", ours).with_target(Target::AtMost(9.0));
     Ok(vec![
         row("idle RSS, stdio", stdio.idle_mib()?),
         row("idle RSS, serve", http.child.idle_mib()?),

@@ -2,11 +2,11 @@
 //! other servers.
 
 use crate::contenders::{RMCP, echoes};
-use crate::row::{Row, Target};
+use crate::row::{ResultRow, Target};
 use crate::{RunOptions, lines};
 
 /// Measures all rows of this section.
-pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
     let mut echoes = echoes(run)?;
     let mut row = |what, depth, floor, rmcp| {
         let row = run.measure_row(

@@ -9,8 +9,8 @@ use anyhow::{Context, ensure};
 use toolgate_search::vectors::{Precision, SlotSet, VectorQuery, VectorSnapshot, VectorStore};
 use toolgate_search::{ChunkHash, VectorSpace};
 
-use crate::child::Child;
-use crate::row::{Row, Target};
+use crate::child::PipedProcess;
+use crate::row::{ResultRow, Target};
 use crate::{RunOptions, median, text};
 
 const DIMENSIONS: usize = 384;
@@ -24,7 +24,7 @@ const TOPICS: usize = 200;
 const DIRECTIONS: usize = 64;
 
 /// Measures all rows of this section.
-pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
     eprintln!("measuring: the nearest of 100,000 vectors");
     let folder = tempfile::tempdir()?;
     let (vectors, queries) = synthesize();
@@ -71,16 +71,20 @@ pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<Row>> {
         brute_rates.push(sample as f64 / started.elapsed().as_secs_f64());
     }
     let rate = median(our_rates);
-    let recalled = Row::new(
+    let recalled = ResultRow::new(
         "10 nearest of 100,000 vectors of 384: recall (floor: usearch)",
         " %",
         100.0 * recall(&ours),
     );
     Ok(vec![
         recalled.with_floor(100.0 * recall(&theirs)).with_target(Target::AtLeast(95.0)),
-        Row::new("10 nearest of 100,000 vectors of 384, one thread (floor: usearch)", "/s", rate)
-            .with_floor(median(usearch_rates)),
-        Row::new(
+        ResultRow::new(
+            "10 nearest of 100,000 vectors of 384, one thread (floor: usearch)",
+            "/s",
+            rate,
+        )
+        .with_floor(median(usearch_rates)),
+        ResultRow::new(
             "10 nearest of 100,000 vectors of 384, one thread (floor: brute force, f32)",
             "/s",
             rate,
@@ -177,7 +181,7 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
 
 /// A process that searches with usearch.
 struct UsearchProcess {
-    child: Child,
+    child: PipedProcess,
     lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
     answers: PathBuf,
 }
@@ -199,7 +203,7 @@ impl UsearchProcess {
         let dimensions = DIMENSIONS.to_string();
         let k = K.to_string();
         let args = [&script, vectors, queries, &dimensions, &k, answers].map(String::as_str);
-        let mut child = Child::stdio(&python, &args)?;
+        let mut child = PipedProcess::stdio(&python, &args)?;
         let output = child.output.take().context("no output")?;
         let [_, _, answers] = files;
         let mut started = Self { child, lines: BufReader::new(output).lines(), answers };

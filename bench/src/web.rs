@@ -8,13 +8,13 @@ use crate::contenders::{
 };
 use crate::http::{RequestSchedule, load};
 use crate::question::Question;
-use crate::row::{Row, Target};
+use crate::row::{ResultRow, Target};
 use crate::{RunOptions, sockets};
 
 const CONNECTIONS: u8 = 16;
 
 /// Measures all rows of this section.
-pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
     let rate = |server: &mut HttpContender| {
         Ok(load(&server.headers, &server.question, CONNECTIONS, RequestSchedule::Busy, run.time)?
             .rate)
@@ -35,7 +35,7 @@ pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<Row>> {
 }
 
 /// Measures calls over WebSockets, in Mira's dialect. The floor is axum over HTTP.
-fn sockets(run: &RunOptions) -> anyhow::Result<Row> {
+fn sockets(run: &RunOptions) -> anyhow::Result<ResultRow> {
     let floor = HttpContender::floor()?;
     let ours = ours_http()?;
     let question = Question::method("example/echo", &json!({ "text": "hello" }), "hello");
@@ -65,7 +65,7 @@ fn sockets(run: &RunOptions) -> anyhow::Result<Row> {
 
 /// Measures the 99th percentile of latency at half of the highest rate, and axum's at the same
 /// rate. The latter shows the share of the machine.
-fn measure_latency(run: &RunOptions) -> anyhow::Result<[Row; 2]> {
+fn measure_latency(run: &RunOptions) -> anyhow::Result<[ResultRow; 2]> {
     eprintln!("measuring: latency of answers");
     let ours = HttpContender::stateless(OURS, ours_http()?, "example_echo");
     let floor = HttpContender::floor()?;
@@ -82,8 +82,9 @@ fn measure_latency(run: &RunOptions) -> anyhow::Result<[Row; 2]> {
             p50s[index].push(latencies.percentile(50.0));
         }
     }
-    let row =
-        |what, p99, p50| Row::new(what, " µs", crate::median(p99)).with_floor(crate::median(p50));
+    let row = |what, p99, p50| {
+        ResultRow::new(what, " µs", crate::median(p99)).with_floor(crate::median(p50))
+    };
     let ([ours, floor], [p50, floor_p50]) = (p99s, p50s);
     let what = "echo, HTTP, at half of that rate: p99 (floor: p50)";
     let floor_what = "axum with a canned answer, at as many calls: p99 (floor: its p50)";

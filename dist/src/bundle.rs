@@ -3,10 +3,10 @@
 use serde_json::json;
 
 use crate::archive::FileTree;
-use crate::release::{LICENSE, Release, SUMMARY, VERSION};
+use crate::release::{LICENSE, PlatformRelease, SUMMARY, VERSION};
 
 /// Returns the bundle with its file name.
-pub(crate) fn pack(release: &Release) -> anyhow::Result<(String, Vec<u8>)> {
+pub(crate) fn pack(release: &PlatformRelease) -> anyhow::Result<(String, Vec<u8>)> {
     let manifest = json!({
         "manifest_version": "0.3",
         "name": "toolgate",

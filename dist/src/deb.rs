@@ -3,7 +3,7 @@
 use ar::{Builder, Header};
 
 use crate::archive::{CompressionLevel, FileTree, PathStyle, gzip};
-use crate::release::{Release, SUMMARY, VERSION};
+use crate::release::{PlatformRelease, SUMMARY, VERSION};
 
 /// The systemd unit, which explains each exception from its hardening.
 pub(crate) const SERVICE_UNIT: &str = include_str!("../files/toolgate.service");
@@ -19,7 +19,7 @@ const SCRIPTS: [(&str, &str); 2] =
     [("postinst", include_str!("../files/postinst")), ("prerm", include_str!("../files/prerm"))];
 
 /// Returns the package with its file name.
-pub(crate) fn pack(release: &Release) -> anyhow::Result<(String, Vec<u8>)> {
+pub(crate) fn pack(release: &PlatformRelease) -> anyhow::Result<(String, Vec<u8>)> {
     let data = installed_files(release)?;
     let installed_kib = data.files().map(|(_, bytes)| bytes.len().div_ceil(1024)).sum::<usize>();
     let mut control = FileTree::default();
@@ -48,7 +48,7 @@ pub(crate) fn pack(release: &Release) -> anyhow::Result<(String, Vec<u8>)> {
 }
 
 /// Returns the files that the package installs.
-fn installed_files(release: &Release) -> anyhow::Result<FileTree> {
+fn installed_files(release: &PlatformRelease) -> anyhow::Result<FileTree> {
     let mut tree = FileTree::default();
     tree.program("usr/bin/toolgate", release.binary.as_slice());
     tree.file("usr/lib/systemd/system/toolgate.service", SERVICE_UNIT);
@@ -73,7 +73,7 @@ fn installed_files(release: &Release) -> anyhow::Result<FileTree> {
 }
 
 /// Returns the file `control`. The packages that the binary needs follow from the binary itself.
-fn control_file(release: &Release, installed_kib: usize) -> String {
+fn control_file(release: &PlatformRelease, installed_kib: usize) -> String {
     let mut depends = format!("libc6 (>= {})", release.needs.glibc);
     if release.needs.libraries.iter().any(|name| name.starts_with("libgcc_s.so")) {
         depends += ", libgcc-s1";

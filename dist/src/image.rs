@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::archive::{CompressionLevel, FileTree, PathStyle, gzip};
 use crate::read;
-use crate::release::{LICENSE, Release, SUMMARY, VERSION, sha256_hex};
+use crate::release::{LICENSE, PlatformRelease, SUMMARY, VERSION, sha256_hex};
 
 /// User and group of the server in the image.
 const USER: u64 = 65532;
@@ -45,7 +45,7 @@ impl ImageBlob {
 }
 
 /// Returns the image layout as a tar archive, with its file name.
-pub(crate) fn pack(release: &Release) -> anyhow::Result<(String, Vec<u8>)> {
+pub(crate) fn pack(release: &PlatformRelease) -> anyhow::Result<(String, Vec<u8>)> {
     let root = root_files(release)?.tar(release.epoch, PathStyle::Plain)?;
     let root_digest = sha256_hex(&root);
     let layer = "application/vnd.oci.image.layer.v1.tar+gzip";
@@ -87,7 +87,7 @@ pub(crate) fn pack(release: &Release) -> anyhow::Result<(String, Vec<u8>)> {
 }
 
 /// Returns the file system of the image.
-fn root_files(release: &Release) -> anyhow::Result<FileTree> {
+fn root_files(release: &PlatformRelease) -> anyhow::Result<FileTree> {
     let mut tree = FileTree::default();
     tree.program("usr/bin/toolgate", release.binary.as_slice());
     let machine = release.target.machine;
@@ -118,7 +118,7 @@ fn root_files(release: &Release) -> anyhow::Result<FileTree> {
 }
 
 /// Returns the configuration of the image.
-fn image_config(release: &Release, root_digest: &str) -> anyhow::Result<Value> {
+fn image_config(release: &PlatformRelease, root_digest: &str) -> anyhow::Result<Value> {
     let created = Timestamp::from_second(i64::try_from(release.epoch)?)?.to_string();
     Ok(json!({
         "created": created,
@@ -147,7 +147,7 @@ fn image_config(release: &Release, root_digest: &str) -> anyhow::Result<Value> {
 }
 
 /// Returns the labels of the image. The MCP registry checks the first one.
-fn labels(release: &Release) -> Value {
+fn labels(release: &PlatformRelease) -> Value {
     json!({
         "io.modelcontextprotocol.server.name": release.server_name,
         "org.opencontainers.image.title": "toolgate",

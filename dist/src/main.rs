@@ -29,7 +29,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Args, Parser, ValueEnum};
 
-use crate::release::Release;
+use crate::release::PlatformRelease;
 use crate::target::Target;
 
 /// Packs a toolgate binary into the packages that people install.
@@ -102,7 +102,7 @@ enum PackageKind {
 
 impl PackageKind {
     /// Returns the packages of this kind, each with its file name.
-    fn pack(self, release: &Release) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
+    fn pack(self, release: &PlatformRelease) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
         match self {
             Self::Tarball => Ok(vec![tarball::pack(release)?]),
             Self::Deb => Ok(vec![deb::pack(release)?]),
@@ -130,7 +130,7 @@ fn main() -> ExitCode {
 }
 
 fn pack(args: &PackArgs) -> anyhow::Result<()> {
-    let release = Release::load(args)?;
+    let release = PlatformRelease::load(args)?;
     let kinds = match args.only.as_slice() {
         [] => PackageKind::value_variants(),
         only => only,

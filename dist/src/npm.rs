@@ -4,14 +4,14 @@
 use serde_json::{Map, Value, json};
 
 use crate::archive::{FileTree, PathStyle, gzip};
-use crate::release::{LICENSE, Release, SUMMARY, VERSION};
+use crate::release::{LICENSE, PlatformRelease, SUMMARY, VERSION};
 use crate::target::{TARGETS, Target};
 
 const LAUNCHER: &str = include_str!("../files/launcher.js");
 const DESCRIPTION: &str = include_str!("../files/package.md");
 
 /// Returns the package of the platform and the package that people install, with their file names.
-pub(crate) fn pack(release: &Release) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
+pub(crate) fn pack(release: &PlatformRelease) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
     Ok(vec![platform_package(release)?, main_package(release)?])
 }
 
@@ -20,7 +20,7 @@ fn platform_name(target: Target) -> String {
     format!("toolgate-server-linux-{}", target.node)
 }
 
-fn platform_package(release: &Release) -> anyhow::Result<(String, Vec<u8>)> {
+fn platform_package(release: &PlatformRelease) -> anyhow::Result<(String, Vec<u8>)> {
     let name = platform_name(release.target);
     let mut manifest = manifest(release, &name);
     manifest["description"] =
@@ -38,7 +38,7 @@ fn platform_package(release: &Release) -> anyhow::Result<(String, Vec<u8>)> {
     finish(release, &name, &manifest, tree)
 }
 
-fn main_package(release: &Release) -> anyhow::Result<(String, Vec<u8>)> {
+fn main_package(release: &PlatformRelease) -> anyhow::Result<(String, Vec<u8>)> {
     let name = "toolgate-server";
     let mut manifest = manifest(release, name);
     manifest["mcpName"] = json!(release.server_name);
@@ -56,7 +56,7 @@ fn main_package(release: &Release) -> anyhow::Result<(String, Vec<u8>)> {
 }
 
 /// Returns the fields that all packages share.
-fn manifest(release: &Release, name: &str) -> Value {
+fn manifest(release: &PlatformRelease, name: &str) -> Value {
     json!({
         "name": name,
         "version": VERSION,
@@ -68,7 +68,7 @@ fn manifest(release: &Release, name: &str) -> Value {
 
 /// Adds the manifest, and returns the package with its file name.
 fn finish(
-    release: &Release,
+    release: &PlatformRelease,
     name: &str,
     manifest: &Value,
     mut tree: FileTree,

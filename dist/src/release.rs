@@ -22,8 +22,8 @@ pub(crate) const SUMMARY: &str =
 /// The license of toolgate.
 pub(crate) const LICENSE: &str = "Apache-2.0";
 
-/// A binary for one platform, and the files that go with it.
-pub(crate) struct Release {
+/// The binary for one platform, and the files that are shipped with it.
+pub(crate) struct PlatformRelease {
     pub(crate) target: Target,
     pub(crate) binary: Vec<u8>,
     pub(crate) needs: BinaryNeeds,
@@ -51,7 +51,7 @@ pub(crate) struct Completions {
     pub(crate) fish: Vec<u8>,
 }
 
-impl Release {
+impl PlatformRelease {
     /// Reads the binary and the files of the checkout.
     pub(crate) fn load(args: &PackArgs) -> anyhow::Result<Self> {
         let binary = read(&args.binary)?;

@@ -2,10 +2,10 @@
 
 use crate::archive::{FileTree, PathStyle, gzip};
 use crate::deb::{SERVICE_SETTINGS, SERVICE_UNIT, SERVICE_USER};
-use crate::release::Release;
+use crate::release::PlatformRelease;
 
 /// Returns the tarball with its file name.
-pub(crate) fn pack(release: &Release) -> anyhow::Result<(String, Vec<u8>)> {
+pub(crate) fn pack(release: &PlatformRelease) -> anyhow::Result<(String, Vec<u8>)> {
     let stem = release.stem();
     let mut tree = FileTree::default();
     tree.program(format!("{stem}/toolgate"), release.binary.as_slice());

@@ -6,7 +6,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 
 use crate::archive::FileTree;
-use crate::release::{LICENSE, Release, SUMMARY, VERSION};
+use crate::release::{LICENSE, PlatformRelease, SUMMARY, VERSION};
 
 /// Description of the package, as its page in a registry shows it.
 const DESCRIPTION: &str = include_str!("../files/package.md");
@@ -23,7 +23,7 @@ os.execv(program, [program, *sys.argv[1:]])
 ";
 
 /// Returns the wheel with its file name.
-pub(crate) fn pack(release: &Release) -> anyhow::Result<(String, Vec<u8>)> {
+pub(crate) fn pack(release: &PlatformRelease) -> anyhow::Result<(String, Vec<u8>)> {
     let base = format!("toolgate_server-{VERSION}");
     let (glibc, machine) = (release.needs.glibc.underscored(), release.target.machine);
     let tag = format!("py3-none-manylinux_{glibc}_{machine}");
@@ -44,7 +44,7 @@ pub(crate) fn pack(release: &Release) -> anyhow::Result<(String, Vec<u8>)> {
 }
 
 /// Returns the description of the package in the form of Python's core metadata.
-fn metadata(release: &Release) -> String {
+fn metadata(release: &PlatformRelease) -> String {
     let (source, name) = (&release.source_url, &release.server_name);
     format!(
         "Metadata-Version: 2.4\n\

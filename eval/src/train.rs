@@ -13,8 +13,8 @@ use anyhow::Context;
 use toolgate_chunks::words::{concepts, words};
 use toolgate_search::static_model::StaticModel;
 
-use crate::set::{CodeUnit, Package, Split, load};
-use table::{D, PARTS, TrainedTable, TrainingPair, Words, weigh};
+use crate::set::{CodeUnit, DataSplit, Package, load};
+use table::{D, PARTS, TrainedTable, TrainingPair, WeightedWords, weigh};
 
 /// Path of the word vectors in the checkout.
 const TABLE: &str = "crates/search/src/static_model.bin";
@@ -34,8 +34,8 @@ struct Vocabulary {
 /// Trains the word vectors on the `train` packages, and prints how well they rank alone.
 pub fn train_word_table(epochs: usize, names: f32) -> anyhow::Result<()> {
     let started = Instant::now();
-    let mut packages = load(Split::Train)?;
-    let tune = load(Split::Tune)?;
+    let mut packages = load(DataSplit::Train)?;
+    let tune = load(DataSplit::Tune)?;
     let vocabulary = build_vocabulary(&packages);
     eprintln!(
         "{} packages, {} words, {:?}",
@@ -89,7 +89,7 @@ pub fn train_word_table(epochs: usize, names: f32) -> anyhow::Result<()> {
 pub fn print_table_quality(table: &str) -> anyhow::Result<()> {
     let table =
         StaticModel::parse(Cow::Owned(std::fs::read(table)?)).context("this is not a table")?;
-    println!("{}", candidates::evaluate_alone(&load(Split::Tune)?, &table)?);
+    println!("{}", candidates::evaluate_alone(&load(DataSplit::Tune)?, &table)?);
     Ok(())
 }
 
@@ -197,8 +197,8 @@ fn build_pairs(
 
 /// A package that is not trained on, to measure quality.
 struct HeldOutPackage {
-    units: Vec<[Words; PARTS]>,
-    queries: Vec<(Words, usize, f32)>,
+    units: Vec<[WeightedWords; PARTS]>,
+    queries: Vec<(WeightedWords, usize, f32)>,
 }
 
 /// Returns the functions and questions of a package as words by number.

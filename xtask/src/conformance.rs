@@ -25,8 +25,8 @@ use crate::shell::{build, checkout};
 use client::run_client_suite;
 use matrix::PairOutcome;
 use server::Server;
-use suite::{Check, Outcome, Scenario, Suite};
-use through::{Client, ExampleConnection};
+use suite::{Outcome, Scenario, ScenarioCheck, Suite};
+use through::{ConformanceClient, ExampleConnection};
 
 pub(crate) use driver::drive;
 
@@ -64,7 +64,7 @@ struct CheckCounts {
 
 impl CheckCounts {
     /// Counts the outcomes of `scenario`, and prints the checks that did not pass.
-    fn count(&mut self, revision: &str, scenario: &Scenario, checks: &[Check]) {
+    fn count(&mut self, revision: &str, scenario: &Scenario, checks: &[ScenarioCheck]) {
         for check in checks {
             match check.outcome {
                 Outcome::Passed => self.passed += 1,
@@ -194,7 +194,7 @@ fn test_edge(
     let gateway = edge.start_gateway(&folder.0)?;
     eprintln!("\n==> conformance against {}, with {edge} upstream", gateway.server.url);
     let mut pairs = Vec::new();
-    for client in Client::all() {
+    for client in ConformanceClient::all() {
         let name = client.to_string();
         let is_left_out = options.from.as_ref().is_some_and(|from| !name.contains(from.as_str()));
         if is_left_out || options.revision.as_ref().is_some_and(|only| only != client.revision) {

@@ -15,7 +15,7 @@ use anyhow::{Context, bail, ensure};
 use crate::setup;
 use crate::shell::{NEXTEST, build, checkout, run};
 use report::{Report, TestName};
-use rows::{Row, RowContract};
+use rows::{RequirementRow, RowContract};
 
 /// The nextest filter of the tests that show rows.
 const CONTRACT_TESTS: &str = "test(/(^|::)(s[0-4]|x)_[0-9]{2}_/)";
@@ -24,7 +24,7 @@ const PAGE: &str = "docs/reference/contracts.md";
 
 /// A row and the tests that show it.
 pub(crate) struct TestedRow {
-    row: Row,
+    row: RequirementRow,
     tests: Vec<TestName>,
 }
 
@@ -151,9 +151,9 @@ fn match_tests(names: impl Iterator<Item = TestName>) -> anyhow::Result<Vec<Test
             by_row.entry(row).or_default().push(name.clone());
         }
     }
-    let rows = Row::all()?;
+    let rows = RequirementRow::all()?;
     let with_tests =
-        |row: Row| TestedRow { tests: by_row.remove(&row.id).unwrap_or_default(), row };
+        |row: RequirementRow| TestedRow { tests: by_row.remove(&row.id).unwrap_or_default(), row };
     let tested_rows: Vec<TestedRow> = rows.into_iter().map(with_tests).collect();
     ensure!(by_row.is_empty(), "tests are named after unknown rows: {by_row:?}");
     Ok(tested_rows)

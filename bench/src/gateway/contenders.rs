@@ -9,7 +9,7 @@ use anyhow::{Context, ensure};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::child::{Child, Server, start_server, wait_until_listening};
+use crate::child::{PipedProcess, Server, start_server, wait_until_listening};
 use crate::contenders::{FASTMCP, FLOOR, OURS, StdioContender, echo, python, script, tools};
 use crate::files::UNLIMITED;
 use crate::http::{Connection, Headers, runtime};
@@ -119,7 +119,7 @@ fn supergateway(upstream: &str) -> anyhow::Result<Gateway> {
     let upstream = format!("'{upstream}' mcp");
     let options = ["--outputTransport", "streamableHttp", "--stateful", "--logLevel", "none"];
     let args = [&[&*text(&tools(module)?), "--stdio", &upstream, "--port", &port], &options[..]];
-    let child = Child::quiet(&node()?, &args.concat())?;
+    let child = PipedProcess::quiet(&node()?, &args.concat())?;
     Gateway::new(SUPERGATEWAY, wait_until_listening(child, address)?, "echo")
 }
 
@@ -131,7 +131,7 @@ fn npm(upstream: &str) -> anyhow::Result<Gateway> {
     let args = [&[&*module, "--host", "127.0.0.1", "--port", &port], &options[..]];
     Gateway::new(
         NPM,
-        wait_until_listening(Child::quiet(&node()?, &args.concat())?, address)?,
+        wait_until_listening(PipedProcess::quiet(&node()?, &args.concat())?, address)?,
         "echo",
     )
 }
@@ -140,7 +140,7 @@ fn pypi(upstream: &str) -> anyhow::Result<Gateway> {
     let (port, address) = free_port()?;
     let args = ["--host", "127.0.0.1", "--port", &port, "--log-level", "ERROR", "--"];
     let args = [&args[..], &[upstream, "mcp"]].concat();
-    let child = Child::quiet(&tools("gateways-python/bin/mcp-proxy")?, &args)?;
+    let child = PipedProcess::quiet(&tools("gateways-python/bin/mcp-proxy")?, &args)?;
     Gateway::new(PYPI, wait_until_listening(child, address)?, "echo")
 }
 
@@ -160,7 +160,7 @@ fn contextforge(upstream: &str) -> anyhow::Result<Gateway> {
         &["DB_METRICS_RECORDING_ENABLED=false", &program],
         &["--host", "127.0.0.1", "--port", &port, "--no-access-log"],
     ];
-    let child = Child::quiet(Path::new("/usr/bin/env"), &args.concat())?;
+    let child = PipedProcess::quiet(Path::new("/usr/bin/env"), &args.concat())?;
     let server = wait_until_listening(child, address)?;
     let upstream = json!({
         "name": "it",

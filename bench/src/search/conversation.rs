@@ -7,12 +7,12 @@ use std::process::ChildStdout;
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
-use crate::child::Child;
+use crate::child::PipedProcess;
 use crate::{lines, program, text};
 
 /// A session over standard streams.
 pub(super) struct Conversation {
-    pub(super) child: Child,
+    pub(super) child: PipedProcess,
     output: BufReader<ChildStdout>,
     last_id: u64,
 }
@@ -24,7 +24,7 @@ impl Conversation {
         let cache = text(cache);
         std::fs::write(&settings, format!("[limits]\nrate = []\n[search]\ncache = {cache:?}\n"))?;
         let args = ["stdio", &text(at), "--config", &text(&settings)];
-        let mut child = Child::stdio(&program("toolgate")?, &args)?;
+        let mut child = PipedProcess::stdio(&program("toolgate")?, &args)?;
         lines::initialize(&mut child)?;
         let output = BufReader::new(child.output.take().context("no output")?);
         Ok(Self { child, output, last_id: 0 })

@@ -5,7 +5,7 @@ use std::ops::Range;
 use tree_sitter::{Node, Tree, TreeCursor};
 
 use crate::docs;
-use crate::grammars::{DocPlacement, Grammar, NodeRole};
+use crate::grammars::{DocCommentPlacement, Grammar, NodeRole};
 use crate::guess;
 use crate::lines::TextLines;
 use crate::memory::ParseMemory;
@@ -107,7 +107,7 @@ impl<'t> SyntaxWalk<'_, 't> {
         let mut cursor = root.walk();
         let mut levels = vec![WalkLevel::default()];
         self.record_error(root);
-        if self.grammar.rules.docs == DocPlacement::Docstrings {
+        if self.grammar.rules.docs == DocCommentPlacement::Docstrings {
             self.add_module_doc(root);
         }
         if !cursor.goto_first_child() {
@@ -292,7 +292,7 @@ impl<'t> SyntaxWalk<'_, 't> {
         let comments = lead.map(|lead| lead.comments).unwrap_or_default();
         (part.doc, part.doc_bytes) = self.doc_text(comments);
         if part.doc.is_empty()
-            && self.grammar.rules.docs == DocPlacement::Docstrings
+            && self.grammar.rules.docs == DocCommentPlacement::Docstrings
             && let Some(string) = node.child_by_field_name("body").and_then(docstring)
         {
             part.doc = docs::string_text(&self.lines.text[string.byte_range()]);

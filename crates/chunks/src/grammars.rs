@@ -26,7 +26,7 @@ pub(crate) struct GrammarRules {
     pub(crate) letters: AcceptedLetters,
     /// Roles of the grammar's nodes. Other nodes are only searched for nodes inside them.
     pub(crate) roles: &'static [(&'static str, NodeRole)],
-    pub(crate) docs: DocPlacement,
+    pub(crate) docs: DocCommentPlacement,
 }
 
 /// Letters that a grammar accepts.
@@ -39,7 +39,7 @@ pub(crate) enum AcceptedLetters {
 
 /// Places where a language documents a definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DocPlacement {
+pub(crate) enum DocCommentPlacement {
     /// Marked comments above the definition: `///`, `/**`.
     Marked,
     /// Marked comments above, and marked comments inside for the enclosing item: `//!`.

@@ -148,16 +148,16 @@ fn read_request(
                 None => None,
                 Some(id) => Some(parse_id(&id)?),
             };
-            request_reading(HostRequest::ListJobs { after }, AnswerView::Jobs)
+            request_reading(HostRequest::ListJobs { after }, ReplyContent::Jobs)
         }
-        (RestPath::Jobs, "POST") => request_reading(read_job_request(body)?, AnswerView::Started),
+        (RestPath::Jobs, "POST") => request_reading(read_job_request(body)?, ReplyContent::Started),
         (RestPath::Job(id), "GET" | "HEAD") => {
             let id = parse_id(&id)?.to_string();
-            request_reading(HostRequest::GetJob { id }, AnswerView::Job)
+            request_reading(HostRequest::GetJob { id }, ReplyContent::Job)
         }
         (RestPath::Job(id), "DELETE") => {
             let id = parse_id(&id)?.to_string();
-            request_reading(HostRequest::CancelJob { id }, AnswerView::Job)
+            request_reading(HostRequest::CancelJob { id }, ReplyContent::Job)
         }
         (RestPath::Events(id), "GET") => {
             let id = parse_id(&id)?.to_string();
@@ -172,7 +172,7 @@ fn read_request(
         (RestPath::File(id, name), "GET" | "HEAD") => {
             let id = parse_id(&id)?.to_string();
             let which = ArtefactSelection::Named(name);
-            request_reading(HostRequest::OpenArtefact { id, which }, AnswerView::File)
+            request_reading(HostRequest::OpenArtefact { id, which }, ReplyContent::File)
         }
         (RestPath::Jobs, _) => return Err(method_not_allowed("GET, HEAD, POST")),
         (RestPath::Job(_), _) => return Err(method_not_allowed("GET, HEAD, DELETE")),
@@ -202,7 +202,7 @@ fn parse_id(id: &str) -> Result<JobId, Reply> {
     id.parse().map_err(|_| problem(404, "no job has this id"))
 }
 
-fn request_reading(request: HostRequest, view: AnswerView) -> FrameReading {
+fn request_reading(request: HostRequest, view: ReplyContent) -> FrameReading {
     let on_disconnect = match request {
         HostRequest::CancelJob { .. } | HostRequest::StartJob { .. } => OnDisconnect::Continues,
         _ => OnDisconnect::Cancels,
@@ -223,12 +223,12 @@ fn request_reading(request: HostRequest, view: AnswerView) -> FrameReading {
 
 /// The encoder for one request.
 struct RestEncoder {
-    view: AnswerView,
+    view: ReplyContent,
 }
 
 /// The part of an answer that a reply contains.
 #[derive(Debug, Clone, Copy)]
-enum AnswerView {
+enum ReplyContent {
     Started,
     Job,
     Jobs,
@@ -238,18 +238,18 @@ enum AnswerView {
 impl AnswerEncoder for RestEncoder {
     fn encode_reply(&self, outcome: Result<HostAnswer, CallError>) -> Option<Reply> {
         Some(match (self.view, outcome) {
-            (AnswerView::Started, Ok(HostAnswer::Job(job))) => {
+            (ReplyContent::Started, Ok(HostAnswer::Job(job))) => {
                 Reply::json(to_json(&job_json(&job)))
                     .with_status(202)
                     .with_header("location", format!("/v1/jobs/{}", job.id))
             }
-            (AnswerView::Job, Ok(HostAnswer::Job(job))) => Reply::json(to_json(&job_json(&job))),
-            (AnswerView::Jobs, Ok(HostAnswer::Jobs(page))) => {
+            (ReplyContent::Job, Ok(HostAnswer::Job(job))) => Reply::json(to_json(&job_json(&job))),
+            (ReplyContent::Jobs, Ok(HostAnswer::Jobs(page))) => {
                 let jobs: Vec<Value> = page.jobs.iter().map(job_json).collect();
                 let next = page.next.map(|id| id.to_string());
                 Reply::json(to_json(&json!({ "jobs": jobs, "next": next })))
             }
-            (AnswerView::File, Ok(HostAnswer::Artefact(OpenArtefact { name, file }))) => {
+            (ReplyContent::File, Ok(HostAnswer::Artefact(OpenArtefact { name, file }))) => {
                 Reply { status: 200, headers: Vec::new(), body: ReplyBody::File(file) }
                     .with_header("content-disposition", disposition(&name))
                     // This stops browsers from running a job's file as a page of this server.

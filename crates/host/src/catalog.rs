@@ -18,7 +18,7 @@ use crate::schemas::{SchemaRegistry, SchemaSide, ToolIoValidators};
 pub use live_catalog::CatalogReadiness;
 pub(crate) use live_catalog::LiveCatalog;
 pub use tool_index::estimate_tokens;
-pub(crate) use tool_index::{CallerView, CatalogIndex, ServerDescriptions};
+pub(crate) use tool_index::{CallerVisibility, CatalogIndex, ServerDescriptions};
 
 /// Maximum number of characters of an unknown name that an error repeats, and longest name that is
 /// compared with known names.

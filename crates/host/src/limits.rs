@@ -324,7 +324,7 @@ impl CallPool {
                 Box::pin(self.wait_for(cancel, Duration::MAX)).await
             }
             Err(_) => {
-                let place = QueuePlace::reserve(self);
+                let place = QueueSlot::reserve(self);
                 let _place = place.ok_or_else(|| self.refusal("the queue is full"))?;
                 Box::pin(self.wait_for(cancel, self.wait_max)).await
             }
@@ -357,10 +357,10 @@ impl CallPool {
     }
 }
 
-/// A place in a pool's queue, which is freed on drop.
-struct QueuePlace<'a>(&'a AtomicUsize);
+/// A slot in the queue of a pool, which is freed on drop.
+struct QueueSlot<'a>(&'a AtomicUsize);
 
-impl<'a> QueuePlace<'a> {
+impl<'a> QueueSlot<'a> {
     fn reserve(pool: &'a CallPool) -> Option<Self> {
         let free = |waiting| (waiting < pool.waiting_max).then_some(waiting + 1);
         pool.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, free).ok()?;
@@ -368,7 +368,7 @@ impl<'a> QueuePlace<'a> {
     }
 }
 
-impl Drop for QueuePlace<'_> {
+impl Drop for QueueSlot<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }

@@ -25,7 +25,7 @@ use foldhash::HashMap;
 use serde_json::Value;
 use toolgate_contract::{Caller, Effects, ToolId, ToolSpec};
 
-use crate::policy::scopes::{ScopeNeed, TokenScope, TokenScopes};
+use crate::policy::scopes::{ScopeCheck, TokenScope, TokenScopes};
 use expression::{ExpressionSettings, WhenExpression};
 use rule::{CompiledRule, MismatchReason, RuleMatch, RuleTools};
 
@@ -274,13 +274,13 @@ impl ToolPolicy {
         let denied = |message, needs| {
             Err(PolicyDenial { rule: SCOPES.into(), message, missing_scope: needs })
         };
-        match self.scopes.scope_need(caller, spec) {
+        match self.scopes.check_scope(caller, spec) {
             _ if *kind == RequestKind::TextPrompt => Ok(()),
-            ScopeNeed::Satisfied => Ok(()),
-            ScopeNeed::Unavailable => {
+            ScopeCheck::Satisfied => Ok(()),
+            ScopeCheck::Unavailable => {
                 denied(format!("`{}` is not allowed by policy", spec.id), None)
             }
-            ScopeNeed::Missing(scope) => denied(
+            ScopeCheck::Missing(scope) => denied(
                 format!("`{}` needs the scope {scope}, which this token does not have", spec.id),
                 Some(scope),
             ),
@@ -291,7 +291,7 @@ impl ToolPolicy {
     ///
     /// A tool that needs another scope is visible, so that the client can request that scope.
     pub(crate) fn shows(&self, caller: &Caller, spec: &ToolSpec) -> bool {
-        self.scopes.scope_need(caller, spec) != ScopeNeed::Unavailable
+        self.scopes.check_scope(caller, spec) != ScopeCheck::Unavailable
             && self.may_allow_some(&PolicyRequest {
                 caller,
                 spec,
@@ -314,7 +314,7 @@ impl ToolPolicy {
     /// The `[tools]` settings apply to all callers and hide nothing from a particular one. A rule
     /// of `[[policy.rules]]` hides the tool, unless it has a message for the caller.
     fn unavailable_reason(&self, caller: &Caller, spec: &ToolSpec) -> Option<String> {
-        if self.scopes.scope_need(caller, spec) == ScopeNeed::Unavailable {
+        if self.scopes.check_scope(caller, spec) == ScopeCheck::Unavailable {
             return None;
         }
         let kind = RequestKind::Tool;
@@ -341,7 +341,7 @@ impl ToolPolicy {
     /// Returns true if `caller` may list the contents of sources to which the rules of `spec`
     /// apply: its token has the needed scope.
     pub(crate) fn may_list(&self, caller: &Caller, spec: &ToolSpec) -> bool {
-        self.scopes.scope_need(caller, spec) == ScopeNeed::Satisfied
+        self.scopes.check_scope(caller, spec) == ScopeCheck::Satisfied
     }
 
     /// Returns true if some input could be allowed, as far as that is known without the input.

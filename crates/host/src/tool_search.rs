@@ -17,7 +17,7 @@ use crate::Gate;
 use crate::catalog::ServerDescriptions;
 use crate::live_gate::LiveGate;
 use crate::policy::{RuleError, ToolPattern};
-use lists::FrozenLists;
+use lists::DecidedLists;
 use memory::SearchMemory;
 
 pub use vectors::{SentenceModel, ToolVectors};
@@ -79,7 +79,7 @@ pub struct ToolSearchSettings {
 pub(crate) struct ToolSearch {
     settings: ToolSearchSettings,
     favourites: Vec<ToolPattern>,
-    lists: Mutex<FrozenLists>,
+    lists: Mutex<DecidedLists>,
     memory: Mutex<SearchMemory>,
     /// Vectors of a sentence model, if one is configured.
     vectors: Option<ToolVectors>,
@@ -100,7 +100,7 @@ impl ToolSearch {
         self.favourites.iter().any(|pattern| pattern.matches(id))
     }
 
-    fn lists(&self) -> MutexGuard<'_, FrozenLists> {
+    fn lists(&self) -> MutexGuard<'_, DecidedLists> {
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -7,7 +7,7 @@ pub mod network;
 mod reranker;
 
 pub use crate::fields::{ALL_FIELDS, ChunkField, ChunkTexts, FIELDS};
-pub use question::{WeighedConcept, WeighedQuestion};
+pub use question::{WeighedQuestion, WeighedWord};
 
 use toolgate_chunks::words::words;
 

@@ -29,7 +29,7 @@ pub struct ToolIndex {
 /// The tools that one caller may see, with their mean lengths. Nothing else about other tools
 /// enters a score.
 #[derive(Debug, Clone)]
-pub struct ToolView {
+pub struct VisibleTools {
     visible: Vec<bool>,
     pub(crate) count: usize,
     pub(crate) mean_lengths: [f32; FIELDS],
@@ -120,7 +120,7 @@ impl ToolIndex {
     }
 
     /// Returns the view of a caller who sees the tools at the places that `is_visible` accepts.
-    pub fn view(&self, is_visible: impl Fn(usize) -> bool) -> ToolView {
+    pub fn view(&self, is_visible: impl Fn(usize) -> bool) -> VisibleTools {
         let visible: Vec<bool> = (0..self.len()).map(is_visible).collect();
         // Whole numbers are added, so the sums do not depend on the tools that are left out.
         let mut sums = [0_u64; FIELDS];
@@ -131,7 +131,7 @@ impl ToolIndex {
             sums.iter_mut().zip(lengths).for_each(|(sum, length)| *sum += u64::from(*length));
         }
         let mean_lengths = sums.map(|sum| mean(sum, count));
-        ToolView { visible, count, mean_lengths }
+        VisibleTools { visible, count, mean_lengths }
     }
 
     /// Returns the approximate size of the index in memory, in bytes.
@@ -147,7 +147,7 @@ impl ToolIndex {
     }
 }
 
-impl ToolView {
+impl VisibleTools {
     /// Returns true if the caller sees the tool at `at`.
     pub fn shows(&self, at: usize) -> bool {
         self.visible.get(at).copied().unwrap_or_default()

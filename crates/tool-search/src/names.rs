@@ -1,6 +1,6 @@
 //! Names in questions and calls: exact, prefixed, or nearly right.
 
-use crate::index::{ToolIndex, ToolView};
+use crate::index::{ToolIndex, VisibleTools};
 
 /// Longest name that is compared, in bytes.
 const NAME_BYTES_MAX: usize = 100;
@@ -52,7 +52,12 @@ pub(crate) fn name_rank(asked: &str, id: &str, name: &str) -> Option<u8> {
 }
 
 /// Returns the places of up to `count` visible tools whose names are nearest to `asked`.
-pub fn nearest_names(index: &ToolIndex, view: &ToolView, asked: &str, count: usize) -> Vec<usize> {
+pub fn nearest_names(
+    index: &ToolIndex,
+    view: &VisibleTools,
+    asked: &str,
+    count: usize,
+) -> Vec<usize> {
     if asked.len() > NAME_BYTES_MAX {
         return Vec::new();
     }

@@ -1,6 +1,6 @@
 //! Ranks tools for a question: names first, then BM25F over fields, then meaning.
 
-use crate::index::{FIELDS, Posting, ToolIndex, ToolView};
+use crate::index::{FIELDS, Posting, ToolIndex, VisibleTools};
 use crate::names::name_rank;
 use crate::{Question, RememberedQuestions};
 
@@ -24,9 +24,9 @@ const SHORT_WORDS_MAX: usize = 6;
 /// A tool fits by its meaning above this cosine.
 const COSINE_MIN: f32 = 0.25;
 
-/// The vector of a question beside those of tools: the cosine of each tool of the index, or `None`
-/// if its vector is not ready.
-pub type Meaning = [Option<f32>];
+/// The similarity of a question to each tool of the index: the cosine of their vectors, or `None`
+/// if the tool's vector is not ready.
+pub type ToolSimilarities = [Option<f32>];
 
 /// One found tool.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -52,10 +52,10 @@ pub enum Coverage {
 /// Tools that the caller may not see influence neither order nor scores.
 pub fn rank(
     index: &ToolIndex,
-    view: &ToolView,
+    view: &VisibleTools,
     question: &Question,
     memory: &RememberedQuestions,
-    meaning: Option<&Meaning>,
+    meaning: Option<&ToolSimilarities>,
 ) -> (Vec<RankedTool>, Coverage) {
     let scorer = Scorer { index, view, memory };
     let mut scores = scorer.words_and_clauses(question);
@@ -82,7 +82,7 @@ pub fn rank(
 /// Moves the tools that the question names to the front. Returns true if there are any.
 fn promote_names(
     index: &ToolIndex,
-    view: &ToolView,
+    view: &VisibleTools,
     question: &Question,
     ranked: &mut Vec<RankedTool>,
 ) -> bool {
@@ -111,7 +111,7 @@ fn promote_names(
 /// Scores tools by words.
 struct Scorer<'a> {
     index: &'a ToolIndex,
-    view: &'a ToolView,
+    view: &'a VisibleTools,
     memory: &'a RememberedQuestions,
 }
 
@@ -224,13 +224,13 @@ fn best(scores: &[f32]) -> Option<(usize, f32)> {
     found.reduce(|best, next| if next.1 > best.1 { next } else { best })
 }
 
-fn best_cosine(meaning: &Meaning, view: &ToolView) -> f32 {
+fn best_cosine(meaning: &ToolSimilarities, view: &VisibleTools) -> f32 {
     let seen = meaning.iter().enumerate().filter(|(at, _)| view.shows(*at));
     seen.filter_map(|(_, cosine)| *cosine).fold(-1.0, f32::max)
 }
 
 /// Adds the meaning to the scores by words. Both are scaled from 0 to 1 over the visible tools.
-fn fuse(words: &[f32], meaning: &Meaning, view: &ToolView) -> Vec<f32> {
+fn fuse(words: &[f32], meaning: &ToolSimilarities, view: &VisibleTools) -> Vec<f32> {
     let top = best(words).map_or(1.0, |(_, top)| top);
     let known = || {
         let seen = meaning.iter().enumerate().filter(|(at, _)| view.shows(*at));

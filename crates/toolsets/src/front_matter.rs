@@ -152,7 +152,7 @@ pub(crate) fn parse<T: DeserializeOwned>(
 }
 
 /// Front matter in which broken values were put in quotes.
-pub(crate) struct QuotedHead {
+pub(crate) struct QuotedFrontMatter {
     /// The repaired YAML. Each line keeps its number.
     pub(crate) head: String,
     /// The keys of the values that were put in quotes.
@@ -161,8 +161,8 @@ pub(crate) struct QuotedHead {
 
 /// Puts the values of `head` in quotes that are not valid YAML on their own, such as `Fixes bugs:
 /// fast`. Each value is used unchanged. Returns `None` if there is no such value.
-pub(crate) fn quote_broken_values(head: &str) -> Option<QuotedHead> {
-    let mut quoted = QuotedHead { head: String::new(), keys: Vec::new() };
+pub(crate) fn quote_broken_values(head: &str) -> Option<QuotedFrontMatter> {
+    let mut quoted = QuotedFrontMatter { head: String::new(), keys: Vec::new() };
     let mut lines = head.lines().peekable();
     while let Some(line) = lines.next() {
         let mut entry = vec![line];
@@ -295,7 +295,7 @@ mod tests {
                     code: `run: it`\nfiles: *.md\nlong: one\n  two: three\n  four\nends: \\ \"1\": 2\n\
                     ok: \"a: b\"\nlist:\n  - a: 1\nblock: |\n  a: b: c\n";
         assert!(parse::<Value>(head, &[]).is_err());
-        let QuotedHead { head: quoted, keys } = quote_broken_values(head).unwrap();
+        let QuotedFrontMatter { head: quoted, keys } = quote_broken_values(head).unwrap();
         assert_eq!(keys, ["description", "hint", "for", "code", "files", "long", "ends"]);
         let expected = json!({
             "name": "x", "description": "Use it: always # never", "hint": "[a] [b]",

@@ -33,7 +33,7 @@ pub use output_capture::{CapturedOutput, OutputPiece};
 pub use running::{OpenProgram, ProgramGuard};
 pub use worker::{WorkerFailure, WorkerProcess, WorkerStarter};
 
-use crate::programs::{ResolvedProgram, ServerMark, TagLimits};
+use crate::programs::{ResolvedProgram, ServerProcessMark, TagLimits};
 use spawn::ProgramSpawner;
 
 use super::sandbox::{Confinement, Sandbox, SandboxCoverage, SandboxLeftovers};
@@ -154,7 +154,7 @@ impl ProcessRunner {
         family::adopt_orphans()?;
         Ok(Self(Arc::new(RunnerState {
             environment: environment.into_iter().collect(),
-            spawner: ProgramSpawner::start(ServerMark::random()?, leftovers)?,
+            spawner: ProgramSpawner::start(ServerProcessMark::random()?, leftovers)?,
             sandbox: RwLock::new(sandbox),
             shutdown: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -239,7 +239,7 @@ impl ProcessRunner {
 
     /// Returns the mark of all programs of this server. After a crash, the next server finds the
     /// programs by this mark.
-    pub fn mark(&self) -> ServerMark {
+    pub fn mark(&self) -> ServerProcessMark {
         self.0.spawner.mark()
     }
 
@@ -249,7 +249,7 @@ impl ProcessRunner {
     /// Usually that server's keeper process has already killed them, unless it was killed too.
     /// Blocks until no program is left, for at most 10 s. Does nothing if `mark` belongs to this
     /// server or to a server that started it.
-    pub fn kill_leftovers_of(&self, mark: ServerMark) -> bool {
+    pub fn kill_leftovers_of(&self, mark: ServerProcessMark) -> bool {
         mark != self.mark() && !mark.matches(TagLimits::read_own()) && keeper::kill_all_marked(mark)
     }
 

@@ -9,6 +9,6 @@ mod mark;
 pub(crate) use image::{
     ChildProcess, EXTRA_FD, HELPER_NAME, ProgramImage, SERVER_FILE, StandardStreams, kill_and_wait,
 };
-pub use mark::ServerMark;
+pub use mark::ServerProcessMark;
 pub(crate) use mark::{RunTag, TagLimits};
 pub use program::{ProgramLookupError, ResolvedProgram, nearest_program};

@@ -54,7 +54,7 @@ pub use settings::{
     GitFolderAccess, ProfileRule, SandboxProfile, SandboxRequirement, SandboxSettings,
 };
 
-pub(super) use confine::{ConfinedStart, RunningConfinement};
+pub(super) use confine::{RunningConfinement, SandboxedLaunch};
 pub use coverage::IncompleteSandbox;
 pub use setup_step::{SetupFailure, SetupStep};
 pub use worker::{WorkerLimits, run_worker_if_asked};
@@ -98,15 +98,15 @@ pub struct Confinement {
     /// Additional paths in the program's view.
     pub visible_paths: Vec<PathBuf>,
     /// Parts of a repository outside the workspace, in the program's view.
-    pub repository_places: Vec<RepositoryPlace>,
+    pub repository_places: Vec<OutsideRepositoryPath>,
     /// The only files and folders that may be executed. `None` allows every file in the program's
     /// view.
     pub executables: Option<Vec<PathBuf>>,
 }
 
-/// A part of a repository outside the workspace.
+/// A file or folder of a git repository that is outside the workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RepositoryPlace {
+pub struct OutsideRepositoryPath {
     /// The file or folder. A part that does not exist is left out.
     pub path: PathBuf,
     /// `true` if a program that may write the workspace may write this part, too.

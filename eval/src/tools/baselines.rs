@@ -11,7 +11,7 @@ use crate::baselines::STOP_WORDS;
 use crate::set::questions::identifier_parts;
 
 /// A ranker returns the places of the best tools for a question, best first.
-pub type Ranker<'r> = Box<dyn FnMut(&str) -> anyhow::Result<Vec<usize>> + 'r>;
+pub type ToolRanker<'r> = Box<dyn FnMut(&str) -> anyhow::Result<Vec<usize>> + 'r>;
 
 /// Number of tools that a ranker returns.
 pub const RESULTS: usize = 10;
@@ -32,7 +32,7 @@ pub fn best(scores: &[f32]) -> Vec<usize> {
 
 /// Returns the ranker of a plain text search: most distinct words of the question first, then most
 /// hits.
-pub fn any_word(tools: &[CatalogTool]) -> Ranker<'static> {
+pub fn any_word(tools: &[CatalogTool]) -> ToolRanker<'static> {
     let texts: Vec<String> = tools
         .iter()
         .map(|tool| format!("{} {} {}", tool.server, tool.name, tool.description).to_lowercase())
@@ -55,7 +55,7 @@ const TOOLHIVE_LEFT_OUT: [&str; 4] = ["table", "content", "key", "text"];
 
 /// Returns the ranker of SQLite's FTS5 with its porter stemmer, over name and description, as
 /// ToolHive uses it without an embedding service.
-pub fn fts5(tools: &[CatalogTool]) -> anyhow::Result<Ranker<'static>> {
+pub fn fts5(tools: &[CatalogTool]) -> anyhow::Result<ToolRanker<'static>> {
     let db = Connection::open_in_memory()?;
     db.execute_batch(
         "CREATE VIRTUAL TABLE tools USING fts5(name, description, tokenize = 'porter unicode61')",
@@ -83,7 +83,7 @@ pub fn fts5(tools: &[CatalogTool]) -> anyhow::Result<Ranker<'static>> {
 
 /// Returns the ranker of FastMCP's rules: BM25 over name, description, and names and descriptions
 /// of arguments, split at everything but letters and digits.
-pub fn fastmcp(tools: &[CatalogTool]) -> Ranker<'static> {
+pub fn fastmcp(tools: &[CatalogTool]) -> ToolRanker<'static> {
     let split = |text: &str| -> Vec<String> {
         let words = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|it| !it.is_empty());
         words.map(str::to_ascii_lowercase).collect()
@@ -98,7 +98,7 @@ pub fn fastmcp(tools: &[CatalogTool]) -> Ranker<'static> {
 
 /// Returns the ranker of BM25 over name and description with identifiers split, stop words left
 /// out and words stemmed.
-pub fn bm25_split(tools: &[CatalogTool]) -> Ranker<'static> {
+pub fn bm25_split(tools: &[CatalogTool]) -> ToolRanker<'static> {
     let stemmer = Stemmer::create(Algorithm::English);
     let split = move |text: &str| -> Vec<String> {
         let words = text.split(|c: char| !(c.is_alphanumeric() || c == '_'));

@@ -1,15 +1,15 @@
 //! toolgate's tool search, called as the server calls it.
 
-use toolgate_tool_search::{Question, RememberedQuestions, ToolIndex, ToolView, rank};
+use toolgate_tool_search::{Question, RememberedQuestions, ToolIndex, VisibleTools, rank};
 
-use super::baselines::{RESULTS, Ranker, best, document};
+use super::baselines::{RESULTS, ToolRanker, best, document};
 use super::sets::{CatalogTool, ToolSet};
 use crate::vectors::Vectors;
 
 /// The index of a set's tools, seen by a caller who may see all.
 pub struct IndexedTools {
     pub index: ToolIndex,
-    pub view: ToolView,
+    pub view: VisibleTools,
 }
 
 impl IndexedTools {
@@ -28,12 +28,12 @@ impl IndexedTools {
     }
 
     /// Returns the ranker by words.
-    pub fn by_words(&self) -> Ranker<'_> {
+    pub fn by_words(&self) -> ToolRanker<'_> {
         Box::new(|question| Ok(self.rank(&Question::new(question), None)))
     }
 
     /// Returns the ranker by words without clauses: plain BM25F.
-    pub fn bm25f(&self) -> Ranker<'_> {
+    pub fn bm25f(&self) -> ToolRanker<'_> {
         Box::new(|question| {
             let question = Question { clauses: Vec::new(), ..Question::new(question) };
             Ok(self.rank(&question, None))
@@ -66,7 +66,7 @@ impl SetVectors {
     }
 
     /// Returns the ranker of the sentence model alone.
-    pub fn alone(&self) -> Ranker<'_> {
+    pub fn alone(&self) -> ToolRanker<'_> {
         Box::new(|question| {
             let cosines = self.cosines(question).into_iter().map(|it| 1.0 + it.unwrap_or(-1.0));
             Ok(best(&cosines.collect::<Vec<_>>()))

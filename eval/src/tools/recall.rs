@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::baselines::{RESULTS, Ranker};
+use super::baselines::{RESULTS, ToolRanker};
 use super::sets::ToolSet;
 
 /// The figures of one ranker on one set.
@@ -22,7 +22,7 @@ const CUTS: [usize; 4] = [1, 3, 5, 10];
 pub fn measure(
     name: &str,
     set: &ToolSet,
-    ranker: &mut Ranker<'_>,
+    ranker: &mut ToolRanker<'_>,
 ) -> anyhow::Result<RankingFigures> {
     let mut figures =
         RankingFigures { name: name.to_owned(), recall: [0.0; 4], ndcg: 0.0, all_in_5: 0.0 };

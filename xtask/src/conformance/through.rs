@@ -76,18 +76,18 @@ impl fmt::Display for Transport {
 /// A client of the gateway. The suite only speaks Streamable HTTP. For another transport, a second
 /// toolgate acts as the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Client {
+pub(super) struct ConformanceClient {
     pub(super) revision: &'static str,
     pub(super) transport: Transport,
 }
 
-impl fmt::Display for Client {
+impl fmt::Display for ConformanceClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} over {}", self.revision, self.transport)
     }
 }
 
-impl Client {
+impl ConformanceClient {
     /// Returns every client to test.
     pub(super) fn all() -> impl Iterator<Item = Self> {
         let over =

@@ -52,7 +52,7 @@ impl RowContract {
 }
 
 /// One requirement of a contract.
-pub(crate) struct Row {
+pub(crate) struct RequirementRow {
     /// Identifier, e.g. `S0-23`.
     pub(crate) id: String,
     pub(crate) seed: RowContract,
@@ -68,7 +68,7 @@ pub(crate) struct Row {
 /// The rows that require all others of their contract to hold.
 const WHOLE: [&str; 2] = ["S0-79", "S0-82"];
 
-impl Row {
+impl RequirementRow {
     /// Reads all rows, in order.
     pub(crate) fn all() -> anyhow::Result<Vec<Self>> {
         let file = rows_file();

@@ -6,7 +6,7 @@ use tree_sitter::Node;
 
 use super::{SyntaxWalk, WalkLevel};
 use crate::docs::{self, CommentKind};
-use crate::grammars::DocPlacement;
+use crate::grammars::DocCommentPlacement;
 use crate::outline::{OutlinePart, PARTS_MAX, PartKind};
 
 /// Comments and attributes whose definition has not been reached yet.
@@ -24,8 +24,10 @@ impl SyntaxWalk<'_, '_> {
             return;
         }
         let text = &self.lines.text[node.byte_range()];
-        let mark =
-            CommentKind::classify(text, self.grammar.rules.docs == DocPlacement::MarkedOrInner);
+        let mark = CommentKind::classify(
+            text,
+            self.grammar.rules.docs == DocCommentPlacement::MarkedOrInner,
+        );
         let bytes = self.comment_bytes(node, first, last);
         if mark == CommentKind::Inner {
             return self.add_inner_doc(level.outer, first, last, bytes);
@@ -97,12 +99,15 @@ impl SyntaxWalk<'_, '_> {
     ) -> (String, Vec<Range<usize>>) {
         let marked = comments.iter().any(|(_, mark)| *mark == CommentKind::Doc);
         let wanted = match (self.grammar.rules.docs, marked) {
-            (DocPlacement::Marked | DocPlacement::MarkedOrInner | DocPlacement::Above, true) => {
-                CommentKind::Doc
-            }
-            (DocPlacement::Above, false) => CommentKind::Plain,
-            (DocPlacement::Marked | DocPlacement::MarkedOrInner, false)
-            | (DocPlacement::Docstrings, _) => {
+            (
+                DocCommentPlacement::Marked
+                | DocCommentPlacement::MarkedOrInner
+                | DocCommentPlacement::Above,
+                true,
+            ) => CommentKind::Doc,
+            (DocCommentPlacement::Above, false) => CommentKind::Plain,
+            (DocCommentPlacement::Marked | DocCommentPlacement::MarkedOrInner, false)
+            | (DocCommentPlacement::Docstrings, _) => {
                 return (String::new(), Vec::new());
             }
         };

@@ -1,12 +1,12 @@
 //! C.
 
-use super::{AcceptedLetters, DocPlacement, GrammarRules, NodeRole};
+use super::{AcceptedLetters, DocCommentPlacement, GrammarRules, NodeRole};
 
 pub(super) const RULES: GrammarRules = GrammarRules {
     lang: "c",
     grammar: || tree_sitter_c::LANGUAGE.into(),
     letters: AcceptedLetters::All,
-    docs: DocPlacement::Above,
+    docs: DocCommentPlacement::Above,
     roles: &[
         ("function_definition", NodeRole::Function),
         ("preproc_function_def", NodeRole::Function),

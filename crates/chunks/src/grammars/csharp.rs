@@ -1,12 +1,12 @@
 //! C#.
 
-use super::{AcceptedLetters, DocPlacement, GrammarRules, NodeRole};
+use super::{AcceptedLetters, DocCommentPlacement, GrammarRules, NodeRole};
 
 pub(super) const RULES: GrammarRules = GrammarRules {
     lang: "csharp",
     grammar: || tree_sitter_c_sharp::LANGUAGE.into(),
     letters: AcceptedLetters::All,
-    docs: DocPlacement::Marked,
+    docs: DocCommentPlacement::Marked,
     roles: &[
         ("method_declaration", NodeRole::Function),
         ("constructor_declaration", NodeRole::Function),

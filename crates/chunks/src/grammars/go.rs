@@ -1,12 +1,12 @@
 //! Go.
 
-use super::{AcceptedLetters, DocPlacement, GrammarRules, NodeRole};
+use super::{AcceptedLetters, DocCommentPlacement, GrammarRules, NodeRole};
 
 pub(super) const RULES: GrammarRules = GrammarRules {
     lang: "go",
     grammar: || tree_sitter_go::LANGUAGE.into(),
     letters: AcceptedLetters::All,
-    docs: DocPlacement::Above,
+    docs: DocCommentPlacement::Above,
     roles: &[
         ("function_declaration", NodeRole::Function),
         ("method_declaration", NodeRole::Function),

@@ -1,12 +1,12 @@
 //! Java.
 
-use super::{AcceptedLetters, DocPlacement, GrammarRules, NodeRole};
+use super::{AcceptedLetters, DocCommentPlacement, GrammarRules, NodeRole};
 
 pub(super) const RULES: GrammarRules = GrammarRules {
     lang: "java",
     grammar: || tree_sitter_java::LANGUAGE.into(),
     letters: AcceptedLetters::All,
-    docs: DocPlacement::Marked,
+    docs: DocCommentPlacement::Marked,
     roles: &[
         ("method_declaration", NodeRole::Function),
         ("constructor_declaration", NodeRole::Function),

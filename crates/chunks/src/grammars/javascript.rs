@@ -1,12 +1,12 @@
 //! JavaScript, with JSX.
 
-use super::{AcceptedLetters, DocPlacement, GrammarRules, NodeRole};
+use super::{AcceptedLetters, DocCommentPlacement, GrammarRules, NodeRole};
 
 pub(super) const RULES: GrammarRules = GrammarRules {
     lang: "javascript",
     grammar: || tree_sitter_javascript::LANGUAGE.into(),
     letters: AcceptedLetters::All,
-    docs: DocPlacement::Above,
+    docs: DocCommentPlacement::Above,
     roles: &ROLES,
 };
 

@@ -1,12 +1,12 @@
 //! Python.
 
-use super::{AcceptedLetters, DocPlacement, GrammarRules, NodeRole};
+use super::{AcceptedLetters, DocCommentPlacement, GrammarRules, NodeRole};
 
 pub(super) const RULES: GrammarRules = GrammarRules {
     lang: "python",
     grammar: || tree_sitter_python::LANGUAGE.into(),
     letters: AcceptedLetters::All,
-    docs: DocPlacement::Docstrings,
+    docs: DocCommentPlacement::Docstrings,
     roles: &[
         ("function_definition", NodeRole::Function),
         ("class_definition", NodeRole::Type),

@@ -1,12 +1,12 @@
 //! Ruby.
 
-use super::{AcceptedLetters, DocPlacement, GrammarRules, NodeRole};
+use super::{AcceptedLetters, DocCommentPlacement, GrammarRules, NodeRole};
 
 pub(super) const RULES: GrammarRules = GrammarRules {
     lang: "ruby",
     grammar: || tree_sitter_ruby::LANGUAGE.into(),
     letters: AcceptedLetters::All,
-    docs: DocPlacement::Above,
+    docs: DocCommentPlacement::Above,
     roles: &[
         ("method", NodeRole::Function),
         ("singleton_method", NodeRole::Function),

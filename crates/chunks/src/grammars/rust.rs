@@ -1,12 +1,12 @@
 //! Rust.
 
-use super::{AcceptedLetters, DocPlacement, GrammarRules, NodeRole};
+use super::{AcceptedLetters, DocCommentPlacement, GrammarRules, NodeRole};
 
 pub(super) const RULES: GrammarRules = GrammarRules {
     lang: "rust",
     grammar: || tree_sitter_rust::LANGUAGE.into(),
     letters: AcceptedLetters::All,
-    docs: DocPlacement::MarkedOrInner,
+    docs: DocCommentPlacement::MarkedOrInner,
     roles: &[
         ("function_item", NodeRole::Function),
         ("function_signature_item", NodeRole::Function),

@@ -1,13 +1,13 @@
 //! Shell, in the Bash dialect.
 
-use super::{AcceptedLetters, DocPlacement, GrammarRules, NodeRole};
+use super::{AcceptedLetters, DocCommentPlacement, GrammarRules, NodeRole};
 
 pub(super) const RULES: GrammarRules = GrammarRules {
     lang: "shell",
     grammar: || tree_sitter_bash::LANGUAGE.into(),
     // The scanner uses C's `isalpha` table of 256 entries, and would read outside of it for others.
     letters: AcceptedLetters::Ascii,
-    docs: DocPlacement::Above,
+    docs: DocCommentPlacement::Above,
     roles: &[
         ("function_definition", NodeRole::Function),
         ("variable_assignment", NodeRole::Value),

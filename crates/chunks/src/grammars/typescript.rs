@@ -1,12 +1,12 @@
 //! TypeScript, with and without JSX.
 
-use super::{AcceptedLetters, DocPlacement, GrammarRules, NodeRole};
+use super::{AcceptedLetters, DocCommentPlacement, GrammarRules, NodeRole};
 
 pub(super) const RULES: GrammarRules = GrammarRules {
     lang: "typescript",
     grammar: || tree_sitter_typescript::LANGUAGE_TYPESCRIPT.into(),
     letters: AcceptedLetters::All,
-    docs: DocPlacement::Above,
+    docs: DocCommentPlacement::Above,
     roles: &ROLES,
 };
 

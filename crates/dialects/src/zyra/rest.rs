@@ -36,22 +36,22 @@ pub(crate) fn read(
             FrameReading::Reply(json_reply(&status_report(facts)))
         }
         (ZyraPath::Calls, "GET" | "HEAD" | "OPTIONS") => {
-            request_reading(HostRequest::ListTools { after: None }, AnswerView::Discovery)
+            request_reading(HostRequest::ListTools { after: None }, ReplyContent::Discovery)
         }
         (ZyraPath::Calls, _) => FrameReading::Reply(method_not_allowed("GET, HEAD, OPTIONS, POST")),
         (ZyraPath::Job(id), "GET" | "HEAD") => read_job_request(id, |id| {
-            Ok(request_reading(HostRequest::GetJob { id }, AnswerView::Job))
+            Ok(request_reading(HostRequest::GetJob { id }, ReplyContent::Job))
         }),
         (ZyraPath::Job(id), "DELETE") => read_job_request(id, |id| {
-            Ok(request_reading(HostRequest::CancelJob { id }, AnswerView::Canceled))
+            Ok(request_reading(HostRequest::CancelJob { id }, ReplyContent::Canceled))
         }),
         (ZyraPath::Job(_), _) => FrameReading::Reply(method_not_allowed("GET, HEAD, DELETE")),
         (ZyraPath::Manifest(id), "GET" | "HEAD") => read_job_request(id, |id| {
-            Ok(request_reading(HostRequest::GetJob { id }, AnswerView::Manifest))
+            Ok(request_reading(HostRequest::GetJob { id }, ReplyContent::Manifest))
         }),
         (ZyraPath::Download(id), "GET" | "HEAD") => read_job_request(id, |id| {
             let which = parse_selection(query)?;
-            Ok(request_reading(HostRequest::OpenArtefact { id, which }, AnswerView::File))
+            Ok(request_reading(HostRequest::OpenArtefact { id, which }, ReplyContent::File))
         }),
         (ZyraPath::Progress(id), "GET") => watch::event_stream_reading(id, query),
         // HEAD has no body, so no events are watched.
@@ -119,12 +119,13 @@ fn parse_selection(query: &str) -> Result<ArtefactSelection, String> {
     }
 }
 
-fn request_reading(request: HostRequest, view: AnswerView) -> FrameReading {
+fn request_reading(request: HostRequest, view: ReplyContent) -> FrameReading {
     let on_disconnect = match view {
-        AnswerView::Canceled => OnDisconnect::Continues,
-        AnswerView::Discovery | AnswerView::Job | AnswerView::Manifest | AnswerView::File => {
-            OnDisconnect::Cancels
-        }
+        ReplyContent::Canceled => OnDisconnect::Continues,
+        ReplyContent::Discovery
+        | ReplyContent::Job
+        | ReplyContent::Manifest
+        | ReplyContent::File => OnDisconnect::Cancels,
     };
     FrameReading::Request(PendingRequest {
         // The request is alone in its conversation, so any key is unique.
@@ -142,11 +143,11 @@ fn request_reading(request: HostRequest, view: AnswerView) -> FrameReading {
 
 /// The encoder for one request, with the selected view of the answer.
 struct RestEncoder {
-    view: AnswerView,
+    view: ReplyContent,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum AnswerView {
+enum ReplyContent {
     Discovery,
     Job,
     Canceled,
@@ -157,13 +158,13 @@ enum AnswerView {
 impl AnswerEncoder for RestEncoder {
     fn encode_reply(&self, outcome: Result<HostAnswer, CallError>) -> Option<Reply> {
         Some(match (self.view, outcome) {
-            (AnswerView::Discovery, Ok(HostAnswer::Tools(page))) => json_reply(&discovery(&page)),
-            (AnswerView::Job, Ok(HostAnswer::Job(job))) => json_reply(&job_record(&job)),
-            (AnswerView::Canceled, Ok(HostAnswer::Job(job))) => {
+            (ReplyContent::Discovery, Ok(HostAnswer::Tools(page))) => json_reply(&discovery(&page)),
+            (ReplyContent::Job, Ok(HostAnswer::Job(job))) => json_reply(&job_record(&job)),
+            (ReplyContent::Canceled, Ok(HostAnswer::Job(job))) => {
                 json_reply(&json!({ "status": job.state, "job_id": job.id.to_string() }))
             }
-            (AnswerView::Manifest, Ok(HostAnswer::Job(job))) => json_reply(&manifest(&job)),
-            (AnswerView::File, Ok(HostAnswer::Artefact(artefact))) => file_reply(artefact),
+            (ReplyContent::Manifest, Ok(HostAnswer::Job(job))) => json_reply(&manifest(&job)),
+            (ReplyContent::File, Ok(HostAnswer::Artefact(artefact))) => file_reply(artefact),
             (_, Err(error)) => refusal(&error),
             (_, Ok(_)) => {
                 let why = "the server's answer does not match the request; this is a bug in \

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use foldhash::HashMap;
 use toolgate_contract::{Caller, CallerKind, ToolSpec, fold_name};
-use toolgate_tool_search::{ToolDocument, ToolIndex, ToolView};
+use toolgate_tool_search::{ToolDocument, ToolIndex, VisibleTools};
 
 use super::{Catalog, CatalogEntry};
 
@@ -19,19 +19,19 @@ pub(crate) struct CatalogIndex {
     index: ToolIndex,
     /// Texts of the tools for a sentence model.
     sentences: Vec<String>,
-    views: Mutex<Vec<(CallerView, Arc<ToolView>)>>,
+    views: Mutex<Vec<(CallerVisibility, Arc<VisibleTools>)>>,
 }
 
-/// Everything about a caller that decides which tools it sees.
+/// The properties of a caller that decide which tools the caller sees.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct CallerView {
+pub(crate) struct CallerVisibility {
     kind: CallerKind,
     name: Arc<str>,
     scopes: Arc<[Arc<str>]>,
     roles: Arc<[Arc<str>]>,
 }
 
-impl CallerView {
+impl CallerVisibility {
     pub(crate) fn new(caller: &Caller) -> Self {
         let Caller { kind, name, scopes, roles, bearer: _ } = caller.clone();
         Self { kind, name, scopes, roles }
@@ -136,8 +136,8 @@ impl CatalogIndex {
         entries: &[Arc<CatalogEntry>],
         caller: &Caller,
         is_visible: impl Fn(&ToolSpec) -> bool,
-    ) -> Arc<ToolView> {
-        let key = CallerView::new(caller);
+    ) -> Arc<VisibleTools> {
+        let key = CallerVisibility::new(caller);
         let views = || self.views.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, view)) = views().iter().find(|(known, _)| *known == key) {
             return view.clone();

@@ -19,7 +19,7 @@ const STEPS_MAX: usize = 1 << 26;
 
 /// Part of the input that an expression uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum InputView {
+pub(super) enum UsedInputPart {
     /// The members with these names.
     Members(Vec<String>),
     All,
@@ -52,7 +52,7 @@ type BoundValue<'v> = Box<dyn Val + 'v>;
 pub(super) fn bind_input<'v>(
     input: &'v Value,
     spec: &'v ToolSpec,
-    seen: &InputView,
+    seen: &UsedInputPart,
     loops: bool,
     root: Option<&str>,
 ) -> Result<CelMap<'v>, String> {
@@ -70,7 +70,7 @@ pub(super) fn bind_input<'v>(
         Ok(())
     };
     match seen {
-        InputView::Members(names) => {
+        UsedInputPart::Members(names) => {
             for name in names {
                 if let Some((name, value)) = given.get_key_value(name) {
                     bind(name, value)?;
@@ -82,7 +82,7 @@ pub(super) fn bind_input<'v>(
                 }
             }
         }
-        InputView::All => {
+        UsedInputPart::All => {
             for (name, value) in given {
                 bind(name, value)?;
             }

@@ -16,7 +16,7 @@ use cel::{Context, Env, ExecutionError, Program, Value};
 
 use toolgate_contract::{Caller, CallerKind, ToolId, ToolSpec};
 
-use super::binding::{self, InputView};
+use super::binding::{self, UsedInputPart};
 use super::plain_path;
 use super::text_comparison::TextExpression;
 use super::{PolicyRequest, RequestKind};
@@ -167,8 +167,8 @@ impl WhenExpression {
             false => None,
             true => {
                 let view = match self.uses.whole_input {
-                    true => InputView::All,
-                    false => InputView::Members(self.uses.members.clone()),
+                    true => UsedInputPart::All,
+                    false => UsedInputPart::Members(self.uses.members.clone()),
                 };
                 self.check_members(request)?;
                 let root = self.root.as_deref();

@@ -25,9 +25,9 @@ struct ScopeGrant {
     effects: Effects,
 }
 
-/// Scope that a token lacks for a tool call.
+/// Result of comparing the scopes of a token with the scope that a tool call needs.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum ScopeNeed {
+pub(crate) enum ScopeCheck {
     /// No further scope is required.
     Satisfied,
     /// This scope is required.
@@ -53,16 +53,16 @@ impl TokenScopes {
 
     /// Returns the scope that `caller` lacks for the tool. If several scopes would suffice, returns
     /// the first.
-    pub(crate) fn scope_need(&self, caller: &Caller, spec: &ToolSpec) -> ScopeNeed {
+    pub(crate) fn check_scope(&self, caller: &Caller, spec: &ToolSpec) -> ScopeCheck {
         if self.0.is_empty() || caller.kind != CallerKind::Token {
-            return ScopeNeed::Satisfied;
+            return ScopeCheck::Satisfied;
         }
         let mut enough = self.0.iter().filter(|scope| scope.covers(spec)).peekable();
         let Some(first) = enough.peek().map(|scope| scope.name.clone()) else {
-            return ScopeNeed::Unavailable;
+            return ScopeCheck::Unavailable;
         };
         let has = |scope: &ScopeGrant| caller.scopes.iter().any(|has| **has == *scope.name);
-        if enough.any(has) { ScopeNeed::Satisfied } else { ScopeNeed::Missing(first) }
+        if enough.any(has) { ScopeCheck::Satisfied } else { ScopeCheck::Missing(first) }
     }
 }
 
@@ -90,30 +90,30 @@ mod tests {
         .expect("sound")
     }
 
-    fn needed(kind: CallerKind, has: &[&str], tool: &str, effects: Effects) -> ScopeNeed {
+    fn needed(kind: CallerKind, has: &[&str], tool: &str, effects: Effects) -> ScopeCheck {
         let has: Vec<std::sync::Arc<str>> = has.iter().map(|scope| (*scope).into()).collect();
         let caller = Caller { scopes: has.into(), ..Caller::new("id:ada", kind) };
         let id = toolgate_contract::ToolId::new(tool).expect("an id");
-        scopes().scope_need(&caller, &ToolSpec::new(id, "title", "about", effects))
+        scopes().check_scope(&caller, &ToolSpec::new(id, "title", "about", effects))
     }
 
     #[test]
     fn a_token_without_a_sufficient_scope_is_told_the_first_one() {
         let token = |has: &[&str], tool, effects| needed(CallerKind::Token, has, tool, effects);
-        let needs = |scope: &str| ScopeNeed::Missing(scope.to_owned());
+        let needs = |scope: &str| ScopeCheck::Missing(scope.to_owned());
         assert_eq!(token(&[], "files.read", Effects::Reads), needs("files:read"));
-        assert_eq!(token(&["files:read"], "files.read", Effects::Reads), ScopeNeed::Satisfied);
-        assert_eq!(token(&["files:write"], "files.read", Effects::Reads), ScopeNeed::Satisfied);
+        assert_eq!(token(&["files:read"], "files.read", Effects::Reads), ScopeCheck::Satisfied);
+        assert_eq!(token(&["files:write"], "files.read", Effects::Reads), ScopeCheck::Satisfied);
         assert_eq!(token(&["files:read"], "files.write", Effects::Changes), needs("files:write"));
         assert_eq!(token(&["files:READ"], "files.read", Effects::Reads), needs("files:read"));
-        assert_eq!(token(&["exec"], "git.log", Effects::Reads), ScopeNeed::Unavailable);
-        assert_eq!(token(&["files:write"], "files.purge", Effects::Runs), ScopeNeed::Unavailable);
+        assert_eq!(token(&["exec"], "git.log", Effects::Reads), ScopeCheck::Unavailable);
+        assert_eq!(token(&["files:write"], "files.purge", Effects::Runs), ScopeCheck::Unavailable);
     }
 
     #[test]
     fn callers_without_a_token_need_no_scope() {
         for kind in [CallerKind::Local, CallerKind::Anonymous, CallerKind::Key] {
-            assert_eq!(needed(kind, &[], "git.log", Effects::Reads), ScopeNeed::Satisfied);
+            assert_eq!(needed(kind, &[], "git.log", Effects::Reads), ScopeCheck::Satisfied);
         }
     }
 }

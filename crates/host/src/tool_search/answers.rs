@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use toolgate_contract::{Caller, ToolContext, ToolError, ToolSpec, fold_name};
 use toolgate_tool_search::{
-    Coverage, FoundTool, Meaning, QueryFindings, Question, ToolIndex, ToolView, lean_schema,
-    nearest_names, rank, tool_line, write_findings,
+    Coverage, FoundTool, QueryFindings, Question, ToolIndex, ToolSimilarities, VisibleTools,
+    lean_schema, nearest_names, rank, tool_line, write_findings,
 };
 
 use super::effects_word;
@@ -29,7 +29,7 @@ pub(super) struct CatalogSearch<'g> {
     caller: &'g Caller,
     session: Option<&'g Arc<str>>,
     catalog: Arc<Catalog>,
-    view: Arc<ToolView>,
+    view: Arc<VisibleTools>,
 }
 
 impl<'g> CatalogSearch<'g> {
@@ -122,7 +122,7 @@ impl<'g> CatalogSearch<'g> {
     fn rank(
         &self,
         question: &Question,
-        meaning: Option<&Meaning>,
+        meaning: Option<&ToolSimilarities>,
         server: Option<&str>,
         limit: usize,
     ) -> (Vec<usize>, Coverage) {

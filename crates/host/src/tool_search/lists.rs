@@ -11,7 +11,7 @@ use toolgate_tool_search::search_description;
 
 use super::{CALL, READ, SEARCH, ToolListMode, ToolSearch};
 use crate::Gate;
-use crate::catalog::{CallerView, Catalog, CatalogEntry};
+use crate::catalog::{CallerVisibility, Catalog, CatalogEntry};
 
 /// Most lists that are kept. Beyond it, the oldest is decided again.
 const LISTS_MAX: usize = 4096;
@@ -23,7 +23,7 @@ const ALWAYS_LOAD: &str = "anthropic/alwaysLoad";
 pub(super) enum ListKey {
     Session(Arc<str>),
     /// A caller without a session, on one day (in UTC).
-    Day(CallerView, i64),
+    Day(CallerVisibility, i64),
 }
 
 /// A decided list.
@@ -37,12 +37,12 @@ pub(super) enum ListDecision {
 
 /// Decided lists, with the order in which they were decided.
 #[derive(Default)]
-pub(super) struct FrozenLists {
+pub(super) struct DecidedLists {
     known: HashMap<ListKey, (u64, ListDecision)>,
     count: u64,
 }
 
-impl FrozenLists {
+impl DecidedLists {
     fn find(&self, key: &ListKey) -> Option<ListDecision> {
         self.known.get(key).map(|(_, decision)| decision.clone())
     }
@@ -68,9 +68,10 @@ impl ListKey {
         const DAY_S: i64 = 86_400;
         match session {
             Some(session) => Self::Session(session.clone()),
-            None => {
-                Self::Day(CallerView::new(caller), Timestamp::now().as_second().div_euclid(DAY_S))
-            }
+            None => Self::Day(
+                CallerVisibility::new(caller),
+                Timestamp::now().as_second().div_euclid(DAY_S),
+            ),
         }
     }
 }

@@ -18,7 +18,7 @@ use toolgate_toolsets::{
     assets, ci, commands, docs, exec, files, git, grammars, prompts, search, skills,
 };
 use toolgate_upstream::UpstreamState;
-use toolgate_world::programs::ServerMark;
+use toolgate_world::programs::ServerProcessMark;
 use toolgate_world::{HttpFetcher, ProcessRunner, Root};
 
 use crate::assembly::audit_setup;
@@ -475,7 +475,7 @@ fn job_settings(
         end_leftovers: {
             let processes = processes.clone();
             Arc::new(move |mark| {
-                if ServerMark::from_number(mark)
+                if ServerProcessMark::from_number(mark)
                     .is_some_and(|mark| processes.kill_leftovers_of(mark))
                 {
                     tracing::info!("ended processes that a server left running when it was killed");

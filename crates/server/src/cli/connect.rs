@@ -24,7 +24,7 @@ use super::terminal_questions::ask_yes_no;
 use super::{complain, print};
 use earlier_entry::keep_user_additions;
 use entry::{CallerKey, ServerTarget};
-use place::{ServerPlace, SettingsFormat};
+use place::{ServerEntryLocation, SettingsFormat};
 use record::{ConnectionRecord, UndoneChange};
 use settings_file::SettingsFile;
 
@@ -154,15 +154,15 @@ impl ClientSettings {
         Ok(Self { client, scope, folder, file })
     }
 
-    fn place<'a>(&self, name: &'a str) -> ServerPlace<'a> {
+    fn place<'a>(&self, name: &'a str) -> ServerEntryLocation<'a> {
         let format = SettingsFormat::of_file(&self.file.path);
-        ServerPlace { format, table: self.client.servers_key, name }
+        ServerEntryLocation { format, table: self.client.servers_key, name }
     }
 
     /// Plans to add the server. Returns `None` if it is there already.
     fn plan_connection(
         &self,
-        place: ServerPlace,
+        place: ServerEntryLocation,
         args: &ConnectArgs,
     ) -> anyhow::Result<Option<PlannedChange>> {
         let target = self.target(args)?;
@@ -221,7 +221,7 @@ impl ClientSettings {
     /// of that change.
     fn base(
         &self,
-        place: ServerPlace,
+        place: ServerEntryLocation,
         record: Option<ConnectionRecord>,
     ) -> anyhow::Result<(Option<String>, Option<ConnectionRecord>)> {
         let (Some(current), Some(record)) = (&self.file.text, record) else {
@@ -236,7 +236,7 @@ impl ClientSettings {
     }
 
     /// Plans to remove the server. Returns `None` if it is not there.
-    fn plan_removal(&self, place: ServerPlace) -> anyhow::Result<Option<PlannedChange>> {
+    fn plan_removal(&self, place: ServerEntryLocation) -> anyhow::Result<Option<PlannedChange>> {
         let shown = self.file.path.display();
         let invalid = || format!("{shown} is not changed, because it is invalid");
         let current = self.file.text.as_deref();
@@ -335,7 +335,11 @@ impl PlannedChange {
 
 /// Undoes the change of `record` in `current`. Returns `None` if that is impossible, or if it would
 /// change more than the server.
-fn undo(place: ServerPlace, record: &ConnectionRecord, current: &str) -> Option<UndoneChange> {
+fn undo(
+    place: ServerEntryLocation,
+    record: &ConnectionRecord,
+    current: &str,
+) -> Option<UndoneChange> {
     let undone = record.undo(current)?;
     let is_only_server = match &undone {
         UndoneChange::NoFile => true,

@@ -69,7 +69,7 @@ struct AssetErrorCollector<'a> {
 }
 
 /// The keyword that an error concerns, and its location in the schemas.
-struct KeywordPlace<'a> {
+struct SchemaKeywordLocation<'a> {
     /// The keyword's value and the schema around it, if they are found.
     value: Option<&'a Value>,
     schema: Option<&'a Value>,
@@ -401,12 +401,12 @@ impl<'a> AssetErrorCollector<'a> {
     }
 
     /// Finds the keyword of `error` in the schemas.
-    fn place(&self, error: &ValidationError<'_>) -> KeywordPlace<'a> {
+    fn place(&self, error: &ValidationError<'_>) -> SchemaKeywordLocation<'a> {
         let uri = error.absolute_keyword_location().map_or("", |uri| uri.as_str());
         let uri = uri.split('#').next().unwrap_or_default();
         let at = error.schema_path().as_str();
         let above = at.rsplit_once('/').map_or("", |(above, _)| above);
-        KeywordPlace {
+        SchemaKeywordLocation {
             value: self.documents.part(uri, at),
             schema: self.documents.part(uri, above),
             schema_uri: format!("{uri}#{}", crate::uri_paths::percent_encode_path(above)),

@@ -17,7 +17,7 @@ pub struct DeclaredCommand {
     pub(super) id: ToolId,
     /// The id as written in the file, with `-`.
     pub(super) written_id: String,
-    pub(super) place: DeclarationPlace,
+    pub(super) place: DeclarationLocation,
     pub(super) title: String,
     pub(super) about: String,
     pub(super) program: CommandProgram,
@@ -42,7 +42,7 @@ pub struct DeclaredCommand {
 
 /// The location of a declaration in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct DeclarationPlace {
+pub(super) struct DeclarationLocation {
     pub(super) file: PathBuf,
     pub(super) line: usize,
     pub(super) column: usize,
@@ -77,7 +77,7 @@ impl DeclaredCommand {
 
     /// Returns the location of the declaration, as `FILE:LINE:COLUMN`.
     pub fn location(&self) -> String {
-        let DeclarationPlace { file, line, column } = &self.place;
+        let DeclarationLocation { file, line, column } = &self.place;
         format!("{}:{line}:{column}", file.display())
     }
 

@@ -13,9 +13,9 @@ use toml::Spanned;
 use toolgate_contract::fold_name;
 
 use super::CommandSettings;
-use super::declared_command::{DeclarationPlace, DeclaredCommand};
+use super::declared_command::{DeclarationLocation, DeclaredCommand};
 use super::resolve;
-use super::table::{CommandTable, ConfiguredCommands, OrderedEntries, PackFile};
+use super::table::{CommandPackFile, CommandTable, ConfiguredCommands, OrderedEntries};
 
 /// The maximum size of one pack file, in bytes.
 const PACK_BYTES_MAX: u64 = 8 << 20;
@@ -31,7 +31,7 @@ pub struct DeclarationSource {
 
 /// An error in a declaration, with its location.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}{message}", PlacePrefix(file, *line, *column))]
+#[error("{}{message}", LocationPrefix(file, *line, *column))]
 pub struct LoadError {
     /// The file with the error.
     pub file: PathBuf,
@@ -43,9 +43,9 @@ pub struct LoadError {
     pub message: String,
 }
 
-struct PlacePrefix<'p>(&'p Path, usize, usize);
+struct LocationPrefix<'p>(&'p Path, usize, usize);
 
-impl fmt::Display for PlacePrefix<'_> {
+impl fmt::Display for LocationPrefix<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(file, line, column) = self;
         match line {
@@ -85,7 +85,7 @@ pub fn load_commands(
     }
     for pack in pack_paths(settings, configuration) {
         for source in read_pack(&pack)? {
-            let PackFile { defaults, command } = parse(&source)?;
+            let CommandPackFile { defaults, command } = parse(&source)?;
             all.extend(resolve_commands(&source, defaults, command, &programs)?);
         }
     }
@@ -197,7 +197,8 @@ fn resolve_commands(
     let mut all = Vec::with_capacity(command.0.len());
     for (id, table) in command.0 {
         let place = source.line_column(id.span().start);
-        let found = DeclarationPlace { file: source.file.clone(), line: place.0, column: place.1 };
+        let found =
+            DeclarationLocation { file: source.file.clone(), line: place.0, column: place.1 };
         let declared = resolve::resolve_command(&id, table, &defaults, found, programs);
         all.push(declared.map_err(|err| source.error_at(err))?);
     }
@@ -208,7 +209,7 @@ fn resolve_commands(
 fn check_distinct(all: &[DeclaredCommand]) -> Result<(), LoadError> {
     let mut seen: BTreeMap<String, &DeclaredCommand> = BTreeMap::new();
     for declared in all {
-        let DeclarationPlace { file, line, column } = &declared.place;
+        let DeclarationLocation { file, line, column } = &declared.place;
         if let Some(first) = seen.insert(fold_name(declared.id()).into_owned(), declared) {
             return Err(LoadError {
                 file: file.clone(),
@@ -250,7 +251,7 @@ pub(crate) fn check_fuzz_input(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let (text, input) = text.split_once('\u{1f}').unwrap_or((text, "{}"));
     let source = DeclarationSource { file: "/packs/a.toml".into(), text: text.to_owned() };
-    let read = parse(&source).and_then(|PackFile { defaults, command }| {
+    let read = parse(&source).and_then(|CommandPackFile { defaults, command }| {
         let all = resolve_commands(&source, defaults, command, &BTreeMap::new())?;
         check_distinct(&all).map(|()| all)
     });

@@ -11,7 +11,7 @@ use toolgate_contract::{Effects, ToolId};
 
 use super::argument::CommandArgument;
 use super::artefacts::ArtefactPattern;
-use super::declared_command::{CommandProgram, DeclarationPlace, DeclaredCommand, snake};
+use super::declared_command::{CommandProgram, DeclarationLocation, DeclaredCommand, snake};
 use super::load::{DeclarationError, absolute_program};
 use super::table::{
     ArgumentDeclaration, ArgumentTable, ArgvElement, CommandTable, DeclaredEffects, OrderedEntries,
@@ -58,7 +58,7 @@ pub(super) fn resolve_command(
     id: &Spanned<String>,
     table: CommandTable,
     defaults: &CommandDefaults,
-    found: DeclarationPlace,
+    found: DeclarationLocation,
     programs: &BTreeMap<String, String>,
 ) -> Result<DeclaredCommand, DeclarationError> {
     let (tool, stage, name) = split_id(id)?;

@@ -11,10 +11,10 @@ use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use toml::Spanned;
 
-/// A pack file.
+/// The content of a command pack: a file that declares commands.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct PackFile {
+pub(super) struct CommandPackFile {
     /// Defaults for every command in the file.
     pub(super) defaults: Option<Spanned<CommandTable>>,
     /// The commands, by id.

@@ -17,14 +17,14 @@ pub(super) struct OutputExtent {
     /// Encoding.
     pub(super) encoding: OutputEncoding,
     /// Bytes left out in the middle; null if none.
-    pub(super) cut: Option<OutputCut>,
+    pub(super) cut: Option<OmittedOutput>,
     /// True if read to its end; false if another process still held it open.
     pub(super) ended: bool,
 }
 
 /// Bytes left out of a result.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct OutputCut {
+pub(super) struct OmittedOutput {
     /// First byte left out: the offset for exec_output.
     pub(super) from: u64,
     /// First byte shown again.
@@ -33,7 +33,7 @@ pub(super) struct OutputCut {
     pub(super) lost_bytes: u64,
 }
 
-impl OutputCut {
+impl OmittedOutput {
     /// Joins `head` and `tail` with a line that counts the bytes left out.
     fn join_parts(&self, head: &str, tail: &str) -> String {
         let end = if head.is_empty() || head.ends_with('\n') { "" } else { "\n" };
@@ -50,7 +50,7 @@ pub(super) fn shown_part(captured: &CapturedOutput) -> (String, OutputExtent) {
     let join = |head: &[u8], tail: &[u8]| {
         let from = head.len() as u64;
         let to = total_bytes - tail.len() as u64;
-        let cut = captured.cut_range().map(|_| OutputCut { from, to, lost_bytes });
+        let cut = captured.cut_range().map(|_| OmittedOutput { from, to, lost_bytes });
         let texts = (str::from_utf8(head), str::from_utf8(tail));
         let (text, encoding) = match (&cut, texts) {
             // Separate the parts, so that the tail does not look like the continuation of the head.
@@ -100,7 +100,7 @@ impl OutputExtent {
                 "; {name} was not read to its end: another process still holds it open"
             ));
         }
-        if let Some(OutputCut { from, to, lost_bytes }) = self.cut {
+        if let Some(OmittedOutput { from, to, lost_bytes }) = self.cut {
             let total = self.total_bytes;
             note.push_str(&format!("; bytes {from} to {to} of {total} of {name} are left out"));
             if lost_bytes > 0 {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use toolgate_contract::{ToolContext, ToolError};
 use toolgate_world::Root;
 use toolgate_world::root::{WorkMonitor, quoted_path};
-use toolgate_world::sandbox::RepositoryPlace;
+use toolgate_world::sandbox::OutsideRepositoryPath;
 
 use super::GitContext;
 use super::command::{ConfigScope, GitCommand};
@@ -106,8 +106,8 @@ impl OutsideRepository {
 
     /// Returns the parts of the repository that a git program sees, and the parts that it may
     /// write if `writes` is true.
-    pub(super) fn places(&self, writes: bool) -> Vec<RepositoryPlace> {
-        let place = |path: PathBuf, is_writable| RepositoryPlace { path, is_writable };
+    pub(super) fn places(&self, writes: bool) -> Vec<OutsideRepositoryPath> {
+        let place = |path: PathBuf, is_writable| OutsideRepositoryPath { path, is_writable };
         let mut places = vec![place(self.common_dir.clone(), writes)];
         if writes {
             let kept: &[&str] = match self.kind {

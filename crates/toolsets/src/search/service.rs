@@ -42,7 +42,7 @@ pub(crate) use query::{SearchRequest, distinct_tags, resolve_prefix, resolve_tag
 
 use answer::SearchAttempt;
 use collection::SearchCollection;
-use namespaces::{CollectionKey, NamespacePlace};
+use namespaces::{CollectionKey, NamespaceLocation};
 use query::SearchQuery;
 
 /// The number of attempts of a search. A search starts again if a file that it was to show has
@@ -244,7 +244,7 @@ impl SearchService {
         namespace: Option<&str>,
     ) -> Result<(Root, String), ToolError> {
         let name = namespace.unwrap_or(WORKSPACE);
-        let NamespacePlace { key, folder } = self.resolve(name).await?;
+        let NamespaceLocation { key, folder } = self.resolve(name).await?;
         let root = match key {
             CollectionKey::Workspace => self.root.clone(),
             CollectionKey::Root(_) => self.open_root(name).await?,
@@ -423,7 +423,7 @@ impl SearchService {
     /// Returns the filter for `request`, or `None` if nothing can match it.
     fn build_filter(
         collection: &SearchCollection,
-        place: &NamespacePlace,
+        place: &NamespaceLocation,
         request: &SearchRequest,
     ) -> Result<Option<DocumentFilter>, ToolError> {
         let prefix = match (&request.path_prefix, collection.root()) {

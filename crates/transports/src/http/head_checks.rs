@@ -16,17 +16,17 @@ use memchr::memchr;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Reason why a request head on the connection is ambiguous, once one has been found.
-pub(super) type HeadDoubt = Arc<OnceLock<&'static str>>;
+pub(super) type AmbiguousHeadReason = Arc<OnceLock<&'static str>>;
 
 /// Stream whose request heads are checked while they are read.
 pub(crate) struct HeadCheckedStream<S> {
     stream: S,
     checker: HeadChecker,
-    doubt: HeadDoubt,
+    doubt: AmbiguousHeadReason,
 }
 
 impl<S> HeadCheckedStream<S> {
-    pub(super) fn new(stream: S, doubt: HeadDoubt) -> Self {
+    pub(super) fn new(stream: S, doubt: AmbiguousHeadReason) -> Self {
         Self { stream, checker: HeadChecker::default(), doubt }
     }
 

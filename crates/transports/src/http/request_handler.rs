@@ -18,7 +18,7 @@ use toolgate_contract::{Caller, FrameHead, MessageFrame, Reply};
 
 use super::connection_slots::{ConnectionSlot, ConnectionSlots, RequestTurn, SlotBounds};
 use super::cors::PageOrigin;
-use super::head_checks::{HeadDoubt, is_last_request};
+use super::head_checks::{AmbiguousHeadReason, is_last_request};
 use super::request_spin::SpinPermit;
 use super::response_body::{ResponseBody, event_stream_response, reply_response, text_response};
 use super::unsent::{UnsentAccount, UnsentBytes};
@@ -45,7 +45,7 @@ pub(super) struct ClientConnection {
     pub(super) peer: SocketAddr,
     pub(super) slot: Arc<ConnectionSlot>,
     pub(super) unsent: Arc<UnsentAccount>,
-    pub(super) doubt: HeadDoubt,
+    pub(super) doubt: AmbiguousHeadReason,
     /// WebSocket conversation to start after the last response.
     pub(super) pending_socket: Mutex<Option<PendingSocket>>,
 }

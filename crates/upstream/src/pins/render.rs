@@ -84,8 +84,8 @@ pub fn summarize_changes(upstream: &str, tool_count: usize, changes: &UpstreamCh
 }
 
 fn write_parts(text: &mut String, before: Option<&ToolDefinition>, now: &ToolDefinition) {
-    type Part = fn(&ToolDefinition) -> Option<String>;
-    let all: [(&str, Part); 6] = [
+    type PartRenderer = fn(&ToolDefinition) -> Option<String>;
+    let all: [(&str, PartRenderer); 6] = [
         ("title", |it| it.title.clone()),
         ("description", |it| it.description.clone()),
         ("annotations", |it| it.annotations.as_ref().map(pretty_json)),

@@ -47,7 +47,7 @@ impl ResultBudget {
     pub(crate) fn is_exceeded_by(self, output: &ToolOutput) -> bool {
         let media = output.content.iter().filter_map(media_of).map(|media| media.bytes.len());
         let has_media = self.media_bytes > 0 && media.sum::<usize>() > self.media_bytes;
-        has_media || CutPlan::for_output(output, self).is_some()
+        has_media || TruncationPlan::for_output(output, self).is_some()
     }
 }
 
@@ -80,8 +80,8 @@ struct ResultCutter<'a> {
     notes: Vec<String>,
 }
 
-/// The parts of a result's text that are cut.
-struct CutPlan {
+/// The parts of a result's text that will be left out.
+struct TruncationPlan {
     parts: Vec<TextPart>,
     /// True if short embedded texts are merged into the body, because there are too many of them.
     merges_embedded: bool,
@@ -100,7 +100,7 @@ enum TextPart {
     Embedded(usize),
 }
 
-impl CutPlan {
+impl TruncationPlan {
     /// Plans the cuts of `output`. Returns `None` if its texts are within the budget.
     fn for_output(output: &ToolOutput, budget: ResultBudget) -> Option<Self> {
         let most = budget.text_bytes.max(UNCUT_BYTES_MAX);
@@ -146,7 +146,7 @@ impl ResultCutter<'_> {
         output: ToolOutput,
         budget: ResultBudget,
     ) -> Result<ToolOutput, ToolError> {
-        let Some(plan) = CutPlan::for_output(&output, budget) else { return Ok(output) };
+        let Some(plan) = TruncationPlan::for_output(&output, budget) else { return Ok(output) };
         let cuts_texts = plan.merges_embedded || plan.cuts(&TextPart::Texts);
         let ToolOutput { mut value, mut structured, text, content, meta, ending, from_upstream } =
             output;

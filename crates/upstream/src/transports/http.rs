@@ -26,7 +26,7 @@ use super::adaptive_spin::AnswerSpin;
 use super::conversation::QUESTIONS_MAX;
 use super::in_flight::InFlightRequests;
 use super::refusals::{ResponseError, is_session_unknown, names_session};
-use super::site::{RedirectedTo, UpstreamSite, describe_response};
+use super::site::{RedirectTarget, UpstreamSite, describe_response};
 use crate::message::{self, UpstreamMessage, UpstreamRpcError};
 use crate::server_requests::ELICITATION_COMPLETE;
 use crate::transport::{MessageReceiver, OutgoingMessage, RequestFailure, TransportConnection};
@@ -174,7 +174,7 @@ impl HttpEndpoint {
         };
         let url = self.url.read().unwrap_or_else(PoisonError::into_inner).clone();
         let response = self.site.send(&self.client, url, make).await?;
-        if let Some(RedirectedTo(redirected)) = response.extensions().get() {
+        if let Some(RedirectTarget(redirected)) = response.extensions().get() {
             self.receiver.record_redirect(&redirected.without_query());
             if response.status().is_success() {
                 let mut url = self.url.write().unwrap_or_else(PoisonError::into_inner);

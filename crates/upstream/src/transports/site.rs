@@ -23,7 +23,7 @@ const IDLE_CONNECTIONS_MAX: usize = 64;
 
 /// URL to which a request was redirected.
 #[derive(Debug, Clone)]
-pub(crate) struct RedirectedTo(pub(crate) HttpUrl);
+pub(crate) struct RedirectTarget(pub(crate) HttpUrl);
 
 /// Returns the URL or path to which a response redirects.
 fn redirect_location(status: StatusCode, headers: &HeaderMap) -> Option<&str> {
@@ -112,7 +112,7 @@ impl UpstreamSite {
 
     /// Sends the request that `make` creates to `url`, with a token. If the token is refused,
     /// repeats the request with another one. Follows one redirect within the server, and adds
-    /// [`RedirectedTo`] to the extensions of the response.
+    /// [`RedirectTarget`] to the extensions of the response.
     pub(crate) async fn send(
         &self,
         client: &HttpClient,
@@ -137,7 +137,7 @@ impl UpstreamSite {
                 continue;
             }
             if is_redirected {
-                response.extensions_mut().insert(RedirectedTo(url.clone()));
+                response.extensions_mut().insert(RedirectTarget(url.clone()));
             }
             if tried == TOKEN_RETRIES || !self.is_refused(response.status(), response.headers()) {
                 return Ok(response);

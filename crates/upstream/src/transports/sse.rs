@@ -17,7 +17,7 @@ use super::adaptive_spin::AnswerSpin;
 use super::conversation::{IncomingMessages, UpstreamConversation, run_until};
 use super::http::{ERROR_BODY_BYTES_MAX, read_body};
 use super::refusals::{ResponseError, is_session_unknown};
-use super::site::{RedirectedTo, UpstreamSite, describe_response};
+use super::site::{RedirectTarget, UpstreamSite, describe_response};
 use crate::message;
 use crate::transport::describe_failure;
 use crate::transport::{MessageReceiver, RequestFailure};
@@ -50,7 +50,7 @@ pub(crate) async fn open(
     let opened = site.send(&client, url.clone(), open).await;
     let mut response = opened.map_err(|failure| describe_failure(&failure))?;
     let opened_at = match response.extensions().get() {
-        Some(RedirectedTo(redirected)) => {
+        Some(RedirectTarget(redirected)) => {
             receiver.record_redirect(&redirected.without_query());
             redirected.clone()
         }
@@ -184,7 +184,7 @@ impl<P: Fn(Bytes) -> Request<Full<Bytes>>> MessagePoster<P> {
             let endpoint = self.endpoint.read().unwrap_or_else(PoisonError::into_inner).clone();
             let make = || Ok((self.request)(message.clone()));
             let mut response = self.site.send(&self.client, endpoint, make).await?;
-            if let Some(RedirectedTo(redirected)) = response.extensions().get() {
+            if let Some(RedirectTarget(redirected)) = response.extensions().get() {
                 let mut endpoint = self.endpoint.write().unwrap_or_else(PoisonError::into_inner);
                 *endpoint = redirected.clone();
             }

@@ -12,7 +12,7 @@ use toolgate_dialects::mcp::upstream::{
 };
 
 use super::Upstream;
-use super::visits::PageVisits;
+use super::visits::UrlElicitations;
 use crate::connection::{UpstreamConnection, UpstreamRequest};
 use crate::message::UpstreamRpcError;
 use crate::server_requests::CallMessageReceiver;
@@ -188,7 +188,7 @@ impl Upstream {
                 }
                 link.set_log_level(log_level).await;
                 let mut is_repeated = false;
-                let mut visits = PageVisits::new();
+                let mut visits = UrlElicitations::new();
                 let asked = loop {
                     let visits_pages = receiver.supports(QuestionKind::Visit);
                     let repeats = visits_pages || link.transport.may_lose_session();
@@ -223,13 +223,13 @@ impl Upstream {
                             params
                         }
                         (Err(RequestFailure::Refused(error)), Some(params))
-                            if visits_pages && PageVisits::is_required(&error) =>
+                            if visits_pages && UrlElicitations::is_required(&error) =>
                         {
                             visits.complete(&this, &receiver, &error).await?;
                             params
                         }
                         (Err(RequestFailure::Refused(error)), _)
-                            if calls_again && PageVisits::is_required(&error) =>
+                            if calls_again && UrlElicitations::is_required(&error) =>
                         {
                             return Err(ToolError::cannot_ask(QuestionKind::Visit));
                         }

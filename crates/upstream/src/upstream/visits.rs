@@ -26,8 +26,8 @@ const RETRY_PAUSE: Duration = Duration::from_millis(200);
 /// Longest pause before the call is repeated without a notification.
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// The page visits of one call.
-pub(super) struct PageVisits {
+/// The URL elicitations of one call: pages that its caller must visit before the upstream runs it.
+pub(super) struct UrlElicitations {
     /// Ids of the visits to which the caller agreed.
     agreed: BTreeSet<String>,
     since: Instant,
@@ -35,13 +35,13 @@ pub(super) struct PageVisits {
     times: usize,
 }
 
-impl PageVisits {
+impl UrlElicitations {
     pub(super) fn new() -> Self {
         let backoff = Backoff::new(RETRY_PAUSE, RETRY_PAUSE_MAX);
         Self { agreed: BTreeSet::new(), since: Instant::now(), backoff, times: 0 }
     }
 
-    /// Returns true if `error` requires a page visit.
+    /// Returns true if `error` says that the caller must first visit a page.
     pub(super) fn is_required(error: &UpstreamRpcError) -> bool {
         error.code == URL_ELICITATION_REQUIRED
     }

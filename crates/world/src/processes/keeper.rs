@@ -27,7 +27,7 @@ use rustix::process::{
 };
 
 use super::spawn::possible_descriptors;
-use crate::programs::{ServerMark, TagLimits};
+use crate::programs::{ServerProcessMark, TagLimits};
 use crate::sandbox::SandboxLeftovers;
 
 /// The longest time that killing all marked processes may take.
@@ -49,8 +49,8 @@ const LIMITS_BYTES: usize = 4096;
 ///
 /// The keeper is a child of the thread that starts programs. A child of the first thread would be
 /// killed as a [lost orphan](super::strays::kill_lost_orphans).
-pub(super) struct KeeperHandle {
-    mark: ServerMark,
+pub(super) struct ProcessKeeperHandle {
+    mark: ServerProcessMark,
     /// The sandbox's placeholder folders in the workspace. The keeper removes them at the end.
     leftovers: Option<SandboxLeftovers>,
     process: Option<KeeperProcess>,
@@ -62,8 +62,8 @@ struct KeeperProcess {
     lifeline: OwnedFd,
 }
 
-impl KeeperHandle {
-    pub(super) fn new(mark: ServerMark, leftovers: Option<SandboxLeftovers>) -> Self {
+impl ProcessKeeperHandle {
+    pub(super) fn new(mark: ServerProcessMark, leftovers: Option<SandboxLeftovers>) -> Self {
         Self { mark, leftovers, process: None }
     }
 
@@ -79,7 +79,7 @@ impl KeeperHandle {
     }
 }
 
-impl Drop for KeeperHandle {
+impl Drop for ProcessKeeperHandle {
     /// Lets the keeper kill all marked processes, and reaps the keeper.
     fn drop(&mut self) {
         if let Some(KeeperProcess { pid, lifeline }) = self.process.take() {
@@ -91,7 +91,7 @@ impl Drop for KeeperHandle {
 }
 
 impl KeeperProcess {
-    fn spawn(mark: ServerMark, leftovers: Option<&SandboxLeftovers>) -> io::Result<Self> {
+    fn spawn(mark: ServerProcessMark, leftovers: Option<&SandboxLeftovers>) -> io::Result<Self> {
         let (read_end, lifeline) = pipe_with(PipeFlags::CLOEXEC)?;
         let (ready, getting_ready) = pipe_with(PipeFlags::CLOEXEC)?;
         let pid = fork(|| run_keeper(mark, read_end.as_raw_fd(), leftovers))?;
@@ -131,7 +131,7 @@ fn fork(work: impl FnOnce()) -> io::Result<Pid> {
 }
 
 /// Runs the keeper. Makes system calls only.
-fn run_keeper(mark: ServerMark, lifeline: RawFd, leftovers: Option<&SandboxLeftovers>) {
+fn run_keeper(mark: ServerProcessMark, lifeline: RawFd, leftovers: Option<&SandboxLeftovers>) {
     // If one of these calls fails, the keeper is still useful.
     let _ = setsid();
     // A server above this one kills all processes with its mark. The keeper must survive that.
@@ -168,7 +168,7 @@ fn run_keeper(mark: ServerMark, lifeline: RawFd, leftovers: Option<&SandboxLefto
 ///
 /// Makes system calls only, because it runs in a fork of a threaded process. Gives up after
 /// [`KILL_TIMEOUT`].
-pub(super) fn kill_all_marked(mark: ServerMark) -> bool {
+pub(super) fn kill_all_marked(mark: ServerProcessMark) -> bool {
     let started = Instant::now();
     let mut was_any = false;
     let mut looks_in_vain = 0;
@@ -188,7 +188,7 @@ pub(super) fn kill_all_marked(mark: ServerMark) -> bool {
 }
 
 /// Kills the processes with `mark` that exist now. Returns `true` if any was still alive.
-fn kill_marked(mark: ServerMark) -> rustix::io::Result<bool> {
+fn kill_marked(mark: ServerProcessMark) -> rustix::io::Result<bool> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let proc = openat(CWD, c"/proc", flags, Mode::empty())?;
     let mut buffer = [MaybeUninit::uninit(); 4096];
@@ -261,7 +261,7 @@ mod tests {
     struct SleepingProgram(Child);
 
     impl SleepingProgram {
-        fn with_mark(mark: ServerMark) -> Self {
+        fn with_mark(mark: ServerProcessMark) -> Self {
             let mut command = Command::new("sleep");
             // SAFETY: the closure makes a system call only.
             unsafe { command.arg("300").pre_exec(move || mark.tag(7).apply()) };
@@ -284,16 +284,16 @@ mod tests {
         }
     }
 
-    fn running_keeper(keeper: &mut KeeperHandle) -> Pid {
+    fn running_keeper(keeper: &mut ProcessKeeperHandle) -> Pid {
         keeper.ensure_running().unwrap();
         keeper.process.as_ref().unwrap().pid
     }
 
     #[test]
     fn a_dropped_keeper_kills_only_programs_with_its_mark() {
-        let mark = ServerMark::random().unwrap();
-        let other = ServerMark::random().unwrap();
-        let mut keeper = KeeperHandle::new(mark, None);
+        let mark = ServerProcessMark::random().unwrap();
+        let other = ServerProcessMark::random().unwrap();
+        let mut keeper = ProcessKeeperHandle::new(mark, None);
         let pid = running_keeper(&mut keeper);
         let mut own = SleepingProgram::with_mark(mark);
         let mut foreign = SleepingProgram::with_mark(other);
@@ -307,8 +307,8 @@ mod tests {
 
     #[test]
     fn a_killed_keeper_is_replaced() {
-        let mark = ServerMark::random().unwrap();
-        let mut keeper = KeeperHandle::new(mark, None);
+        let mark = ServerProcessMark::random().unwrap();
+        let mut keeper = ProcessKeeperHandle::new(mark, None);
         let first = running_keeper(&mut keeper);
         let handle = pidfd_open(first, PidfdFlags::empty()).unwrap();
         kill_process(first, Signal::KILL).unwrap();
@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     fn a_keeper_inherits_no_descriptors_and_blocks_signals() {
-        let mut keeper = KeeperHandle::new(ServerMark::random().unwrap(), None);
+        let mut keeper = ProcessKeeperHandle::new(ServerProcessMark::random().unwrap(), None);
         let pid = running_keeper(&mut keeper);
         let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap();
         assert_eq!(read("comm"), "toolgate-keeper\n");
@@ -344,8 +344,8 @@ mod tests {
     #[test]
     fn the_leftovers_of_a_dead_server_are_killed_by_the_next() {
         let processes = ProcessRunner::new([]).unwrap();
-        let dead_server = ServerMark::random().unwrap();
-        let other = ServerMark::random().unwrap();
+        let dead_server = ServerProcessMark::random().unwrap();
+        let other = ServerProcessMark::random().unwrap();
         let mut leftover = SleepingProgram::with_mark(dead_server);
         let mut foreign = SleepingProgram::with_mark(other);
         let started = Instant::now();

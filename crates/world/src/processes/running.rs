@@ -66,7 +66,7 @@ pub(super) async fn run(
         start.bounds;
     let input = start.stdin.as_mut().map(mem::take).unwrap_or_default();
     let started = Instant::now();
-    let mut running = FamilyGuard::start(processes, start).await?;
+    let mut running = ProcessFamilyGuard::start(processes, start).await?;
     let (stdin, stdout, stderr) = take_pipes(&mut running.family_mut().child)?;
     let family = running.family();
 
@@ -188,7 +188,7 @@ pub struct OpenProgram {
 
 /// A guard that stops a program when dropped.
 pub struct ProgramGuard {
-    running: Arc<Mutex<Option<FamilyGuard>>>,
+    running: Arc<Mutex<Option<ProcessFamilyGuard>>>,
     watch: JoinHandle<()>,
 }
 
@@ -199,7 +199,7 @@ impl Drop for ProgramGuard {
     }
 }
 
-fn take_family(running: &Mutex<Option<FamilyGuard>>) -> Option<FamilyGuard> {
+fn take_family(running: &Mutex<Option<ProcessFamilyGuard>>) -> Option<ProcessFamilyGuard> {
     running.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
@@ -213,7 +213,7 @@ pub(super) async fn open(
         return Err(io::ErrorKind::Interrupted.into());
     }
     let start = ProgramStart { stdin: Some(Vec::new()), ..start };
-    let mut running = FamilyGuard::start(processes, start).await?;
+    let mut running = ProcessFamilyGuard::start(processes, start).await?;
     let (stdin, stdout, stderr) = take_pipes(&mut running.family_mut().child)?;
     let stdin = stdin.ok_or(io::ErrorKind::BrokenPipe)?;
     let exit = running.family().wait_for_exit_detached()?;
@@ -281,7 +281,7 @@ fn take_pipes(
 }
 
 /// A guard that stops a process family in the background when dropped.
-struct FamilyGuard {
+struct ProcessFamilyGuard {
     /// The family. `None` once it has ended.
     family: Option<ProcessFamily>,
     grace: Duration,
@@ -289,7 +289,7 @@ struct FamilyGuard {
     processes: ProcessRunner,
 }
 
-impl FamilyGuard {
+impl ProcessFamilyGuard {
     async fn start(processes: &ProcessRunner, start: ProgramStart) -> io::Result<Self> {
         let grace = start.bounds.grace;
         let family = processes
@@ -316,7 +316,7 @@ impl FamilyGuard {
     }
 }
 
-impl Drop for FamilyGuard {
+impl Drop for ProcessFamilyGuard {
     fn drop(&mut self) {
         let (Some(family), Ok(runtime)) = (self.family.take(), Handle::try_current()) else {
             return;

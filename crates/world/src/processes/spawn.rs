@@ -19,11 +19,11 @@ use tokio::task::spawn_blocking;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::family::ProcessFamily;
-use super::keeper::KeeperHandle;
+use super::keeper::ProcessKeeperHandle;
 use super::strays::LiveRun;
 use super::{ProcessRunner, ProgramStart};
 use crate::programs::{ChildProcess, ProgramImage};
-use crate::programs::{RunTag, ServerMark};
+use crate::programs::{RunTag, ServerProcessMark};
 use crate::sandbox;
 use crate::sandbox::SandboxLeftovers;
 
@@ -43,7 +43,7 @@ const FD_MAX: u64 = 1 << 20;
 /// thread of the runtime must not block.
 pub(super) struct ProgramSpawner {
     requests: mpsc::Sender<SpawnerRequest>,
-    mark: ServerMark,
+    mark: ServerProcessMark,
 }
 
 enum SpawnerRequest {
@@ -65,10 +65,13 @@ enum SpawnerRequest {
 impl ProgramSpawner {
     /// Starts the thread. Its programs carry `mark`. After the last program, it removes the
     /// `leftovers`.
-    pub(super) fn start(mark: ServerMark, leftovers: Option<SandboxLeftovers>) -> io::Result<Self> {
+    pub(super) fn start(
+        mark: ServerProcessMark,
+        leftovers: Option<SandboxLeftovers>,
+    ) -> io::Result<Self> {
         let (sender, mut requests) = mpsc::channel::<SpawnerRequest>(QUEUE_MAX);
         thread::Builder::new().name("toolgate-spawn".to_owned()).spawn(move || {
-            let mut keeper = KeeperHandle::new(mark, leftovers);
+            let mut keeper = ProcessKeeperHandle::new(mark, leftovers);
             while let Some(request) = requests.blocking_recv() {
                 let kept = match request {
                     // A worker has no children, so it needs no keeper.
@@ -96,7 +99,7 @@ impl ProgramSpawner {
         Ok(Self { requests: sender, mark })
     }
 
-    pub(super) fn mark(&self) -> ServerMark {
+    pub(super) fn mark(&self) -> ServerProcessMark {
         self.mark
     }
 
@@ -165,7 +168,7 @@ fn spawn_confined(
     let is_fed = stdin.is_some();
     let grace = bounds.grace;
     let tag = live.tag();
-    let start = sandbox::ConfinedStart { program, args, cwd, env, is_fed, grace, tag };
+    let start = sandbox::SandboxedLaunch { program, args, cwd, env, is_fed, grace, tag };
     let begin = |image| {
         let (reply, helper) = sync_channel(1);
         requests
@@ -182,7 +185,7 @@ fn spawn_confined(
 }
 
 /// Starts a sandbox helper or a worker in `/`, so that its working directory is in no workspace.
-fn spawn_helper(image: &ProgramImage, mark: ServerMark) -> io::Result<ChildProcess> {
+fn spawn_helper(image: &ProgramImage, mark: ServerProcessMark) -> io::Result<ChildProcess> {
     let root = open(c"/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let server = getpid();
     image.start(&|| set_up_process(server, &root, mark.idle_tag()))

@@ -12,7 +12,7 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, getpid, pidfd_open, pidfd_send_signal, waitpid,
 };
 
-use crate::programs::{RunTag, ServerMark, TagLimits};
+use crate::programs::{RunTag, ServerProcessMark, TagLimits};
 
 /// A lock for listing or reaping children. The kernel's list may skip a child if the child before
 /// it is reaped meanwhile.
@@ -39,7 +39,7 @@ enum ProcessState {
 
 impl LiveRun {
     /// Registers a new run of the server `mark` with an unused tag.
-    pub(super) fn new(mark: ServerMark) -> Self {
+    pub(super) fn new(mark: ServerProcessMark) -> Self {
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let mut live = LIVE_RUNS.lock().unwrap_or_else(PoisonError::into_inner);
         loop {

@@ -25,12 +25,12 @@ const MARK_BITS: u32 = 42;
 /// mark.
 const MARKS_MIN: u64 = 1 << 20;
 
-/// The number that marks all programs of one server, so that they can be found after the server has
-/// ended.
+/// The number that marks all processes of one server, so that they can be found after the server
+/// has ended.
 ///
 /// A mark is stored as a number. It is never 0, because 0 means no mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ServerMark(u64);
+pub struct ServerProcessMark(u64);
 
 /// The number that all processes of one run carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,7 +41,7 @@ pub(crate) struct RunTag(u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TagLimits([Option<u64>; 2]);
 
-impl ServerMark {
+impl ServerProcessMark {
     /// Returns the mark with this `number`. `None` if the number is 0 or too large.
     pub fn from_number(number: u64) -> Option<Self> {
         (number != 0 && number >> MARK_BITS == 0).then_some(Self(number))
@@ -160,11 +160,14 @@ Max pending signals       15000                15000                signals
         let limits = TagLimits::parse(LIMITS.as_bytes());
         assert_eq!(limits, TagLimits([Some((7 << RUN_BITS) + 7), None]));
         assert!(
-            ServerMark(7).matches(limits)
-                && !ServerMark(6).matches(limits)
-                && !ServerMark(8).matches(limits)
+            ServerProcessMark(7).matches(limits)
+                && !ServerProcessMark(6).matches(limits)
+                && !ServerProcessMark(8).matches(limits)
         );
-        assert!(ServerMark(7).tag(7).matches(limits) && !ServerMark(7).tag(8).matches(limits));
+        assert!(
+            ServerProcessMark(7).tag(7).matches(limits)
+                && !ServerProcessMark(7).tag(8).matches(limits)
+        );
         assert_eq!(TagLimits::parse(b""), TagLimits([None; 2]));
         assert_eq!(TagLimits::parse(b"Max file locks \xff"), TagLimits([None; 2]));
     }
@@ -172,11 +175,12 @@ Max pending signals       15000                15000                signals
     #[test]
     fn every_run_of_a_server_has_its_mark() {
         for run in [0, 1, (1 << RUN_BITS) - 1, 1 << RUN_BITS, u64::MAX] {
-            let RunTag(number) = ServerMark(5).tag(run);
-            assert!(ServerMark(5).matches(TagLimits([Some(number); 2])), "{run}");
-            let none = ServerMark(5).idle_tag();
+            let RunTag(number) = ServerProcessMark(5).tag(run);
+            assert!(ServerProcessMark(5).matches(TagLimits([Some(number); 2])), "{run}");
+            let none = ServerProcessMark(5).idle_tag();
             assert!(
-                none > RunTag(number) && ServerMark(5).matches(TagLimits([Some(none.number()); 2])),
+                none > RunTag(number)
+                    && ServerProcessMark(5).matches(TagLimits([Some(none.number()); 2])),
                 "{run}"
             );
         }
@@ -184,9 +188,9 @@ Max pending signals       15000                15000                signals
 
     #[test]
     fn a_nested_server_has_a_lower_mark() {
-        let RunTag(ceiling) = ServerMark(MARKS_MIN + 2).tag(0);
+        let RunTag(ceiling) = ServerProcessMark(MARKS_MIN + 2).tag(0);
         for number in [0, 1, MARKS_MIN, MARKS_MIN + 1, MARKS_MIN + 2, u64::MAX] {
-            let ServerMark(below) = ServerMark::derive(Some(ceiling), number);
+            let ServerProcessMark(below) = ServerProcessMark::derive(Some(ceiling), number);
             assert!((1..MARKS_MIN + 2).contains(&below), "{below}");
         }
     }
@@ -194,7 +198,7 @@ Max pending signals       15000                15000                signals
     #[test]
     fn a_server_without_free_lower_marks_gets_one_above_the_ceiling() {
         for ceiling in [0, 100, MARKS_MIN << RUN_BITS] {
-            let ServerMark(mark) = ServerMark::derive(Some(ceiling), u64::MAX >> 1);
+            let ServerProcessMark(mark) = ServerProcessMark::derive(Some(ceiling), u64::MAX >> 1);
             assert!(mark > ceiling >> RUN_BITS, "{ceiling}: {mark}");
         }
     }
@@ -202,11 +206,11 @@ Max pending signals       15000                15000                signals
     #[test]
     fn a_valid_mark_round_trips_and_an_invalid_number_is_rejected() {
         for _ in 0..100 {
-            let mark = ServerMark::random().unwrap();
-            assert_eq!(ServerMark::from_number(mark.number()), Some(mark));
+            let mark = ServerProcessMark::random().unwrap();
+            assert_eq!(ServerProcessMark::from_number(mark.number()), Some(mark));
         }
         for number in [0, 1 << MARK_BITS, u64::MAX] {
-            assert_eq!(ServerMark::from_number(number), None, "{number}");
+            assert_eq!(ServerProcessMark::from_number(number), None, "{number}");
         }
     }
 }

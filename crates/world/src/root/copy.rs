@@ -16,7 +16,7 @@ use super::beneath::{self, SymlinkPolicy};
 use super::file::{BLOCK_BYTES, WorkspaceFile};
 use super::meta::{EntryKind, EntryMeta};
 use super::path::quoted_path;
-use super::place::{EntryPlace, ParentPolicy};
+use super::place::{EntryLocation, ParentPolicy};
 use super::refusal::{WorkError, at_pointer, refusal};
 use super::remove::{EntryScope, remove_contents};
 use super::rename::{
@@ -298,7 +298,7 @@ fn copy_bytes_in_blocks(
 }
 
 /// Renames the finished directory `temp` to its final name, which must be free.
-fn publish_directory(to: &EntryPlace, temp: &OsStr) -> Result<(), Errno> {
+fn publish_directory(to: &EntryLocation, temp: &OsStr) -> Result<(), Errno> {
     match renameat_with(&to.dir, temp, &to.dir, &to.name, RenameFlags::NOREPLACE) {
         Err(Errno::INVAL | Errno::NOSYS) => rustix::fs::renameat(&to.dir, temp, &to.dir, &to.name),
         outcome => outcome,
@@ -306,7 +306,7 @@ fn publish_directory(to: &EntryPlace, temp: &OsStr) -> Result<(), Errno> {
 }
 
 /// Removes the unfinished directory `temp`, even if the call is cancelled.
-fn remove_unfinished(to: &EntryPlace, temp: &OsStr) {
+fn remove_unfinished(to: &EntryLocation, temp: &OsStr) {
     if let Ok(dir) = open_tree_directory(&to.dir, Path::new(temp)) {
         let _ = remove_contents(&dir, &to.path, &WorkMonitor::default(), &mut 0, |_| Ok(()));
     }

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use toolgate_contract::{ToolError, ToolFault};
 
 use super::path::quoted_path;
-use super::place::EntryPlace;
+use super::place::EntryLocation;
 use super::work::WorkMonitor;
 
 /// The longest wait for another process.
@@ -45,7 +45,7 @@ impl DirectoryLocks {
     #[allow(clippy::disallowed_methods, reason = "a lock of another process wakes nobody here")]
     pub(super) fn lock<'l>(
         &'l self,
-        place: &'l EntryPlace,
+        place: &'l EntryLocation,
         watch: &WorkMonitor,
     ) -> Result<DirectoryLock<'l>, ToolError> {
         let stripe = self.stripe(place);
@@ -72,7 +72,7 @@ impl DirectoryLocks {
         }
     }
 
-    fn stripe(&self, place: &EntryPlace) -> &Mutex<()> {
+    fn stripe(&self, place: &EntryLocation) -> &Mutex<()> {
         let mut hasher = DefaultHasher::new();
         if let Ok(stat) = fstat(place.dir.as_fd()) {
             (stat.st_dev, stat.st_ino).hash(&mut hasher);
@@ -82,7 +82,7 @@ impl DirectoryLocks {
     }
 }
 
-fn locked_error(place: &EntryPlace) -> ToolError {
+fn locked_error(place: &EntryLocation) -> ToolError {
     let path = quoted_path(&place.path);
     let message = format!("another process has locked the directory of {path}; try again");
     ToolError::new(ToolFault::Unavailable, message)

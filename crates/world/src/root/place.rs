@@ -25,9 +25,9 @@ pub enum ParentPolicy {
     Require,
 }
 
-/// A name in an open directory below the root, for an entry to change. Neither the name nor the
+/// The location of an entry to change: an open directory below the root, and a name in it. Neither the name nor the
 /// path is protected.
-pub(super) struct EntryPlace {
+pub(super) struct EntryLocation {
     /// The directory, open for reading.
     pub(super) dir: OwnedFd,
     /// The name in the directory: one component, never `.` or `..`.
@@ -59,20 +59,24 @@ impl Root {
     ///
     /// Both the caller's spelling and the resolved path are compared with the protected names, so
     /// that neither a spelling nor a symlink evades them.
-    pub(super) fn place(&self, path: &str, parents: ParentPolicy) -> Result<EntryPlace, ToolError> {
+    pub(super) fn place(
+        &self,
+        path: &str,
+        parents: ParentPolicy,
+    ) -> Result<EntryLocation, ToolError> {
         self.open_place(path, TempNamePolicy::Refuse, |dir, path, made| {
             self.open_parent(dir, path, parents, made)
         })
     }
 
     /// Returns the place of `path` for moving or replacing an existing entry.
-    pub(super) fn existing_place(&self, path: &str) -> Result<EntryPlace, ToolError> {
+    pub(super) fn existing_place(&self, path: &str) -> Result<EntryLocation, ToolError> {
         self.open_existing_place(path, TempNamePolicy::Refuse)
     }
 
     /// Returns the place of `path` for removal. Accepts the unfinished result of a copy that was
     /// interrupted.
-    pub(super) fn removable_place(&self, path: &str) -> Result<EntryPlace, ToolError> {
+    pub(super) fn removable_place(&self, path: &str) -> Result<EntryLocation, ToolError> {
         self.open_existing_place(path, TempNamePolicy::Allow)
     }
 
@@ -80,7 +84,7 @@ impl Root {
         &self,
         path: &str,
         halves: TempNamePolicy,
-    ) -> Result<EntryPlace, ToolError> {
+    ) -> Result<EntryLocation, ToolError> {
         self.open_place(path, halves, |dir, path, _| {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY;
             self.resolve(dir, flags).map_err(|err| self.refusal(path, err))
@@ -92,7 +96,7 @@ impl Root {
         path: &str,
         halves: TempNamePolicy,
         open: impl FnOnce(&str, &str, &CreatedParents) -> Result<OwnedFd, ToolError>,
-    ) -> Result<EntryPlace, ToolError> {
+    ) -> Result<EntryLocation, ToolError> {
         let path = self.relative(path)?;
         let Some((dir, name)) = path::split_name(path) else {
             let path = quoted_path(path);
@@ -110,7 +114,7 @@ impl Root {
         let dir = open(dir, path, &made)?;
         let at = self.path_in_root(&dir).map_err(|err| self.refusal(path, err))?.join(name);
         self.check_unprotected(&at.to_string_lossy(), path)?;
-        Ok(EntryPlace {
+        Ok(EntryLocation {
             dir,
             name: name.into(),
             real_path: at,
@@ -123,8 +127,8 @@ impl Root {
     /// symlink within the root.
     pub(super) fn write_target(
         &self,
-        place: EntryPlace,
-    ) -> Result<(EntryPlace, Option<EntryMeta>), ToolError> {
+        place: EntryLocation,
+    ) -> Result<(EntryLocation, Option<EntryMeta>), ToolError> {
         match place.stat()? {
             Some(meta) if meta.kind() == EntryKind::Symlink => {
                 let place = self.follow_symlink(&place)?;
@@ -141,7 +145,7 @@ impl Root {
     }
 
     /// Returns the place to which the symlink at `place` leads.
-    fn follow_symlink(&self, place: &EntryPlace) -> Result<EntryPlace, ToolError> {
+    fn follow_symlink(&self, place: &EntryLocation) -> Result<EntryLocation, ToolError> {
         let path = &place.path;
         let target = self.resolve(path, OFlags::PATH).map_err(|err| match err {
             Errno::NOENT => {
@@ -163,7 +167,7 @@ impl Root {
         let dir = beneath::open(self.dir(), or_dot(parent), flags, SymlinkPolicy::Refuse)
             .map_err(|err| refusal(path, err))?;
         let made = CreatedParents { root: self.clone(), paths: RefCell::default() };
-        Ok(EntryPlace {
+        Ok(EntryLocation {
             dir,
             name: name.to_owned(),
             path: path.clone(),
@@ -272,7 +276,7 @@ impl Root {
     }
 }
 
-impl EntryPlace {
+impl EntryLocation {
     /// Returns the metadata of the entry that is now at this place. Does not follow a symlink.
     pub(super) fn stat(&self) -> Result<Option<EntryMeta>, ToolError> {
         match statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW) {

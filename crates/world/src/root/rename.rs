@@ -14,7 +14,7 @@ use super::Root;
 use super::beneath::{self, SymlinkPolicy};
 use super::meta::{EntryKind, EntryMeta};
 use super::path::quoted_path;
-use super::place::{EntryPlace, ParentPolicy};
+use super::place::{EntryLocation, ParentPolicy};
 use super::refusal::{at_pointer, refusal};
 use super::work::WorkMonitor;
 
@@ -93,7 +93,7 @@ impl Root {
 }
 
 /// Fails if the destination is the source or lies inside it.
-pub(super) fn check_not_inside(source: &Path, to: &EntryPlace) -> Result<(), ToolError> {
+pub(super) fn check_not_inside(source: &Path, to: &EntryLocation) -> Result<(), ToolError> {
     let message = if to.real_path == source {
         "the destination is the source".to_owned()
     } else if to.real_path.starts_with(source) {
@@ -108,10 +108,11 @@ pub(super) fn check_not_inside(source: &Path, to: &EntryPlace) -> Result<(), Too
 ///
 /// The order is the same for every move, so that two moves in opposite directions never deadlock.
 fn lock_order<'p>(
-    from: &'p EntryPlace,
-    to: &'p EntryPlace,
-) -> (&'p EntryPlace, Option<&'p EntryPlace>) {
-    let number = |place: &EntryPlace| fstat(&place.dir).ok().map(|stat| (stat.st_dev, stat.st_ino));
+    from: &'p EntryLocation,
+    to: &'p EntryLocation,
+) -> (&'p EntryLocation, Option<&'p EntryLocation>) {
+    let number =
+        |place: &EntryLocation| fstat(&place.dir).ok().map(|stat| (stat.st_dev, stat.st_ino));
     match (number(from), number(to)) {
         (from_number, to_number) if from_number == to_number => (to, None),
         (from_number, to_number) if from_number < to_number => (from, Some(to)),
@@ -128,7 +129,7 @@ struct SecondDirectoryLock<'p>(&'p OwnedFd);
 
 impl<'p> SecondDirectoryLock<'p> {
     #[allow(clippy::disallowed_methods, reason = "a lock of the file system wakes nobody here")]
-    fn lock(place: &'p EntryPlace, watch: &WorkMonitor) -> Result<Self, ToolError> {
+    fn lock(place: &'p EntryLocation, watch: &WorkMonitor) -> Result<Self, ToolError> {
         let since = Instant::now();
         let mut pause = Duration::from_micros(100);
         while let Err(err) = flock(&place.dir, FlockOperation::NonBlockingLockExclusive) {
@@ -158,7 +159,7 @@ impl Drop for SecondDirectoryLock<'_> {
 }
 
 /// Creates the error that the destination `to` is a directory, instead of the new path of `source`.
-pub(super) fn directory_error(source: &Path, to: &EntryPlace) -> ToolError {
+pub(super) fn directory_error(source: &Path, to: &EntryLocation) -> ToolError {
     let message = format!(
         "{} is a directory; give the whole new path, including the new name{}",
         quoted_path(&to.path),
@@ -169,7 +170,7 @@ pub(super) fn directory_error(source: &Path, to: &EntryPlace) -> ToolError {
 
 /// Returns a hint that the caller may have meant a path inside the directory `to`: its path and the
 /// name of `source`.
-pub(super) fn hint_inside(source: &Path, to: &EntryPlace) -> String {
+pub(super) fn hint_inside(source: &Path, to: &EntryLocation) -> String {
     match source.file_name() {
         Some(name) if to.real_path.join(name) != source => {
             let suggestion =
@@ -181,14 +182,14 @@ pub(super) fn hint_inside(source: &Path, to: &EntryPlace) -> String {
 }
 
 /// Creates the error that the destination `to` exists.
-pub(super) fn exists_error(to: &EntryPlace) -> ToolError {
+pub(super) fn exists_error(to: &EntryLocation) -> ToolError {
     let message = format!("{} exists; pass overwrite: true to replace it", quoted_path(&to.path));
     ToolError::new(ToolFault::Conflict(json!({ "exists": to.path })), message)
 }
 
 fn rename_error(
-    from: &EntryPlace,
-    to: &EntryPlace,
+    from: &EntryLocation,
+    to: &EntryLocation,
     there: Option<&EntryMeta>,
     err: Errno,
 ) -> ToolError {

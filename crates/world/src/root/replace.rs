@@ -19,7 +19,7 @@ use super::etag::Etag;
 use super::file::{self, BLOCK_BYTES, WorkspaceFile};
 use super::meta::EntryMeta;
 use super::path::quoted_path;
-use super::place::{EntryPlace, ParentPolicy};
+use super::place::{EntryLocation, ParentPolicy};
 use super::refusal::{WorkError, refusal};
 use super::temp::{PublishMode, TempFile};
 use super::work::WorkMonitor;
@@ -110,7 +110,7 @@ impl Root {
     /// Checks the conditions again under the directory lock, then renames `temp` to its final name.
     pub(super) fn publish(
         &self,
-        place: &EntryPlace,
+        place: &EntryLocation,
         temp: &mut TempFile<'_>,
         terms: &WriteConditions,
         watch: &WorkMonitor,
@@ -138,7 +138,7 @@ impl Root {
     /// Checks that the entry `found` at `place` meets the conditions `terms`.
     fn check_conditions(
         &self,
-        place: &EntryPlace,
+        place: &EntryLocation,
         found: Option<&EntryMeta>,
         terms: &WriteConditions,
         watch: &WorkMonitor,
@@ -177,13 +177,13 @@ impl Root {
         }
     }
 
-    fn current_etag(&self, place: &EntryPlace, watch: &WorkMonitor) -> Result<Etag, ToolError> {
+    fn current_etag(&self, place: &EntryLocation, watch: &WorkMonitor) -> Result<Etag, ToolError> {
         let file = place.open_entry().map_err(|err| refusal(&place.path, err))?;
         self.etag(&WorkspaceFile::new(file, &place.path)?, watch)
     }
 }
 
-impl EntryPlace {
+impl EntryLocation {
     /// Creates an empty temporary file with the mode, owner and attributes of the file `found`.
     pub(super) fn create_temp(
         &self,
@@ -246,7 +246,7 @@ fn write_all(fd: BorrowedFd<'_>, content: &[u8], watch: &WorkMonitor) -> Result<
 }
 
 /// Fails if the file's permissions forbid writing, even if its directory would allow replacing it.
-fn check_writable(place: &EntryPlace) -> Result<(), ToolError> {
+fn check_writable(place: &EntryLocation) -> Result<(), ToolError> {
     let Err(err) = accessat(&place.dir, &place.name, Access::WRITE_OK, AtFlags::EACCESS) else {
         return Ok(());
     };

@@ -18,7 +18,7 @@ use super::plan::{
 };
 use super::seccomp::{SocketFamilies, build_filters};
 use super::settings::{SandboxProfile, SandboxSettings};
-use super::view::{MachineView, ViewRequest};
+use super::view::{MachineMounts, SandboxViewRequest};
 use crate::Root;
 
 /// The maximum number of files that a program may have open.
@@ -32,7 +32,7 @@ pub(super) type ServerVariables = BTreeMap<OsString, OsString>;
 /// The sandbox capabilities of this system, and the settings that apply to all programs.
 pub(super) struct SandboxCapabilities {
     pub(super) layers: AvailableLayers,
-    pub(super) machine_view: MachineView,
+    pub(super) machine_view: MachineMounts,
     cgroup_parents: Option<CgroupParents>,
     /// The system call filters: first those that allow internet sockets (own or shared network),
     /// then those that refuse them.
@@ -51,7 +51,8 @@ impl SandboxCapabilities {
         let path = variables.get(OsStr::new("PATH")).map(|path| path.to_string_lossy());
         let path = path.unwrap_or_default();
         let paths = sandbox_paths.search_paths.iter().map(String::as_str).chain([&*path]);
-        let base = MachineView::detect(settings, sandbox_paths, workspace.path(), paths, &variable);
+        let base =
+            MachineMounts::detect(settings, sandbox_paths, workspace.path(), paths, &variable);
         let memory_bytes = match settings.memory_bytes {
             0 => machine_memory_bytes() / 2,
             bytes => bytes,
@@ -80,7 +81,7 @@ impl SandboxCapabilities {
             )?;
             let handle = folder.workspace.try_clone()?;
             let request = folder.empty_request();
-            let plan = capabilities.plan(layers, &ViewRequest::LARGEST, folder);
+            let plan = capabilities.plan(layers, &SandboxViewRequest::LARGEST, folder);
             layers::attempt(capabilities.create_groups(layers)?, plan, &request, handle)
         })?;
         capabilities.limits = resource_limits(&layers, room);
@@ -111,7 +112,7 @@ impl SandboxCapabilities {
     pub(super) fn plan(
         &self,
         layers: &AvailableLayers,
-        wanted: &ViewRequest<'_>,
+        wanted: &SandboxViewRequest<'_>,
         folder: StartFolder,
     ) -> SandboxPlan {
         let shares_network = wanted.profile == SandboxProfile::Network;

@@ -19,13 +19,13 @@ use super::plan::{OsBytes, SpawnRequest, TargetProgram, seal};
 use super::reserved_names::NameReservation;
 use super::settings::SandboxRequirement;
 use super::standby::{HelperKey, HelperTask, IdleHelpers, StandbyHelper, has_helper_ended};
-use super::view::{ViewRequest, expand_home};
+use super::view::{SandboxViewRequest, expand_home};
 use super::{Confinement, Sandbox, coverage, layers};
 use crate::Root;
 use crate::programs::{ChildProcess, ProgramImage, ResolvedProgram, RunTag};
 
-/// A program to start in the sandbox.
-pub(crate) struct ConfinedStart {
+/// A program to start in the sandbox, with its arguments, folder and environment.
+pub(crate) struct SandboxedLaunch {
     pub(crate) program: ResolvedProgram,
     pub(crate) args: Vec<OsString>,
     pub(crate) cwd: OwnedFd,
@@ -106,13 +106,13 @@ impl Sandbox {
     pub(crate) fn confine(
         &self,
         inside: &Confinement,
-        start: ConfinedStart,
+        start: SandboxedLaunch,
         variables: &ServerVariables,
         begin: impl Fn(ProgramImage) -> io::Result<ChildProcess>,
     ) -> io::Result<(ChildProcess, RunningConfinement)> {
         let capabilities = self.capabilities(&inside.workspace, variables)?;
         let coverage = capabilities.coverage(inside.profile);
-        let wanted = ViewRequest::new(inside);
+        let wanted = SandboxViewRequest::new(inside);
         if self.0.settings.require == SandboxRequirement::Strict && !coverage.is_complete() {
             return Err(io::Error::other(IncompleteSandbox(coverage)));
         }
@@ -236,7 +236,12 @@ impl Sandbox {
         let capabilities = self.capabilities(&inside.workspace, variables)?;
         let Ok(real) = fs::canonicalize(named) else { return Ok(false) };
         let workspace = inside.workspace.path();
-        Ok(capabilities.machine_view.shows_path(workspace, &ViewRequest::new(inside), named, &real))
+        Ok(capabilities.machine_view.shows_path(
+            workspace,
+            &SandboxViewRequest::new(inside),
+            named,
+            &real,
+        ))
     }
 
     /// Returns `true` if confined programs in `workspace` may write to the folder `at`, under this
@@ -263,8 +268,8 @@ impl Sandbox {
     }
 }
 
-fn target_program(start: ConfinedStart) -> TargetProgram {
-    let ConfinedStart { program, args, cwd: _, env, is_fed, grace: _, tag: _ } = start;
+fn target_program(start: SandboxedLaunch) -> TargetProgram {
+    let SandboxedLaunch { program, args, cwd: _, env, is_fed, grace: _, tag: _ } = start;
     let env = env.into_iter().map(|(mut name, value)| {
         name.push("=");
         name.push(value);

@@ -2,7 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use super::plan::ViewPlace;
+use super::plan::SandboxMount;
 use crate::root::is_foreign_settings;
 
 /// The folder of the repository. Its configuration names programs that git runs.
@@ -45,7 +45,7 @@ impl GuardedPaths {
         workspace: &Path,
         repository: Option<&Path>,
         brings: bool,
-    ) -> Vec<ViewPlace> {
+    ) -> Vec<SandboxMount> {
         let top = repository_path(workspace);
         let is_written = |name: &str| match repository {
             Some(repository) => name == GIT_FOLDER && repository.starts_with(&top),
@@ -66,7 +66,7 @@ impl GuardedPaths {
         }
         guarded.sort_unstable();
         guarded.dedup();
-        with_fixed_parents(workspace, &guarded, |at| ViewPlace::Guarded { at: at.into() })
+        with_fixed_parents(workspace, &guarded, |at| SandboxMount::ReadOnlyEntry { at: at.into() })
     }
 
     /// Returns the names that no program may create in a workspace.
@@ -91,12 +91,12 @@ pub(super) fn repository_path(workspace: &Path) -> PathBuf {
 pub(super) fn with_fixed_parents(
     workspace: &Path,
     paths: &[PathBuf],
-    place: impl Fn(&Path) -> ViewPlace,
-) -> Vec<ViewPlace> {
+    place: impl Fn(&Path) -> SandboxMount,
+) -> Vec<SandboxMount> {
     let mut places = Vec::new();
     for path in paths {
         let around = path.ancestors().skip(1).take_while(|it| *it != workspace);
-        places.extend(around.map(|at| ViewPlace::Held { at: at.into() }));
+        places.extend(around.map(|at| SandboxMount::FixedFolder { at: at.into() }));
     }
     places.extend(paths.iter().map(|path| place(path)));
     places
@@ -118,8 +118,8 @@ mod tests {
         let guards = GuardedPaths::new(&names, writes_git);
         let places = guards.places(Path::new(WORKSPACE), repository.map(Path::new), false);
         let texts = places.iter().map(|place| match place {
-            ViewPlace::Guarded { at } => format!("read {}", at.path().display()),
-            ViewPlace::Held { at } => format!("held {}", at.path().display()),
+            SandboxMount::ReadOnlyEntry { at } => format!("read {}", at.path().display()),
+            SandboxMount::FixedFolder { at } => format!("held {}", at.path().display()),
             other => panic!("{other:?}"),
         });
         let mut texts: Vec<_> = texts.collect();
@@ -137,7 +137,7 @@ mod tests {
             let repository = Some(Path::new("/w/.git"));
             let places = guards.places(Path::new(WORKSPACE), repository, brings);
             let ats = places.iter().filter_map(|place| match place {
-                ViewPlace::Guarded { at } => Some(at.path().display().to_string()),
+                SandboxMount::ReadOnlyEntry { at } => Some(at.path().display().to_string()),
                 _ => None,
             });
             ats.collect::<Vec<_>>()

@@ -26,9 +26,9 @@ pub(super) struct SandboxPlan {
     /// The separate namespaces. `None` if the program sees the server's file tree and processes.
     pub(super) spaces: Option<NamespaceSet>,
     /// The places of the view that all programs share, under any profile.
-    pub(super) base: Vec<ViewPlace>,
+    pub(super) base: Vec<SandboxMount>,
     /// The additional places of the view, in the order of mounting.
-    pub(super) view: Vec<ViewPlace>,
+    pub(super) view: Vec<SandboxMount>,
     /// The `cgroup.procs` files of the control groups to join.
     pub(super) groups: Vec<OsBytes>,
     /// Resource limits: pairs of a resource number and its limit.
@@ -90,26 +90,26 @@ pub(super) struct NamespaceSet {
     pub(super) proc: bool,
 }
 
-/// A path in a program's view, and the content that the program finds there.
+/// A mount in a program's sandbox: a path, and the content that the program finds there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum ViewPlace {
+pub(super) enum SandboxMount {
     /// A file or folder of the machine, at the same path. Left out if it is missing.
-    Same { at: OsBytes, how: PlaceAccess },
+    SamePath { at: OsBytes, how: MountAccess },
     /// A symlink.
-    Link { at: OsBytes, to: OsBytes },
+    Symlink { at: OsBytes, to: OsBytes },
     /// An empty folder in memory that ends with the program.
-    Fresh { at: OsBytes, bytes: u64, mode: u32 },
+    EmptyFolder { at: OsBytes, bytes: u64, mode: u32 },
     /// The workspace, at its own path.
-    Workspace { how: PlaceAccess },
+    Workspace { how: MountAccess },
     /// A folder in the workspace that the program can write but not move.
-    Held { at: OsBytes },
+    FixedFolder { at: OsBytes },
     /// An entry of the workspace that the program can neither change nor move.
-    Guarded { at: OsBytes },
+    ReadOnlyEntry { at: OsBytes },
 }
 
-/// The access of a program to a place of its view.
+/// The access of a program to one mount of its sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum PlaceAccess {
+pub(super) enum MountAccess {
     Read,
     Write,
     /// A device file. It can be read, written and controlled, but not replaced.
@@ -153,27 +153,27 @@ pub(super) fn unseal<T: DeserializeOwned>(sealed: BorrowedFd<'_>) -> io::Result<
     Ok(serde_json::from_slice(text.get(..read).unwrap_or_default())?)
 }
 
-impl ViewPlace {
-    /// Returns `true` if the place depends on the content of the workspace, which the previous
+impl SandboxMount {
+    /// Returns `true` if the mount depends on the content of the workspace, which the previous
     /// program may have changed.
     pub(super) fn is_late(&self, workspace: &Path) -> bool {
         match self {
-            Self::Held { .. } | Self::Guarded { .. } => true,
-            Self::Fresh { at, .. } | Self::Same { at, .. } | Self::Link { at, .. } => {
+            Self::FixedFolder { .. } | Self::ReadOnlyEntry { .. } => true,
+            Self::EmptyFolder { at, .. } | Self::SamePath { at, .. } | Self::Symlink { at, .. } => {
                 at.path().starts_with(workspace)
             }
             Self::Workspace { .. } => false,
         }
     }
 
-    /// Returns the path of the place for a program in `workspace`.
+    /// Returns the path at which a program in `workspace` sees the mount.
     pub(super) fn path<'p>(&'p self, workspace: &'p Path) -> &'p Path {
         match self {
-            Self::Same { at, .. }
-            | Self::Link { at, .. }
-            | Self::Fresh { at, .. }
-            | Self::Held { at }
-            | Self::Guarded { at } => at.path(),
+            Self::SamePath { at, .. }
+            | Self::Symlink { at, .. }
+            | Self::EmptyFolder { at, .. }
+            | Self::FixedFolder { at }
+            | Self::ReadOnlyEntry { at } => at.path(),
             Self::Workspace { .. } => workspace,
         }
     }

@@ -22,7 +22,7 @@ use tokio::task::spawn_blocking;
 use super::cgroups::CgroupSet;
 use super::helper_messages::{HelperAnswer, HelperOrder, message_pair};
 use super::layers::NO_WAIT;
-use super::plan::{SandboxPlan, ViewPlace, seal};
+use super::plan::{SandboxMount, SandboxPlan, seal};
 use super::setup_step::SetupFailure;
 use crate::programs::{ChildProcess, ProgramImage, SERVER_FILE, StandardStreams, kill_and_wait};
 
@@ -250,9 +250,11 @@ impl HelperKey {
 }
 
 /// Returns the identity of the file at `place`, without a query to a remote file system.
-fn identity_at(place: &ViewPlace) -> Option<(u32, u32, u64)> {
+fn identity_at(place: &SandboxMount) -> Option<(u32, u32, u64)> {
     // A memory folder also needs the entry below it.
-    let (ViewPlace::Same { at, .. } | ViewPlace::Fresh { at, .. }) = place else { return None };
+    let (SandboxMount::SamePath { at, .. } | SandboxMount::EmptyFolder { at, .. }) = place else {
+        return None;
+    };
     let how = AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
     let stat = statx(CWD, at.path(), how, StatxFlags::INO).ok()?;
     Some((stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino))

@@ -7,26 +7,26 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 pub(super) use self::machine_places::{ETC_ENTRIES, SYSTEM_FOLDERS};
-use self::machine_places::{HomeFolders, PlaceCollector};
+use self::machine_places::{HomeFolders, MountCollector};
 use super::guarded_paths::{self, GuardedPaths, with_fixed_parents};
-use super::plan::{PlaceAccess, ViewPlace};
+use super::plan::{MountAccess, SandboxMount};
 use super::settings::{GitFolderAccess, SandboxProfile, SandboxSettings};
-use super::{Confinement, RepositoryPlace, SandboxPaths};
+use super::{Confinement, OutsideRepositoryPath, SandboxPaths};
 
-/// The paths of this machine that views need, collected once.
+/// The paths of this machine that sandboxed programs see, collected once.
 #[derive(Debug, Clone)]
-pub(super) struct MachineView {
-    places: Vec<ViewPlace>,
-    /// The view places of the user's git configuration.
-    git_places: Vec<ViewPlace>,
+pub(super) struct MachineMounts {
+    places: Vec<SandboxMount>,
+    /// The mounts for the user's git configuration.
+    git_places: Vec<SandboxMount>,
     writable: Vec<PathBuf>,
     guards: GuardedPaths,
     /// The server's own folders, which programs do not see.
     hidden: Vec<PathBuf>,
 }
 
-/// The view that one program needs.
-pub(super) struct ViewRequest<'i> {
+/// The files that one program must see in its sandbox.
+pub(super) struct SandboxViewRequest<'i> {
     pub(super) profile: SandboxProfile,
     read_only: bool,
     /// The folder of the repository, if the program is git and may change it.
@@ -34,10 +34,10 @@ pub(super) struct ViewRequest<'i> {
     /// `true` if git runs no other program and the repository is the workspace's own.
     runs_only_git: bool,
     visible_paths: &'i [PathBuf],
-    repository_places: &'i [RepositoryPlace],
+    repository_places: &'i [OutsideRepositoryPath],
 }
 
-impl<'i> ViewRequest<'i> {
+impl<'i> SandboxViewRequest<'i> {
     /// The request for the largest view that a program can have.
     pub(super) const LARGEST: Self = Self {
         profile: SandboxProfile::Workspace,
@@ -71,16 +71,16 @@ impl<'i> ViewRequest<'i> {
         }
     }
 
-    fn workspace_access(&self) -> PlaceAccess {
+    fn workspace_access(&self) -> MountAccess {
         if self.read_only || self.profile == SandboxProfile::ReadOnly {
-            PlaceAccess::Read
+            MountAccess::Read
         } else {
-            PlaceAccess::Write
+            MountAccess::Write
         }
     }
 }
 
-impl MachineView {
+impl MachineMounts {
     /// Collects the paths for programs in `workspace`. The programs are looked up in `paths`.
     /// `variable` returns the server's environment variables.
     pub(super) fn detect<'p>(
@@ -94,11 +94,11 @@ impl MachineView {
         let home = homes.home.as_deref();
         let writable = writable_folders(settings, variable);
         let written: Vec<_> = writable.iter().cloned().chain([workspace.to_owned()]).collect();
-        let mut found = PlaceCollector::new(written.clone());
+        let mut found = MountCollector::new(written.clone());
         found.add_system(&homes);
         found.add_toolchains(&homes, paths);
         settings.read.iter().for_each(|path| found.add(&expand_home(path, home)));
-        let mut git = PlaceCollector::new(written);
+        let mut git = MountCollector::new(written);
         git.add_git_config(&homes);
         Self {
             places: found.places,
@@ -117,12 +117,12 @@ impl MachineView {
     pub(super) fn view(
         &self,
         workspace: &Path,
-        wanted: &ViewRequest<'_>,
-    ) -> (Vec<ViewPlace>, Vec<ViewPlace>) {
+        wanted: &SandboxViewRequest<'_>,
+    ) -> (Vec<SandboxMount>, Vec<SandboxMount>) {
         let mut base = Vec::new();
         let mut own = Vec::new();
         let mut owned: Vec<SlashedPath> = Vec::new();
-        for PlannedViewPlace { path: spelled, place, is_common } in
+        for PlannedMount { path: spelled, place, is_common } in
             self.planned_places(workspace, wanted)
         {
             if is_common && !owned.iter().any(|around| spelled.lies_in(around)) {
@@ -136,24 +136,28 @@ impl MachineView {
     }
 
     /// Returns all places that a program in `workspace` sees, parents first.
-    fn planned_places(&self, workspace: &Path, wanted: &ViewRequest<'_>) -> Vec<PlannedViewPlace> {
+    fn planned_places(
+        &self,
+        workspace: &Path,
+        wanted: &SandboxViewRequest<'_>,
+    ) -> Vec<PlannedMount> {
         let how = wanted.workspace_access();
         let git = if wanted.repository.is_some() { &self.git_places[..] } else { &[] };
-        let write = self.writable.iter().map(|at| ViewPlace::Same { at: at.into(), how });
+        let write = self.writable.iter().map(|at| SandboxMount::SamePath { at: at.into(), how });
         let seen = wanted
             .visible_paths
             .iter()
-            .map(|at| ViewPlace::Same { at: at.into(), how: PlaceAccess::Read });
-        let outside = wanted.repository_places.iter().map(|part| ViewPlace::Same {
+            .map(|at| SandboxMount::SamePath { at: at.into(), how: MountAccess::Read });
+        let outside = wanted.repository_places.iter().map(|part| SandboxMount::SamePath {
             at: (&part.path).into(),
-            how: if part.is_writable { how } else { PlaceAccess::Read },
+            how: if part.is_writable { how } else { MountAccess::Read },
         });
-        let made = |place: ViewPlace, is_common| {
+        let made = |place: SandboxMount, is_common| {
             let spelled = SlashedPath::new(place.path(workspace));
-            PlannedViewPlace { path: spelled, place, is_common }
+            PlannedMount { path: spelled, place, is_common }
         };
         let common = self.places.iter().cloned().map(|place| {
-            let is_common = !matches!(place, ViewPlace::Fresh { .. });
+            let is_common = !matches!(place, SandboxMount::EmptyFolder { .. });
             made(place, is_common)
         });
         let mut places: Vec<_> = common.collect();
@@ -162,19 +166,20 @@ impl MachineView {
         // Entries of the workspace are visible through the workspace.
         let around = SlashedPath::new(workspace);
         places.retain(|it| !it.path.lies_in(&around));
-        places.push(own(ViewPlace::Workspace { how }));
-        if how == PlaceAccess::Write {
+        places.push(own(SandboxMount::Workspace { how }));
+        if how == MountAccess::Write {
             let brings = self.guards.allows_git_settings(wanted.runs_only_git);
             let guarded = self.guards.places(workspace, wanted.repository, brings);
             places.extend(guarded.into_iter().map(own));
         }
         let hidden = self.hidden.iter().filter(|at| at.starts_with(workspace) && at.is_dir());
         let hidden: Vec<_> = hidden.cloned().collect();
-        let empty = |at: &Path| ViewPlace::Fresh { at: at.into(), bytes: 4096, mode: 0o555 };
+        let empty =
+            |at: &Path| SandboxMount::EmptyFolder { at: at.into(), bytes: 4096, mode: 0o555 };
         places.extend(with_fixed_parents(workspace, &hidden, empty).into_iter().map(own));
         // Parents come first. Of two entries at one place, the later one hides the other.
         places.sort_by_key(|it| it.path.depth());
-        let mut made: Vec<PlannedViewPlace> = Vec::with_capacity(places.len());
+        let mut made: Vec<PlannedMount> = Vec::with_capacity(places.len());
         for place in places {
             if !is_covered_by(&made, &place) {
                 made.push(place);
@@ -188,7 +193,7 @@ impl MachineView {
     pub(super) fn shows_path(
         &self,
         workspace: &Path,
-        wanted: &ViewRequest<'_>,
+        wanted: &SandboxViewRequest<'_>,
         named: &Path,
         real: &Path,
     ) -> bool {
@@ -197,18 +202,22 @@ impl MachineView {
         let turns_back = named.components().any(|it| it == Component::ParentDir);
         let is_called = |at: &Path| !turns_back && named.starts_with(at);
         self.planned_places(workspace, wanted).iter().any(|it| match &it.place {
-            ViewPlace::Workspace { .. } => real.starts_with(workspace),
-            ViewPlace::Same { at, how: PlaceAccess::Write } => real.starts_with(at.path()),
-            ViewPlace::Same { at, .. } => real.starts_with(at.path()) || is_called(at.path()),
-            ViewPlace::Link { at, .. } => is_called(at.path()),
-            ViewPlace::Fresh { .. } | ViewPlace::Held { .. } | ViewPlace::Guarded { .. } => false,
+            SandboxMount::Workspace { .. } => real.starts_with(workspace),
+            SandboxMount::SamePath { at, how: MountAccess::Write } => real.starts_with(at.path()),
+            SandboxMount::SamePath { at, .. } => {
+                real.starts_with(at.path()) || is_called(at.path())
+            }
+            SandboxMount::Symlink { at, .. } => is_called(at.path()),
+            SandboxMount::EmptyFolder { .. }
+            | SandboxMount::FixedFolder { .. }
+            | SandboxMount::ReadOnlyEntry { .. } => false,
         })
     }
 
     /// Returns `true` if a program with the view `wanted` could create one of the [reserved
     /// names](Self::reserved_names).
-    pub(super) fn needs_reservation(&self, wanted: &ViewRequest<'_>) -> bool {
-        wanted.workspace_access() == PlaceAccess::Write
+    pub(super) fn needs_reservation(&self, wanted: &SandboxViewRequest<'_>) -> bool {
+        wanted.workspace_access() == MountAccess::Write
             && !self.guards.allows_git_settings(wanted.runs_only_git)
     }
 
@@ -218,11 +227,11 @@ impl MachineView {
     }
 }
 
-/// A place of a view that is being planned.
-struct PlannedViewPlace {
+/// A mount of a sandbox that is being planned.
+struct PlannedMount {
     path: SlashedPath,
-    place: ViewPlace,
-    /// `true` if all programs see this place.
+    place: SandboxMount,
+    /// `true` if all programs see this mount.
     is_common: bool,
 }
 
@@ -252,13 +261,13 @@ impl SlashedPath {
 }
 
 /// Returns `true` if the places in `made` already show the place `planned` with the same access.
-fn is_covered_by(made: &[PlannedViewPlace], planned: &PlannedViewPlace) -> bool {
-    let PlannedViewPlace { path: spelled, place, .. } = planned;
+fn is_covered_by(made: &[PlannedMount], planned: &PlannedMount) -> bool {
+    let PlannedMount { path: spelled, place, .. } = planned;
     let around = made.iter().rev().find(|it| spelled.lies_in(&it.path));
     match (around.map(|it| &it.place), place) {
         (
-            Some(ViewPlace::Same { how: PlaceAccess::Read, .. }),
-            ViewPlace::Same { how: PlaceAccess::Read, .. },
+            Some(SandboxMount::SamePath { how: MountAccess::Read, .. }),
+            SandboxMount::SamePath { how: MountAccess::Read, .. },
         ) => true,
         (Some(one), other) => one == other,
         (None, _) => false,
@@ -288,16 +297,16 @@ mod tests {
 
     const WORKSPACE: &str = "/root/src/app";
 
-    fn view(profile: SandboxProfile) -> Vec<ViewPlace> {
-        view_of(&ViewRequest { profile, ..ViewRequest::LARGEST })
+    fn view(profile: SandboxProfile) -> Vec<SandboxMount> {
+        view_of(&SandboxViewRequest { profile, ..SandboxViewRequest::LARGEST })
     }
 
-    fn view_of(wanted: &ViewRequest<'_>) -> Vec<ViewPlace> {
+    fn view_of(wanted: &SandboxViewRequest<'_>) -> Vec<SandboxMount> {
         let settings =
             SandboxSettings { write: vec!["~/shared".to_owned()], ..SandboxSettings::default() };
         let variable = |name: &str| (name == "HOME").then(|| "/root".into());
         let sandbox_paths = SandboxPaths::default();
-        let base = MachineView::detect(
+        let base = MachineMounts::detect(
             &settings,
             &sandbox_paths,
             Path::new(WORKSPACE),
@@ -317,20 +326,20 @@ mod tests {
         };
         assert!(position("/root") < position(WORKSPACE));
         assert!(position("/root") < position("/root/shared"));
-        assert!(matches!(view[position("/root")], ViewPlace::Fresh { .. }));
+        assert!(matches!(view[position("/root")], SandboxMount::EmptyFolder { .. }));
         assert!(matches!(
             view[position(WORKSPACE)],
-            ViewPlace::Workspace { how: PlaceAccess::Write }
+            SandboxMount::Workspace { how: MountAccess::Write }
         ));
     }
 
     #[test]
     fn a_read_only_program_has_no_permanent_writable_place() {
-        let lasts = |place: &ViewPlace| {
+        let lasts = |place: &SandboxMount| {
             matches!(
                 place,
-                ViewPlace::Same { how: PlaceAccess::Write, .. }
-                    | ViewPlace::Workspace { how: PlaceAccess::Write }
+                SandboxMount::SamePath { how: MountAccess::Write, .. }
+                    | SandboxMount::Workspace { how: MountAccess::Write }
             )
         };
         assert!(!view(SandboxProfile::ReadOnly).iter().any(lasts));
@@ -339,22 +348,25 @@ mod tests {
 
     #[test]
     fn only_the_writable_parts_of_a_repository_outside_can_be_changed() {
-        let part = |path: &str, is_writable| RepositoryPlace { path: path.into(), is_writable };
+        let part =
+            |path: &str, is_writable| OutsideRepositoryPath { path: path.into(), is_writable };
         let parts = [part("/root/r/.git", true), part("/root/r/.git/config", false)];
         for (read_only, expected) in [
-            (false, [PlaceAccess::Write, PlaceAccess::Read]),
-            (true, [PlaceAccess::Read, PlaceAccess::Read]),
+            (false, [MountAccess::Write, MountAccess::Read]),
+            (true, [MountAccess::Read, MountAccess::Read]),
         ] {
-            let view = view_of(&ViewRequest {
+            let view = view_of(&SandboxViewRequest {
                 read_only,
                 repository: Some(Path::new("")),
                 repository_places: &parts,
-                ..ViewRequest::LARGEST
+                ..SandboxViewRequest::LARGEST
             });
             for (part, expected) in parts.iter().zip(expected) {
                 // A part without a place of its own has the access of the folder around it.
                 let around = view.iter().rev().find_map(|place| match place {
-                    ViewPlace::Same { at, how } if part.path.starts_with(at.path()) => Some(*how),
+                    SandboxMount::SamePath { at, how } if part.path.starts_with(at.path()) => {
+                        Some(*how)
+                    }
                     _ => None,
                 });
                 assert_eq!(around, Some(expected), "{part:?}, {read_only}");

@@ -5,14 +5,14 @@ use std::process::ExitCode;
 
 use serde_json::Value;
 
-use super::place::{ServerPlace, SettingsFormat};
+use super::place::{ServerEntryLocation, SettingsFormat};
 use super::resolve_folder;
 use super::settings_file::SettingsFile;
 use crate::cli::clients::{CLIENTS, ClientScope, McpClient, is_toolgate};
 use crate::cli::{complain, print};
 
 /// One settings file in the list.
-struct ListedFile {
+struct ListedSettingsFile {
     client: &'static McpClient,
     scope: ClientScope,
     state: String,
@@ -31,7 +31,7 @@ pub(super) fn list_clients(folder: &Path) -> anyhow::Result<ExitCode> {
                 || (scope == ClientScope::User && client.is_installed());
             if is_found {
                 let state = connection_state(client, scope, &path, &folder);
-                listed.push(ListedFile { client, scope, state, path });
+                listed.push(ListedSettingsFile { client, scope, state, path });
             }
         }
     }
@@ -46,15 +46,15 @@ pub(super) fn list_clients(folder: &Path) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn table(listed: &[ListedFile]) -> String {
-    let widest = |text: fn(&ListedFile) -> usize, heading: &str| {
+fn table(listed: &[ListedSettingsFile]) -> String {
+    let widest = |text: fn(&ListedSettingsFile) -> usize, heading: &str| {
         listed.iter().map(text).max().unwrap_or_default().max(heading.len())
     };
     let name_width = widest(|file| file.client.name.len(), "CLIENT");
     let state_width = widest(|file| file.state.chars().count(), "STATE");
     let mut table =
         format!("{:<name_width$}  {:<7}  {:<state_width$}  FILE\n", "CLIENT", "SCOPE", "STATE");
-    for ListedFile { client, scope, state, path } in listed {
+    for ListedSettingsFile { client, scope, state, path } in listed {
         let scope = match scope {
             ClientScope::User => "user",
             ClientScope::Project => "project",
@@ -69,7 +69,7 @@ fn table(listed: &[ListedFile]) -> String {
 fn connection_state(client: &McpClient, scope: ClientScope, path: &Path, folder: &Path) -> String {
     let project = (scope == ClientScope::Project).then_some(folder);
     let format = SettingsFormat::of_file(path);
-    let place = ServerPlace { format, table: client.servers_key, name: "toolgate" };
+    let place = ServerEntryLocation { format, table: client.servers_key, name: "toolgate" };
     let servers = SettingsFile::read(path, project)
         .and_then(|file| place.servers(file.text.as_deref().unwrap_or_default()));
     match servers {

@@ -12,7 +12,7 @@ const BYTE_ORDER_MARK: &str = "\u{feff}";
 
 /// The place of one server in a settings file.
 #[derive(Clone, Copy)]
-pub(super) struct ServerPlace<'a> {
+pub(super) struct ServerEntryLocation<'a> {
     pub(super) format: SettingsFormat,
     /// Key of the table of servers.
     pub(super) table: &'a str,
@@ -46,7 +46,7 @@ impl SettingsFormat {
     }
 }
 
-impl ServerPlace<'_> {
+impl ServerEntryLocation<'_> {
     /// Returns the entry at this place of `text`.
     ///
     /// # Errors

@@ -31,7 +31,7 @@ pub(in crate::cli) struct LiveDisplay {
 /// Handle that hides, shows and ends the bar.
 #[derive(Clone)]
 pub(in crate::cli) struct ProgressView {
-    view: SharedScene,
+    view: SharedProgressContent,
     drawn: Arc<Mutex<DrawState>>,
 }
 
@@ -45,13 +45,13 @@ enum DrawState {
 }
 
 /// Guard that hides the bar until it is dropped.
-pub(in crate::cli) struct HiddenBar<'a>(&'a ProgressView);
+pub(in crate::cli) struct HiddenProgressBar<'a>(&'a ProgressView);
 
 /// The content of the progress bar, which clones share.
 #[derive(Clone)]
-pub(in crate::cli) struct SharedScene(Arc<Mutex<ProgressScene>>);
+pub(in crate::cli) struct SharedProgressContent(Arc<Mutex<ProgressContent>>);
 
-struct ProgressScene {
+struct ProgressContent {
     name: String,
     since: Instant,
     fraction: Option<f64>,
@@ -74,13 +74,13 @@ impl LiveDisplay {
         if dumb || !is_foreground_terminal() {
             return None;
         }
-        let view = SharedScene::new(name, running_for);
+        let view = SharedProgressContent::new(name, running_for);
         let quiet = ControlEchoGuard::turn_off();
         let drawn = Arc::new(Mutex::new(DrawState::Visible(view.draw()?)));
         Some(Self { bar: ProgressView { view, drawn }, _quiet: quiet })
     }
 
-    pub(super) fn view(&self) -> SharedScene {
+    pub(super) fn view(&self) -> SharedProgressContent {
         self.bar.view.clone()
     }
 
@@ -95,9 +95,9 @@ impl LiveDisplay {
 
 impl ProgressView {
     /// Hides the bar until the returned guard is dropped.
-    pub(in crate::cli) fn hide(&self) -> HiddenBar<'_> {
+    pub(in crate::cli) fn hide(&self) -> HiddenProgressBar<'_> {
         self.set_state(DrawState::Hidden);
-        HiddenBar(self)
+        HiddenProgressBar(self)
     }
 
     fn set_state(&self, other: DrawState) {
@@ -111,7 +111,7 @@ impl ProgressView {
     }
 }
 
-impl Drop for HiddenBar<'_> {
+impl Drop for HiddenProgressBar<'_> {
     fn drop(&mut self) {
         if let Some(bar) = self.0.view.draw() {
             self.0.set_state(DrawState::Visible(bar));
@@ -119,10 +119,10 @@ impl Drop for HiddenBar<'_> {
     }
 }
 
-impl SharedScene {
+impl SharedProgressContent {
     fn new(name: &str, running_for: Duration) -> Self {
         let now = Instant::now();
-        Self(Arc::new(Mutex::new(ProgressScene {
+        Self(Arc::new(Mutex::new(ProgressContent {
             name: plain_line(name),
             since: now.checked_sub(running_for).unwrap_or(now),
             fraction: None,
@@ -157,12 +157,12 @@ impl SharedScene {
         Some(bar)
     }
 
-    fn scene(&self) -> MutexGuard<'_, ProgressScene> {
+    fn scene(&self) -> MutexGuard<'_, ProgressContent> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl ProgressScene {
+impl ProgressContent {
     fn take(&mut self, update: WorkUpdate) {
         match update {
             WorkUpdate::Restarted { attempt } => {
@@ -309,8 +309,8 @@ impl Drop for ControlEchoGuard {
 mod tests {
     use super::*;
 
-    fn scene(updates: impl IntoIterator<Item = WorkUpdate>) -> ProgressScene {
-        let view = SharedScene::new("say_hello", Duration::from_secs(7));
+    fn scene(updates: impl IntoIterator<Item = WorkUpdate>) -> ProgressContent {
+        let view = SharedProgressContent::new("say_hello", Duration::from_secs(7));
         updates.into_iter().for_each(|update| view.take(update));
         Arc::into_inner(view.0).unwrap().into_inner().unwrap()
     }

@@ -17,7 +17,7 @@ use toolgate_upstream::{EXCLUSION, UpstreamSettings};
 
 use crate::cli::clients::{is_toolgate, server_keys};
 use crate::cli::{complain, print, secret_detection};
-use clients::{ClientFiles, FoundFiles, read_files};
+use clients::{ClientFiles, FoundClientFiles, read_files};
 use filters::{
     ClientFilters, OFF_KEYS, ON_KEYS, excluded_tools, excluded_tools_note, included_tools,
     is_read_filter, is_switched_off, other_filters,
@@ -90,7 +90,7 @@ pub(super) fn run(args: &ImportServersArgs) -> anyhow::Result<ExitCode> {
         secrets: VariableSecrets::new(),
         text: String::new(),
     };
-    let FoundFiles { clients, has_broken } = read_files(&args.from, &args.root)?;
+    let FoundClientFiles { clients, has_broken } = read_files(&args.from, &args.root)?;
     for client in &clients {
         import.add_client(client)?;
     }

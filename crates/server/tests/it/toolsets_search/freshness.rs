@@ -234,12 +234,12 @@ pub(super) fn files(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
 
 #[test]
 fn a_damaged_index_or_one_of_another_version_is_rebuilt_and_reported() {
-    type Damage = fn(&std::path::Path);
-    let cut: Damage = |path| {
+    type DamageFn = fn(&std::path::Path);
+    let cut: DamageFn = |path| {
         let bytes = fs::read(path).unwrap();
         fs::write(path, &bytes[..bytes.len() / 2]).unwrap();
     };
-    let garbage: Damage = |path| fs::write(path, b"{\"format\":99999}").unwrap();
+    let garbage: DamageFn = |path| fs::write(path, b"{\"format\":99999}").unwrap();
     for (suffix, damage) in [("index.json", cut), ("index.json", garbage), ("", cut), ("", garbage)]
     {
         let workspace = Workspace::new();

@@ -126,12 +126,12 @@ pub(super) fn plan_edit<'c>(
             PlannedChange::Text { old, new, times } => {
                 let old = normalize_newlines(old.as_bytes());
                 let places = find_places(&flat, &old, *times).map_err(|why| match why {
-                    PlaceError::Absent => {
+                    OldTextError::Absent => {
                         let before = &changes[..edit];
                         let message = explain_absence(&flat, &old, before, path);
                         ToolError::invalid(format!("/edits/{edit}/old"), message)
                     }
-                    PlaceError::Mismatch(message) => {
+                    OldTextError::Mismatch(message) => {
                         ToolError::invalid(format!("/edits/{edit}/old"), message)
                     }
                 })?;
@@ -254,7 +254,7 @@ pub(super) fn apply(bytes: &[u8], plan: &EditPlan<'_>) -> Vec<u8> {
     new
 }
 
-enum PlaceError {
+enum OldTextError {
     Absent,
     Mismatch(String),
 }
@@ -264,9 +264,9 @@ fn find_places(
     flat: &FlatText<'_>,
     old: &[u8],
     times: Occurrences,
-) -> Result<Vec<usize>, PlaceError> {
+) -> Result<Vec<usize>, OldTextError> {
     let find = memmem::Finder::new(old);
-    let Some(first) = find.find(&flat.text) else { return Err(PlaceError::Absent) };
+    let Some(first) = find.find(&flat.text) else { return Err(OldTextError::Absent) };
     match times {
         // One place beyond the limit is enough to refuse the change.
         Occurrences::Any => Ok(find.find_iter(&flat.text).take(PLACES_MAX + 1).collect()),
@@ -288,17 +288,17 @@ fn find_places(
     }
 }
 
-fn miscount_error(flat: &FlatText<'_>, listed: &[usize], total: usize, count: u64) -> PlaceError {
+fn miscount_error(flat: &FlatText<'_>, listed: &[usize], total: usize, count: u64) -> OldTextError {
     let lines = listed.iter().map(|&at| flat.line_of(at).to_string());
     let lines = lines.collect::<Vec<_>>().join(", ");
     let more = if total > listed.len() { " …" } else { "" };
-    PlaceError::Mismatch(match total {
+    OldTextError::Mismatch(match total {
         1 => format!("it occurs once (line {lines}), but count is {count}"),
         times => format!("it occurs {times} times (lines {lines}{more}), but count is {count}"),
     })
 }
 
-fn ambiguity_error(flat: &FlatText<'_>, find: &memmem::Finder<'_>) -> PlaceError {
+fn ambiguity_error(flat: &FlatText<'_>, find: &memmem::Finder<'_>) -> OldTextError {
     let count = find.find_iter(&flat.text).count();
     let mut lines = Vec::new();
     let mut from = 0;
@@ -312,7 +312,7 @@ fn ambiguity_error(flat: &FlatText<'_>, find: &memmem::Finder<'_>) -> PlaceError
     let lines = lines.join(", ");
     let times = if count == 1 { "once, at line" } else { "times, at lines" };
     let count = if count == 1 { String::new() } else { format!("{count} ") };
-    PlaceError::Mismatch(format!(
+    OldTextError::Mismatch(format!(
         "it occurs {count}{times} {lines}{more}; include more surrounding text to name one, or set \
          replace_all, or set count to the number of occurrences you expect"
     ))

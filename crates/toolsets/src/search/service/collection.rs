@@ -17,7 +17,7 @@ use super::checkout::CheckoutReader;
 use super::documents::{self, ChangeSummary, DocumentChange, DocumentKeeper};
 use super::embedding::VectorMaker;
 use super::files::excluded_folders;
-use super::keeper::{self, IndexKeeper, KeeperMemory};
+use super::keeper::{self, IndexKeeper, IndexKeeperMemory};
 use super::progress::{IndexProgress, IndexReport, IndexState};
 use super::{SearchService, not_current_message};
 use crate::counted::counted;
@@ -34,12 +34,12 @@ pub(super) struct SearchCollection {
     root: Option<Root>,
     checkout: Option<Arc<CheckoutReader>>,
     progress: watch::Receiver<IndexProgress>,
-    requests: KeeperChannel,
+    requests: IndexKeeperChannel,
     _keeper: AbortOnDropHandle<()>,
 }
 
-enum KeeperChannel {
-    Files(mpsc::Sender<keeper::KeeperRequest>),
+enum IndexKeeperChannel {
+    Files(mpsc::Sender<keeper::IndexKeeperRequest>),
     Documents(mpsc::Sender<documents::DocumentKeeperRequest>),
 }
 
@@ -81,12 +81,12 @@ impl SearchCollection {
             reported: BTreeSet::new(),
             commits: 0,
             cancel,
-            memory: KeeperMemory::default(),
+            memory: IndexKeeperMemory::default(),
         };
         let keeper = AbortOnDropHandle::new(tokio::spawn(keeper.run_until_closed()));
         let checkout = Some(Arc::new(CheckoutReader::new(&root)));
         let root = Some(root);
-        let requests = KeeperChannel::Files(sender);
+        let requests = IndexKeeperChannel::Files(sender);
         Self { engine, root, checkout, progress, requests, _keeper: keeper }
     }
 
@@ -110,7 +110,7 @@ impl SearchCollection {
             rebuilt: None,
         };
         let keeper = AbortOnDropHandle::new(tokio::spawn(keeper.run_until_closed()));
-        let requests = KeeperChannel::Documents(sender);
+        let requests = IndexKeeperChannel::Documents(sender);
         Self { engine, root: None, checkout: None, progress, requests, _keeper: keeper }
     }
 
@@ -154,10 +154,10 @@ impl SearchCollection {
         let (done, mut caught_up) = oneshot::channel();
         // If too many wait already, this search uses the index as it is.
         let was_sent = match &self.requests {
-            KeeperChannel::Files(sender) => {
-                sender.try_send(keeper::KeeperRequest::CatchUp(done)).is_ok()
+            IndexKeeperChannel::Files(sender) => {
+                sender.try_send(keeper::IndexKeeperRequest::CatchUp(done)).is_ok()
             }
-            KeeperChannel::Documents(sender) => {
+            IndexKeeperChannel::Documents(sender) => {
                 sender.try_send(documents::DocumentKeeperRequest::CatchUp(done)).is_ok()
             }
         };
@@ -205,9 +205,9 @@ impl SearchCollection {
 
     /// Asks the keeper to read the file at `path`, which changed without an event.
     pub(super) fn report_changed(&self, path: String) {
-        if let KeeperChannel::Files(sender) = &self.requests {
+        if let IndexKeeperChannel::Files(sender) = &self.requests {
             // If the queue is full, the next search reports the file again.
-            let _ = sender.try_send(keeper::KeeperRequest::Changed(path));
+            let _ = sender.try_send(keeper::IndexKeeperRequest::Changed(path));
         }
     }
 
@@ -220,10 +220,10 @@ impl SearchCollection {
         match err {
             EngineError::Damaged(why) => {
                 match &self.requests {
-                    KeeperChannel::Files(sender) => {
-                        drop(sender.send(keeper::KeeperRequest::Damaged(why)).await);
+                    IndexKeeperChannel::Files(sender) => {
+                        drop(sender.send(keeper::IndexKeeperRequest::Damaged(why)).await);
                     }
-                    KeeperChannel::Documents(sender) => {
+                    IndexKeeperChannel::Documents(sender) => {
                         drop(sender.send(documents::DocumentKeeperRequest::Damaged(why)).await);
                     }
                 }
@@ -247,7 +247,7 @@ impl SearchCollection {
         documents_max: u64,
     ) -> Result<Result<ChangeSummary, EngineError>, ToolError> {
         let stopped = || ToolError::failed("the search index has stopped; restart the server");
-        let KeeperChannel::Documents(sender) = &self.requests else {
+        let IndexKeeperChannel::Documents(sender) = &self.requests else {
             let message = "the namespace has files, not documents; use another name";
             return Err(ToolError::invalid("/namespace", message));
         };

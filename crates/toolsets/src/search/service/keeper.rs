@@ -55,7 +55,7 @@ const RETRIES_RESET_AFTER: Duration = Duration::from_secs(30);
 const CHANGED_MAX: usize = 1024;
 
 /// A message to a keeper.
-pub(super) enum KeeperRequest {
+pub(super) enum IndexKeeperRequest {
     /// Index everything that has changed up to now, then answer.
     CatchUp(oneshot::Sender<()>),
     /// Read the file at this path, which differs from the index.
@@ -72,7 +72,7 @@ pub(super) struct IndexKeeper {
     pub(super) excluded: Vec<PathBuf>,
     pub(super) embedding: VectorMaker,
     pub(super) progress: watch::Sender<IndexProgress>,
-    pub(super) requests: mpsc::Receiver<KeeperRequest>,
+    pub(super) requests: mpsc::Receiver<IndexKeeperRequest>,
     /// Searches that wait for the index to catch up.
     pub(super) waiting: Vec<oneshot::Sender<()>>,
     /// Files that changed without an event.
@@ -81,12 +81,12 @@ pub(super) struct IndexKeeper {
     pub(super) commits: u64,
     pub(super) cancel: CancellationToken,
     /// State that is kept between attempts.
-    pub(super) memory: KeeperMemory,
+    pub(super) memory: IndexKeeperMemory,
 }
 
 /// State of a keeper that is kept between attempts.
 #[derive(Debug, Default)]
-pub(super) struct KeeperMemory {
+pub(super) struct IndexKeeperMemory {
     /// The time of the last rebuild after damage.
     rebuilt: Option<Instant>,
     /// Files that the engine rejected.
@@ -96,7 +96,7 @@ pub(super) struct KeeperMemory {
 }
 
 /// The reason why a keeper stopped.
-enum KeeperStop {
+enum IndexKeeperStop {
     Engine(EngineError),
     /// Writing failed. The earlier content can still be searched.
     WriteFailed(String),
@@ -105,13 +105,13 @@ enum KeeperStop {
     Closed,
 }
 
-impl From<EngineError> for KeeperStop {
+impl From<EngineError> for IndexKeeperStop {
     fn from(err: EngineError) -> Self {
         Self::Engine(err)
     }
 }
 
-impl From<ToolError> for KeeperStop {
+impl From<ToolError> for IndexKeeperStop {
     fn from(err: ToolError) -> Self {
         Self::Root(err)
     }
@@ -126,10 +126,11 @@ impl IndexKeeper {
         loop {
             let start = Instant::now();
             let Err(stopped) = self.run_once().await;
-            let write_failed = matches!(stopped, KeeperStop::WriteFailed(_));
+            let write_failed = matches!(stopped, IndexKeeperStop::WriteFailed(_));
             let why = match stopped {
-                KeeperStop::Closed => return,
-                KeeperStop::WriteFailed(why) | KeeperStop::Engine(EngineError::Failed(why)) => {
+                IndexKeeperStop::Closed => return,
+                IndexKeeperStop::WriteFailed(why)
+                | IndexKeeperStop::Engine(EngineError::Failed(why)) => {
                     failures =
                         if failed.elapsed() > RETRIES_RESET_AFTER { 1 } else { failures + 1 };
                     failed = Instant::now();
@@ -140,7 +141,7 @@ impl IndexKeeper {
                     }
                     why
                 }
-                KeeperStop::Engine(EngineError::Damaged(why)) => {
+                IndexKeeperStop::Engine(EngineError::Damaged(why)) => {
                     self.report_rebuild(&why);
                     let is_again = self.is_just_rebuilt();
                     match self.engine.reset().await {
@@ -152,8 +153,8 @@ impl IndexKeeper {
                         Err(err) => err.to_string(),
                     }
                 }
-                KeeperStop::Engine(EngineError::Unavailable(why)) => why,
-                KeeperStop::Root(err) => err.message,
+                IndexKeeperStop::Engine(EngineError::Unavailable(why)) => why,
+                IndexKeeperStop::Root(err) => err.message,
             };
             tracing::warn!("a search index is not updated now: {why}");
             self.progress.send_modify(|it| {
@@ -210,23 +211,23 @@ impl IndexKeeper {
     }
 
     /// Records `request`. Returns the reason if the index must be rebuilt.
-    fn accept(&mut self, request: KeeperRequest) -> Option<String> {
+    fn accept(&mut self, request: IndexKeeperRequest) -> Option<String> {
         match request {
-            KeeperRequest::CatchUp(one) => {
+            IndexKeeperRequest::CatchUp(one) => {
                 self.waiting.push(one);
                 None
             }
-            KeeperRequest::Changed(path) => {
+            IndexKeeperRequest::Changed(path) => {
                 if self.reported.len() < CHANGED_MAX {
                     self.reported.insert(path.into());
                 }
                 None
             }
-            KeeperRequest::Damaged(why) => Some(why).filter(|_| !self.is_just_rebuilt()),
+            IndexKeeperRequest::Damaged(why) => Some(why).filter(|_| !self.is_just_rebuilt()),
         }
     }
 
-    async fn run_once(&mut self) -> Result<Infallible, KeeperStop> {
+    async fn run_once(&mut self) -> Result<Infallible, IndexKeeperStop> {
         // The scan runs while the index opens, because the first search waits for both.
         let mut first = self.start_scan();
         if let IndexOpenOutcome::Rebuilt(why) = self.engine.open_index().await? {
@@ -259,13 +260,13 @@ impl IndexKeeper {
         let mut files = self.index_changes(files, work, &mut *writer).await?;
         self.publish_ready(&files, &mut *writer).await?;
         let queue = files.tracker.queue().map_err(|err| {
-            KeeperStop::Root(ToolError::with_cause("watching files for changes failed", err))
+            IndexKeeperStop::Root(ToolError::with_cause("watching files for changes failed", err))
         })?;
         let mut due: Option<Instant> = None;
         let mut quiet_at = Some(Instant::now() + IDLE_AFTER);
         loop {
-            enum KeeperEvent {
-                Request(Option<KeeperRequest>),
+            enum IndexKeeperEvent {
+                Request(Option<IndexKeeperRequest>),
                 ReadDue,
                 FilesChanged,
                 Idle,
@@ -273,23 +274,23 @@ impl IndexKeeper {
             }
             let next = tokio::select! {
                 biased;
-                request = self.requests.recv() => KeeperEvent::Request(request),
-                () = wait_until(due) => KeeperEvent::ReadDue,
-                () = wait_for_event(queue.as_ref()), if due.is_none() => KeeperEvent::FilesChanged,
-                () = wait_until(quiet_at) => KeeperEvent::Idle,
-                batch = self.embedding.next_batch(&self.engine) => KeeperEvent::Embedded(batch),
+                request = self.requests.recv() => IndexKeeperEvent::Request(request),
+                () = wait_until(due) => IndexKeeperEvent::ReadDue,
+                () = wait_for_event(queue.as_ref()), if due.is_none() => IndexKeeperEvent::FilesChanged,
+                () = wait_until(quiet_at) => IndexKeeperEvent::Idle,
+                batch = self.embedding.next_batch(&self.engine) => IndexKeeperEvent::Embedded(batch),
             };
             let commits_before = self.commits;
             match next {
-                KeeperEvent::Request(None) => return Err(KeeperStop::Closed),
-                KeeperEvent::Request(Some(request)) => {
+                IndexKeeperEvent::Request(None) => return Err(IndexKeeperStop::Closed),
+                IndexKeeperEvent::Request(Some(request)) => {
                     if let Some(why) = self.accept(request) {
-                        return Err(KeeperStop::Engine(EngineError::Damaged(why)));
+                        return Err(IndexKeeperStop::Engine(EngineError::Damaged(why)));
                     }
                     due = None;
                     files = self.catch_up(files, &mut *writer).await?;
                 }
-                KeeperEvent::ReadDue => {
+                IndexKeeperEvent::ReadDue => {
                     let start = Instant::now();
                     files = self.catch_up(files, &mut *writer).await?;
                     // This pause bounds the cost, however often files are written.
@@ -297,12 +298,12 @@ impl IndexKeeper {
                         .filter(|rest| *rest > GATHER_TIME)
                         .map(|rest| Instant::now() + rest.min(PAUSE_MAX));
                 }
-                KeeperEvent::FilesChanged => due = Some(Instant::now() + GATHER_TIME),
-                KeeperEvent::Idle => {
+                IndexKeeperEvent::FilesChanged => due = Some(Instant::now() + GATHER_TIME),
+                IndexKeeperEvent::Idle => {
                     map_write_error(writer.release_resources().await)?;
                     quiet_at = None;
                 }
-                KeeperEvent::Embedded(batch) => {
+                IndexKeeperEvent::Embedded(batch) => {
                     if let Some(vectors) = batch.vectors {
                         map_write_error(writer.put_vectors(vectors).await)?;
                         map_write_error(writer.commit().await)?;
@@ -322,10 +323,10 @@ impl IndexKeeper {
         &mut self,
         mut files: TrackedFiles,
         writer: &mut dyn EngineWriter,
-    ) -> Result<TrackedFiles, KeeperStop> {
+    ) -> Result<TrackedFiles, IndexKeeperStop> {
         while let Ok(request) = self.requests.try_recv() {
             if let Some(why) = self.accept(request) {
-                return Err(KeeperStop::Engine(EngineError::Damaged(why)));
+                return Err(IndexKeeperStop::Engine(EngineError::Damaged(why)));
             }
         }
         // Later requests wait for the next scan, because this one may have passed their files
@@ -359,7 +360,7 @@ impl IndexKeeper {
     async fn run_blocking<T: Send + 'static>(
         &mut self,
         work: impl FnOnce(&WorkMonitor) -> Result<T, ToolError> + Send + 'static,
-    ) -> Result<T, KeeperStop> {
+    ) -> Result<T, IndexKeeperStop> {
         let watch = self.watch();
         flatten_join(spawn_blocking(move || work(&watch)).await)
     }
@@ -374,16 +375,16 @@ fn release(waiting: Vec<oneshot::Sender<()>>) {
 
 fn flatten_join<T>(
     done: Result<Result<T, ToolError>, tokio::task::JoinError>,
-) -> Result<T, KeeperStop> {
+) -> Result<T, IndexKeeperStop> {
     let broken = |err| ToolError::with_cause("reading the workspace failed", err);
     Ok(done.map_err(broken)??)
 }
 
 /// Converts the error of a write. After [`EngineError::Failed`], the index can still be read.
-fn map_write_error<T>(done: Result<T, EngineError>) -> Result<T, KeeperStop> {
+fn map_write_error<T>(done: Result<T, EngineError>) -> Result<T, IndexKeeperStop> {
     done.map_err(|err| match err {
-        EngineError::Failed(why) => KeeperStop::WriteFailed(why),
-        EngineError::Unavailable(_) | EngineError::Damaged(_) => KeeperStop::Engine(err),
+        EngineError::Failed(why) => IndexKeeperStop::WriteFailed(why),
+        EngineError::Unavailable(_) | EngineError::Damaged(_) => IndexKeeperStop::Engine(err),
     })
 }
 

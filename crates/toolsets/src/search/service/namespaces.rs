@@ -25,13 +25,13 @@ pub(super) enum CollectionKey {
 }
 
 /// The location of a namespace.
-pub(super) struct NamespacePlace {
+pub(super) struct NamespaceLocation {
     pub(super) key: CollectionKey,
     /// The folder relative to its root, empty for all of it.
     pub(super) folder: String,
 }
 
-impl NamespacePlace {
+impl NamespaceLocation {
     /// Restricts `filter` to this folder. Returns `None` if they do not overlap.
     pub(super) fn restrict(&self, filter: DocumentFilter) -> Option<DocumentFilter> {
         if self.folder.is_empty() {
@@ -59,13 +59,13 @@ impl SearchService {
     /// # Errors
     ///
     /// If there is no such namespace, or its folder or server is unavailable.
-    pub(super) async fn resolve(&self, name: &str) -> Result<NamespacePlace, ToolError> {
+    pub(super) async fn resolve(&self, name: &str) -> Result<NamespaceLocation, ToolError> {
         if name == WORKSPACE {
-            return Ok(NamespacePlace { key: CollectionKey::Workspace, folder: String::new() });
+            return Ok(NamespaceLocation { key: CollectionKey::Workspace, folder: String::new() });
         }
         if let Some(folder) = self.settings.namespaces.get(name) {
             if Path::new(folder).is_absolute() {
-                return Ok(NamespacePlace {
+                return Ok(NamespaceLocation {
                     key: CollectionKey::Root(name.to_owned()),
                     folder: String::new(),
                 });
@@ -79,7 +79,7 @@ impl SearchService {
                 let message = format!("{}: {}", not_current_message(name), err.message);
                 ToolError { fault: ToolFault::Unavailable, message, cause: err.cause }
             })?;
-            return Ok(NamespacePlace { key: CollectionKey::Workspace, folder });
+            return Ok(NamespaceLocation { key: CollectionKey::Workspace, folder });
         }
         let mut document_names = self.document_names().await;
         if let Some(server) = &self.server
@@ -89,7 +89,7 @@ impl SearchService {
             document_names = on_server.map_err(|err| unavailable_error(name, &err))?;
         }
         if document_names.iter().any(|known| known == name) {
-            return Ok(NamespacePlace {
+            return Ok(NamespaceLocation {
                 key: CollectionKey::Documents(name.to_owned()),
                 folder: String::new(),
             });

@@ -90,13 +90,13 @@ pub(super) fn read_all(
 }
 
 /// A function that cuts the text at a path into chunks.
-type CutFn = fn(&str, &str) -> Vec<TextChunk>;
+type ChunkFunction = fn(&str, &str) -> Vec<TextChunk>;
 
 fn read_file(
     root: &Root,
     stale: StaleFile,
     watch: &WorkMonitor,
-    cut: CutFn,
+    cut: ChunkFunction,
 ) -> Result<FileReading, ToolError> {
     let StaleFile { path, etag, .. } = stale;
     let gone = |path| FileReading { path, stamp: Vec::new(), content: IndexableContent::Gone };
@@ -175,7 +175,7 @@ fn make_document(
     text: String,
     stamp: &[u8],
     etag: &Etag,
-    cut: CutFn,
+    cut: ChunkFunction,
 ) -> StoredDocument {
     let sort = FileClass::for_path(path);
     StoredDocument {

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use rustix::process::{chdir, fchdir};
 
 use super::super::kernel::{self, MountAttributes, MountPropagation};
-use super::super::plan::{OsBytes, PlaceAccess, SandboxPlan, ViewPlace};
+use super::super::plan::{MountAccess, OsBytes, SandboxMount, SandboxPlan};
 use super::super::setup_step::{SetupFailure, SetupStep};
 use super::check_identity;
 
@@ -57,7 +57,7 @@ const ROOT_SIZE: &CStr = c"1m";
 /// The maximum number of retries if a file disappears before it is mounted.
 const TRIES: usize = 100;
 
-/// The source of a view place: an open mount, or no mount.
+/// The source of a sandbox mount: an open mount, or no mount.
 enum MountSource<'p> {
     Mount(&'p Path, OwnedFd),
     Link(&'p Path, &'p Path),
@@ -114,21 +114,23 @@ fn open_root() -> io::Result<OwnedFd> {
 /// Opens the sources of `places`. Leaves out places that do not exist.
 fn open_sources<'p>(
     plan: &'p SandboxPlan,
-    places: impl Iterator<Item = &'p ViewPlace>,
+    places: impl Iterator<Item = &'p SandboxMount>,
 ) -> io::Result<Vec<MountSource<'p>>> {
     let mut sources = Vec::new();
     for place in places {
         let source = match place {
-            ViewPlace::Link { at, to } => MountSource::Link(at.path(), to.path()),
-            ViewPlace::Held { at } => MountSource::Guard(at.path(), 0),
-            ViewPlace::Guarded { at } => MountSource::Guard(at.path(), MountAttributes::READ_ONLY),
-            ViewPlace::Fresh { at, bytes, mode } => {
+            SandboxMount::Symlink { at, to } => MountSource::Link(at.path(), to.path()),
+            SandboxMount::FixedFolder { at } => MountSource::Guard(at.path(), 0),
+            SandboxMount::ReadOnlyEntry { at } => {
+                MountSource::Guard(at.path(), MountAttributes::READ_ONLY)
+            }
+            SandboxMount::EmptyFolder { at, bytes, mode } => {
                 MountSource::Mount(at.path(), new_tmpfs(*bytes, *mode)?)
             }
-            ViewPlace::Workspace { how } => {
+            SandboxMount::Workspace { how } => {
                 MountSource::Mount(plan.workspace.path(), open_workspace(plan, *how)?)
             }
-            ViewPlace::Same { at, how } => match open_same(plan, at, *how) {
+            SandboxMount::SamePath { at, how } => match open_same(plan, at, *how) {
                 Ok(mount) => MountSource::Mount(at.path(), mount),
                 Err(err) if is_not_there(&err) => continue,
                 Err(err) => return Err(err),
@@ -141,9 +143,9 @@ fn open_sources<'p>(
 
 /// Opens the entry at `at`. Refuses symlinks if programs can write to a folder that contains the
 /// entry.
-fn open_same(plan: &SandboxPlan, at: &OsBytes, how: PlaceAccess) -> io::Result<OwnedFd> {
-    let is_around = |place: &ViewPlace| match place {
-        ViewPlace::Same { at: around, how: PlaceAccess::Write } => {
+fn open_same(plan: &SandboxPlan, at: &OsBytes, how: MountAccess) -> io::Result<OwnedFd> {
+    let is_around = |place: &SandboxMount| match place {
+        SandboxMount::SamePath { at: around, how: MountAccess::Write } => {
             at != around && at.path().starts_with(around.path())
         }
         _ => false,
@@ -159,7 +161,7 @@ fn open_same(plan: &SandboxPlan, at: &OsBytes, how: PlaceAccess) -> io::Result<O
 
 /// Opens the workspace by its path and checks that it is the folder that the server has open. The
 /// server's own handle is from another namespace, so it cannot be mounted.
-fn open_workspace(plan: &SandboxPlan, how: PlaceAccess) -> io::Result<OwnedFd> {
+fn open_workspace(plan: &SandboxPlan, how: MountAccess) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let found = openat(CWD, plan.workspace.path(), flags, Mode::empty())?;
     check_identity(&found, plan.workspace_identity)?;
@@ -170,18 +172,18 @@ fn is_not_there(err: &io::Error) -> bool {
     matches!(err.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP | libc::EACCES))
 }
 
-fn open_bound(path: &CStr, how: PlaceAccess) -> io::Result<OwnedFd> {
+fn open_bound(path: &CStr, how: MountAccess) -> io::Result<OwnedFd> {
     restrict_mount(kernel::clone_mount(path)?, how)
 }
 
-fn restrict_mount(mount: OwnedFd, how: PlaceAccess) -> io::Result<OwnedFd> {
+fn restrict_mount(mount: OwnedFd, how: MountAccess) -> io::Result<OwnedFd> {
     let attr = match how {
-        PlaceAccess::Read => {
+        MountAccess::Read => {
             MountAttributes::READ_ONLY | MountAttributes::NO_SET_ID | MountAttributes::NO_DEVICES
         }
-        PlaceAccess::Write => MountAttributes::NO_SET_ID | MountAttributes::NO_DEVICES,
+        MountAccess::Write => MountAttributes::NO_SET_ID | MountAttributes::NO_DEVICES,
         // Devices can be written even on a read-only mount, which protects only their modes.
-        PlaceAccess::Device => {
+        MountAccess::Device => {
             MountAttributes::READ_ONLY | MountAttributes::NO_SET_ID | MountAttributes::NO_EXEC
         }
     };
@@ -211,7 +213,7 @@ fn mount_tmpfs(size: &CStr, mode: &CStr, files: &CStr) -> io::Result<OwnedFd> {
 fn open_devices() -> io::Result<Vec<(&'static CStr, OwnedFd)>> {
     let mut devices = Vec::new();
     for path in DEVICES {
-        match open_bound(path, PlaceAccess::Device) {
+        match open_bound(path, MountAccess::Device) {
             Ok(mount) => devices.push((path, mount)),
             Err(err) if is_not_there(&err) => {}
             Err(err) => return Err(err),
@@ -380,13 +382,15 @@ fn open_step(folder: impl AsFd, name: &Path, more: OFlags) -> rustix::io::Result
 }
 
 /// Returns the files and folders of the view by path, for Landlock rules.
-pub(super) fn places(plan: &SandboxPlan) -> impl Iterator<Item = (&OsBytes, PlaceAccess)> {
+pub(super) fn places(plan: &SandboxPlan) -> impl Iterator<Item = (&OsBytes, MountAccess)> {
     let is_own = plan.spaces.is_some();
     plan.base.iter().chain(&plan.view).filter_map(move |place| match place {
-        ViewPlace::Same { at, how } => Some((at, *how)),
+        SandboxMount::SamePath { at, how } => Some((at, *how)),
         // Without a separate view, these are the machine's own folders.
-        ViewPlace::Fresh { at, .. } => is_own.then_some((at, PlaceAccess::Write)),
-        ViewPlace::Workspace { how } => Some((&plan.workspace, *how)),
-        ViewPlace::Link { .. } | ViewPlace::Held { .. } | ViewPlace::Guarded { .. } => None,
+        SandboxMount::EmptyFolder { at, .. } => is_own.then_some((at, MountAccess::Write)),
+        SandboxMount::Workspace { how } => Some((&plan.workspace, *how)),
+        SandboxMount::Symlink { .. }
+        | SandboxMount::FixedFolder { .. }
+        | SandboxMount::ReadOnlyEntry { .. } => None,
     })
 }

@@ -10,28 +10,28 @@ use landlock::{
 };
 
 use super::super::kernel;
-use super::super::plan::{LandlockConfig, PlaceAccess, SandboxPlan, SpawnRequest};
+use super::super::plan::{LandlockConfig, MountAccess, SandboxPlan, SpawnRequest};
 use super::super::seccomp;
 use super::super::server_confinement::allow_path;
 use super::super::setup_step::{SetupFailure, SetupStep};
 use super::mounts::places;
 
 /// Paths that each program needs in addition to the plan, if it has its own file tree.
-const OWN_VIEW_PATHS: [(&str, PlaceAccess); 3] = [
-    ("/dev", PlaceAccess::Device),
-    ("/dev/shm", PlaceAccess::Write),
-    ("/dev/pts", PlaceAccess::Device),
+const OWN_VIEW_PATHS: [(&str, MountAccess); 3] = [
+    ("/dev", MountAccess::Device),
+    ("/dev/shm", MountAccess::Write),
+    ("/dev/pts", MountAccess::Device),
 ];
 
 /// Paths that each program needs in addition to the plan, if it sees the machine's own file tree.
-const SHARED_VIEW_PATHS: [(&str, PlaceAccess); 7] = [
-    ("/proc", PlaceAccess::Read),
-    ("/dev/null", PlaceAccess::Device),
-    ("/dev/zero", PlaceAccess::Device),
-    ("/dev/full", PlaceAccess::Device),
-    ("/dev/random", PlaceAccess::Device),
-    ("/dev/urandom", PlaceAccess::Device),
-    ("/dev/tty", PlaceAccess::Device),
+const SHARED_VIEW_PATHS: [(&str, MountAccess); 7] = [
+    ("/proc", MountAccess::Read),
+    ("/dev/null", MountAccess::Device),
+    ("/dev/zero", MountAccess::Device),
+    ("/dev/full", MountAccess::Device),
+    ("/dev/random", MountAccess::Device),
+    ("/dev/urandom", MountAccess::Device),
+    ("/dev/tty", MountAccess::Device),
 ];
 
 /// Secure bits with which neither the root user nor file capabilities grant capabilities. They
@@ -116,15 +116,15 @@ fn enter_landlock(
     let unrun = if request.runs.is_some() { AccessFs::Execute.into() } else { BitFlags::EMPTY };
     // Everything visible in a separate view may be read. This rule covers only that view's root.
     let is_own = plan.spaces.is_some();
-    let root = is_own.then_some((Path::new("/"), PlaceAccess::Read));
-    let listed = places(plan).filter(|(_, how)| !is_own || *how != PlaceAccess::Read);
+    let root = is_own.then_some((Path::new("/"), MountAccess::Read));
+    let listed = places(plan).filter(|(_, how)| !is_own || *how != MountAccess::Read);
     for (path, how) in
         root.into_iter().chain(listed.map(|(at, how)| (at.path(), how))).chain(always)
     {
         ruleset = allow_path(ruleset, path, landlock_access(how, abi) & !unrun, abi)?;
     }
     for path in request.runs.iter().flatten() {
-        ruleset = allow_path(ruleset, path.path(), landlock_access(PlaceAccess::Read, abi), abi)?;
+        ruleset = allow_path(ruleset, path.path(), landlock_access(MountAccess::Read, abi), abi)?;
     }
     let status = ruleset.restrict_self().map_err(io::Error::other)?;
     match status.ruleset {
@@ -135,14 +135,14 @@ fn enter_landlock(
     }
 }
 
-fn landlock_access(how: PlaceAccess, abi: ABI) -> BitFlags<AccessFs> {
+fn landlock_access(how: MountAccess, abi: ABI) -> BitFlags<AccessFs> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let device = read | AccessFs::WriteFile;
     let ioctl = if abi >= ABI::V5 { AccessFs::IoctlDev.into() } else { BitFlags::EMPTY };
     match how {
-        PlaceAccess::Read => read | AccessFs::Execute,
-        PlaceAccess::Write => AccessFs::from_all(abi) & !(AccessFs::MakeChar | AccessFs::MakeBlock),
-        PlaceAccess::Device if abi >= ABI::V3 => device | AccessFs::Truncate | ioctl,
-        PlaceAccess::Device => device | ioctl,
+        MountAccess::Read => read | AccessFs::Execute,
+        MountAccess::Write => AccessFs::from_all(abi) & !(AccessFs::MakeChar | AccessFs::MakeBlock),
+        MountAccess::Device if abi >= ABI::V3 => device | AccessFs::Truncate | ioctl,
+        MountAccess::Device => device | ioctl,
     }
 }

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use super::super::plan::{PlaceAccess, ViewPlace};
+use super::super::plan::{MountAccess, SandboxMount};
 
 /// The system's folders of programs and libraries.
 pub(in crate::sandbox) const SYSTEM_FOLDERS: [&str; 9] =
@@ -132,15 +132,15 @@ impl<'v> HomeFolders<'v> {
     }
 }
 
-/// A collection of the places found so far.
-pub(super) struct PlaceCollector {
-    pub(super) places: Vec<ViewPlace>,
+/// A collection of the mounts found so far.
+pub(super) struct MountCollector {
+    pub(super) places: Vec<SandboxMount>,
     /// Folders that programs can write. Symlinks in these folders are not followed, because
     /// programs control them.
     writable: Vec<PathBuf>,
 }
 
-impl PlaceCollector {
+impl MountCollector {
     /// Creates an empty collection. `writable` lists the folders that programs can write.
     pub(super) fn new(writable: Vec<PathBuf>) -> Self {
         Self { places: Vec::new(), writable }
@@ -212,11 +212,11 @@ impl PlaceCollector {
             let Ok(real) = fs::canonicalize(at) else { return };
             let is_system = SYSTEM_FOLDERS.iter().any(|system| real.starts_with(system));
             match fs::read_link(at) {
-                Ok(to) if is_system => ViewPlace::Link { at: at.into(), to: to.into() },
-                _ => ViewPlace::Same { at: at.into(), how: PlaceAccess::Read },
+                Ok(to) if is_system => SandboxMount::Symlink { at: at.into(), to: to.into() },
+                _ => SandboxMount::SamePath { at: at.into(), how: MountAccess::Read },
             }
         } else {
-            ViewPlace::Same { at: at.into(), how: PlaceAccess::Read }
+            SandboxMount::SamePath { at: at.into(), how: MountAccess::Read }
         };
         if !self.places.contains(&place) {
             self.places.push(place);
@@ -228,7 +228,7 @@ impl PlaceCollector {
         // A mount point cannot be created in a read-only folder.
         let fits = fs::metadata(at).is_ok_and(|it| it.is_dir()) || !is_system(at);
         if !is_there && fits {
-            self.places.push(ViewPlace::Fresh { at: at.into(), bytes, mode });
+            self.places.push(SandboxMount::EmptyFolder { at: at.into(), bytes, mode });
         }
     }
 

@@ -8,10 +8,10 @@ use serde_json::json;
 use super::*;
 use crate::cli::connect::record::{ConnectionRecord, UndoneChange};
 
-const JSON: ServerPlace =
-    ServerPlace { format: SettingsFormat::Json, table: "mcpServers", name: "toolgate" };
-const TOML: ServerPlace =
-    ServerPlace { format: SettingsFormat::Toml, table: "mcp_servers", name: "toolgate" };
+const JSON: ServerEntryLocation =
+    ServerEntryLocation { format: SettingsFormat::Json, table: "mcpServers", name: "toolgate" };
+const TOML: ServerEntryLocation =
+    ServerEntryLocation { format: SettingsFormat::Toml, table: "mcp_servers", name: "toolgate" };
 
 fn entry() -> Value {
     json!({ "command": "/bin/toolgate", "args": ["stdio", "/src"] })
@@ -19,7 +19,7 @@ fn entry() -> Value {
 
 /// Adds the entry, checks that undoing restores the bytes, and returns the edited text.
 #[track_caller]
-fn edit_and_undo(place: ServerPlace, text: &str) -> String {
+fn edit_and_undo(place: ServerEntryLocation, text: &str) -> String {
     let edited = place.with_entry(text, &entry()).unwrap_or_else(|err| panic!("{err:#}: {text}"));
     let record = ConnectionRecord::between(Path::new("/x"), "toolgate", Some(text), &edited);
     assert_eq!(record.undo(&edited), Some(UndoneChange::Text(text.to_owned())), "{edited}");

@@ -17,7 +17,7 @@ pub(super) struct ClientFiles {
 }
 
 /// The files that were read.
-pub(super) struct FoundFiles {
+pub(super) struct FoundClientFiles {
     pub(super) clients: Vec<ClientFiles>,
     /// True if a file could not be read. The failure was already reported.
     pub(super) has_broken: bool,
@@ -30,8 +30,8 @@ pub(super) struct FoundFiles {
 ///
 /// Fails if a named file does not exist, or if no file was found.
 #[allow(clippy::disallowed_methods, reason = "the user's own files")]
-pub(super) fn read_files(from: &[String], root: &Path) -> anyhow::Result<FoundFiles> {
-    let mut found = FoundFiles { clients: Vec::new(), has_broken: false };
+pub(super) fn read_files(from: &[String], root: &Path) -> anyhow::Result<FoundClientFiles> {
+    let mut found = FoundClientFiles { clients: Vec::new(), has_broken: false };
     if from.is_empty() {
         CLIENTS.iter().for_each(|client| found.read_client(client, root));
     }
@@ -51,7 +51,7 @@ pub(super) fn read_files(from: &[String], root: &Path) -> anyhow::Result<FoundFi
     Ok(found)
 }
 
-impl FoundFiles {
+impl FoundClientFiles {
     fn read_client(&mut self, client: &McpClient, root: &Path) {
         let paths: Vec<_> = client.files.iter().filter_map(|file| file.resolve(root)).collect();
         self.read_all(&paths);
@@ -114,7 +114,7 @@ mod tests {
             put("c.json", "\u{feff}// empty\n"),
             folder.path().join("d.json"),
         ];
-        let mut found = FoundFiles { clients: Vec::new(), has_broken: false };
+        let mut found = FoundClientFiles { clients: Vec::new(), has_broken: false };
         found.read_all(&paths);
         let [client] = &found.clients[..] else { panic!("one client") };
         let read: Vec<_> = client.files.iter().map(|(_, content)| content.clone()).collect();

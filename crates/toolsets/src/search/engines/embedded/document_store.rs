@@ -32,9 +32,9 @@ const UNDO_FOLDER: &str = "before";
 /// The name of that folder after the change is done, until it is removed.
 const DONE_FOLDER: &str = "done";
 
-/// The content of a document's file.
+/// The content of the file that stores a document.
 #[derive(Serialize, Deserialize)]
-struct DocumentFile {
+struct DocumentFileContent {
     path: String,
     etag: String,
     lang: Option<String>,
@@ -192,7 +192,7 @@ fn write(folder: &Path, document: StoredDocument) -> io::Result<()> {
     let to = document_path(folder, &document.path);
     let StoredDocument { path, etag, lang, tags, text, metadata, stamp, .. } = document;
     let sort = String::from_utf8(stamp).unwrap_or_default();
-    let written = DocumentFile { path, etag, lang, tags, text, sort, metadata };
+    let written = DocumentFileContent { path, etag, lang, tags, text, sort, metadata };
     let mut file = NamedTempFile::new_in(folder)?;
     file.write_all(&serde_json::to_vec(&written)?)?;
     file.as_file().sync_all()?;
@@ -206,7 +206,7 @@ fn read(file: &Path) -> Result<Option<StoredDocument>, EngineError> {
         Err(err) if err.kind() == ErrorKind::NotFound => return Ok(None),
         Err(err) => return Err(unusable_error(file, &err)),
     };
-    let written: DocumentFile = match serde_json::from_slice(&bytes) {
+    let written: DocumentFileContent = match serde_json::from_slice(&bytes) {
         Ok(written) => written,
         Err(err) => {
             // An unreadable document must not hide the others.
@@ -214,7 +214,7 @@ fn read(file: &Path) -> Result<Option<StoredDocument>, EngineError> {
             return Ok(None);
         }
     };
-    let DocumentFile { path, etag, lang, tags, text, sort, metadata } = written;
+    let DocumentFileContent { path, etag, lang, tags, text, sort, metadata } = written;
     Ok(Some(StoredDocument {
         chunks: chunks(&sort, &text),
         path,

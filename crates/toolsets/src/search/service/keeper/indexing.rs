@@ -6,7 +6,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::Instant;
 use toolgate_contract::ToolError;
 
-use super::{IndexKeeper, KeeperStop, flatten_join, map_write_error};
+use super::{IndexKeeper, IndexKeeperStop, flatten_join, map_write_error};
 use crate::search::engines::EngineWriter;
 use crate::search::service::files::{IndexBatch, IndexWork, TrackedFiles, split_batches};
 use crate::search::service::reading::{FileReading, IndexableContent, StaleFile, read_all};
@@ -22,7 +22,7 @@ impl IndexKeeper {
         mut files: TrackedFiles,
         work: IndexWork,
         writer: &mut dyn EngineWriter,
-    ) -> Result<TrackedFiles, KeeperStop> {
+    ) -> Result<TrackedFiles, IndexKeeperStop> {
         let IndexWork { read, gone } = work;
         let total =
             (files.text_count() + read.iter().filter(|it| it.etag.is_none()).count()) as u64;
@@ -73,7 +73,7 @@ impl IndexKeeper {
         files: &mut TrackedFiles,
         batch: IndexBatch,
         writer: &mut dyn EngineWriter,
-    ) -> Result<(), KeeperStop> {
+    ) -> Result<(), IndexKeeperStop> {
         let IndexBatch { put, remove } = batch;
         if !remove.is_empty() {
             map_write_error(writer.remove(remove).await)?;

@@ -1,6 +1,6 @@
 //! Publishes the progress of an index to searches and to other servers.
 
-use super::{IndexKeeper, KeeperStop};
+use super::{IndexKeeper, IndexKeeperStop};
 use crate::search::engines::EngineWriter;
 use crate::search::service::files::TrackedFiles;
 use crate::search::service::progress::IndexState;
@@ -11,7 +11,7 @@ impl IndexKeeper {
         &mut self,
         files: &TrackedFiles,
         writer: &mut dyn EngineWriter,
-    ) -> Result<(), KeeperStop> {
+    ) -> Result<(), IndexKeeperStop> {
         self.publish_counts(None).await?;
         let rejected = &self.memory.rejected;
         let texts = files.text_count() as u64;
@@ -52,7 +52,7 @@ impl IndexKeeper {
     pub(super) async fn publish_counts(
         &mut self,
         read: Option<(u64, u64)>,
-    ) -> Result<(), KeeperStop> {
+    ) -> Result<(), IndexKeeperStop> {
         let status = self.engine.status().await?;
         let vectors = self.embedding.is_configured().then_some(status.with_vectors);
         self.progress.send_modify(|it| {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use super::{IndexKeeper, KeeperStop, map_write_error};
+use super::{IndexKeeper, IndexKeeperStop, map_write_error};
 use crate::search::engines::{EngineError, EngineWriter, IndexLeader};
 use crate::search::service::progress::IndexState;
 
@@ -16,7 +16,9 @@ const STUCK_AFTER: Duration = Duration::from_secs(8);
 
 impl IndexKeeper {
     /// Waits until this process has the right to write.
-    pub(super) async fn wait_for_writer(&mut self) -> Result<Box<dyn EngineWriter>, KeeperStop> {
+    pub(super) async fn wait_for_writer(
+        &mut self,
+    ) -> Result<Box<dyn EngineWriter>, IndexKeeperStop> {
         loop {
             if let Some(writer) = map_write_error(self.engine.acquire_writer().await)? {
                 return Ok(writer);
@@ -44,9 +46,9 @@ impl IndexKeeper {
             let next = Instant::now() + TURN_EVERY;
             tokio::select! {
                 request = self.requests.recv() => match request {
-                    None => return Err(KeeperStop::Closed),
+                    None => return Err(IndexKeeperStop::Closed),
                     Some(request) => if let Some(why) = self.accept(request) {
-                        return Err(KeeperStop::Engine(EngineError::Unavailable(why)));
+                        return Err(IndexKeeperStop::Engine(EngineError::Unavailable(why)));
                     }
                 },
                 () = sleep_until(next) => {}
