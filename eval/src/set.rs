@@ -15,7 +15,8 @@ use anyhow::Context;
 
 use crate::sources::{self, PackageSource};
 
-/// The purpose of a package: training, tuning or the report. It was chosen before anything was measured.
+/// The purpose of a package: training, tuning or the report. It was chosen before anything was
+/// measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DataSplit {
     /// Measured and reported. Nothing is tuned on it.

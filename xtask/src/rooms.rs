@@ -24,7 +24,8 @@ pub(crate) fn check() -> anyhow::Result<Vec<String>> {
     Ok(wrong)
 }
 
-/// The top-level modules of one crate in order, and the modules of the items that `lib.rs` re-exports.
+/// The top-level modules of one crate in order, and the modules of the items that `lib.rs`
+/// re-exports.
 struct ModuleOrder {
     order: Vec<String>,
     reexports: BTreeMap<String, String>,

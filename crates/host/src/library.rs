@@ -120,7 +120,10 @@ impl CombinedSourceResult {
             }
             Err(error) => {
                 let cause = error.cause().unwrap_or_default();
-                tracing::warn!("a list lacks the entries of `{source}`: {error} {cause}");
+                tracing::warn!(
+                    "cannot list the entries of `{source}`, so they are missing from the list: \
+                     {error} {cause}"
+                );
                 self.failure.get_or_insert(error);
                 None
             }
@@ -412,7 +415,7 @@ impl<'g> LibraryReader<'g> {
                 let is_requested = |argument: &PromptArgument| argument.name == request.argument;
                 if !prompt.spec().arguments.iter().any(is_requested) {
                     let argument: String = request.argument.chars().take(100).collect();
-                    let message = format!("the prompt `{name}` has no `{argument}`");
+                    let message = format!("the prompt `{name}` has no argument `{argument}`");
                     return Err(CallError::NotFound { message });
                 }
                 let completing = async {

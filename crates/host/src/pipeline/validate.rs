@@ -128,9 +128,10 @@ pub(crate) fn check_prompt_arguments(
 ) -> Result<(), CallError> {
     let PromptSpec { name: prompt, arguments: known, .. } = prompt;
     let missing = known.iter().filter(|it| it.required && !arguments.contains_key(&it.name));
-    let missing = missing.map(|it| format!("the prompt `{prompt}` needs `{}`", it.name));
+    let missing =
+        missing.map(|it| format!("the prompt `{prompt}` needs the argument `{}`", it.name));
     let unknown = arguments.keys().filter(|name| known.iter().all(|it| it.name != **name));
-    let unknown = unknown.map(|name| format!("the prompt `{prompt}` has no `{name}`"));
+    let unknown = unknown.map(|name| format!("the prompt `{prompt}` has no argument `{name}`"));
     let problems: Vec<_> = missing
         .chain(unknown)
         .take(PROBLEMS_MAX)

@@ -21,13 +21,13 @@ pub struct PolicyRule {
     pub name: String,
     /// Effect of the rule if it matches.
     pub effect: PolicyEffect,
-    /// Patterns of caller names, one of which must match.
+    /// Patterns for caller names. At least one must match the caller's name.
     pub callers: Vec<String>,
-    /// Patterns of roles, one of which must match a role of the caller.
+    /// Patterns for roles. At least one must match one of the caller's roles.
     pub roles: Vec<String>,
-    /// Patterns of tool ids, one of which must match.
+    /// Patterns for tool ids. At least one must match the tool's id.
     pub tools: Vec<String>,
-    /// Effects, one of which the tool must have.
+    /// Effects. The tool must have one of them.
     pub effects: Vec<Effects>,
     /// CEL expression that must be true.
     pub when: Option<String>,

@@ -9,7 +9,7 @@ use crate::policy::{KnownTools, RuleError, ToolPattern};
 pub struct TokenScope {
     /// Name of the scope as it appears in tokens.
     pub name: String,
-    /// Patterns of tool ids, one of which must match.
+    /// Patterns for tool ids. At least one must match the tool's id.
     pub tools: Vec<String>,
     /// Strongest effects that the scope allows.
     pub effects: Effects,

@@ -140,7 +140,7 @@ fn new_key(
         Ok(())
     })?;
     complain(&format!(
-        "created a key for `{name}`, which is shown only now; running servers accept it within \
+        "created a key for `{name}`. It is shown only once. Running servers accept it within \
          seconds, because its digest is in {}",
         file.display()
     ));
@@ -181,7 +181,7 @@ fn rotate(
     let old_keys =
         if count == 1 { "1 old key is".to_owned() } else { format!("{count} old keys are") };
     complain(&format!(
-        "created a key for `{name}`{validity}, which is shown only now; {old_keys} valid until \
+        "created a key for `{name}`{validity}. It is shown only once. {old_keys} valid until \
          {until:.0}"
     ));
     print(&format!("{secret}\n"))?;
@@ -253,7 +253,7 @@ fn list(file: &Path, json: bool) -> anyhow::Result<ExitCode> {
 /// Creates a key for `name` and prints configuration lines.
 fn print_config_lines(name: &str) -> anyhow::Result<ExitCode> {
     let (secret, ApiKey { name, sha256, .. }) = create_key(name)?;
-    complain(&format!("the key of `{name}`, which is shown only now: {secret}"));
+    complain(&format!("the key of `{name}`, which is shown only once: {secret}"));
     print(&format!("\n[[keys]]\nname = \"{name}\"\nsha256 = \"{sha256}\"\n"))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -16,10 +16,10 @@ Examples:
   toolgate trust ~/src/app
   toolgate trust --remove         remove the trust
 
-A folder may come from anyone, and its toolgate.toml with it. Until you trust the file, it may only
-restrict tools: with tools.allow, tools.deny, tools.confirm, tools.effects, exec.confirm, and
-files.protected without `!`. A file with other settings is refused. After you edit it, run
-`toolgate trust` again. An invalid file is not trusted.
+You may have got the folder, and the toolgate.toml in it, from somebody else. Until you trust the
+file, it may only restrict tools: with tools.allow, tools.deny, tools.confirm, tools.effects,
+exec.confirm, and files.protected without `!`. A file with other settings is refused. After you
+edit the file, run `toolgate trust` again. An invalid file is not trusted.
 
 Schemas of calls in the folders of envelope.schemas apply only once you trust them, too.")]
 pub(super) struct TrustArgs {

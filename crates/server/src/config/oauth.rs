@@ -14,7 +14,7 @@ use super::{Config, EffectsMax};
 pub struct IssuerEntry {
     /// URL of the issuer, exactly as in the `iss` claim of its tokens.
     pub issuer: String,
-    /// Accepted values of the tokens' `aud` claim, of which one must match exactly. The default is
+    /// Accepted values of the tokens' `aud` claim. At least one must match exactly. The default is
     /// `server.url`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub audience: Vec<String>,

@@ -34,17 +34,18 @@ pub struct PolicyRuleEntry {
     pub name: String,
     /// Decision: `allow`, `deny`, or `confirm` to ask a person first.
     pub effect: RuleEffect,
-    /// Patterns of callers' names, of which one must match, such as `ci` or `okta:*`. `*` matches
-    /// any text and `?` one character.
+    /// Patterns for callers' names, such as `ci` or `okta:*`. At least one must match the caller's
+    /// name. `*` matches any text and `?` one character.
     #[serde(default, deserialize_with = "some", skip_serializing_if = "Vec::is_empty")]
     pub callers: Vec<String>,
-    /// Patterns of roles, of which one must match a role of the caller.
+    /// Patterns for roles. At least one must match one of the caller's roles.
     #[serde(default, deserialize_with = "some", skip_serializing_if = "Vec::is_empty")]
     pub roles: Vec<String>,
-    /// Patterns of tools, of which one must match, such as `files.*` (or `files_*`).
+    /// Patterns for tools, such as `files.*` (or `files_*`). At least one must match the tool's
+    /// name.
     #[serde(default, deserialize_with = "some", skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<String>,
-    /// Effects, of which the tool must have one: `reads`, `adds`, `changes`, `runs`.
+    /// Effects: `reads`, `adds`, `changes`, `runs`. The tool must have one of them.
     #[serde(default, deserialize_with = "some", skip_serializing_if = "Vec::is_empty")]
     pub effects: Vec<EffectsMax>,
     /// CEL expression over `caller`, `tool` and `input` that must be true, such as

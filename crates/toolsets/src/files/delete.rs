@@ -43,7 +43,7 @@ pub struct DeleteEntryInput {
 /// Entry that was deleted.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct DeleteEntryOutput {
-    /// The entry, as the caller named it.
+    /// Path of the entry, as given in the call.
     path: String,
     /// True if it existed.
     deleted: bool,

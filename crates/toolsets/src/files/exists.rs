@@ -25,7 +25,7 @@ pub struct CheckPathInput {
 /// Result of the check.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct CheckPathOutput {
-    /// The path, as the caller named it.
+    /// The path, as given in the call.
     path: String,
     /// True if something exists there.
     exists: bool,

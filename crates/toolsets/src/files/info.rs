@@ -32,7 +32,7 @@ pub struct GetFileInfoInput {
 /// Metadata of the entry.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct GetFileInfoOutput {
-    /// The entry, as the caller named it.
+    /// Path of the entry, as given in the call.
     path: String,
     /// Kind of entry; symlinks are not followed.
     kind: EntryKind,

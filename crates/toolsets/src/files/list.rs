@@ -38,7 +38,7 @@ pub struct ListDirectoryInput {
 /// A page of entries.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ListDirectoryOutput {
-    /// The directory, as the caller named it.
+    /// Path of the directory, as given in the call.
     path: String,
     /// Entries in order of name.
     entries: Vec<DirectoryEntry>,

@@ -26,7 +26,7 @@ pub struct MakeDirectoryInput {
 /// Directory that was created.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct MakeDirectoryOutput {
-    /// The directory, as the caller named it.
+    /// Path of the directory, as given in the call.
     path: String,
     /// True if it is new; false if it already existed.
     created: bool,

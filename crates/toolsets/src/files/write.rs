@@ -58,7 +58,7 @@ enum PermissionMode {
 /// File that was written.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct WriteFileOutput {
-    /// The file, as the caller named it.
+    /// Path of the file, as given in the call.
     path: String,
     /// Size in bytes.
     size: u64,
@@ -82,7 +82,7 @@ impl WriteFile {
 impl Tool for WriteFile {
     const NAME: &'static str = "files.write";
     const TITLE: &'static str = "Write file";
-    const DESCRIPTION: &'static str = "Create a file, or replace one whole. To replace, set \
+    const DESCRIPTION: &'static str = "Create a file, or replace a whole file. To replace, set \
         `overwrite`, or `if_match` to the etag that you read. To change a part, use files_edit.";
     const EFFECTS: Effects = Effects::Changes;
     const RARE_ARGUMENTS: &'static [&'static str] = &["content_base64", "create", "mkdirs", "mode"];

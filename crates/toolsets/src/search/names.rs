@@ -119,7 +119,7 @@ struct Definition {
     line_start: u32,
     /// The last line.
     line_end: u32,
-    /// The text up to the body, if known.
+    /// The start of the definition, up to its body, if known.
     head: Option<String>,
     /// The language, if known.
     lang: Option<String>,

@@ -95,8 +95,8 @@ pub struct SearchTextOutput {
     files_total: u64,
     /// The number of files searched.
     searched: u64,
-    /// True if not all is shown: `cursor` leads to more files, and a higher `per_file` or `limit`
-    /// shows more matches of these.
+    /// True if something is left out. Pass `cursor` for more files; raise `per_file` or `limit` for
+    /// more matches in these files.
     truncated: bool,
     /// The `cursor` of the next page; null at the end.
     cursor: Option<String>,

@@ -25,8 +25,8 @@ pub enum ParentPolicy {
     Require,
 }
 
-/// The location of an entry to change: an open directory below the root, and a name in it. Neither the name nor the
-/// path is protected.
+/// The location of an entry to change: an open directory below the root, and a name in it. Neither
+/// the name nor the path is protected.
 pub(super) struct EntryLocation {
     /// The directory, open for reading.
     pub(super) dir: OwnedFd,

@@ -35,8 +35,8 @@ impl ContractTool {
                 let remaining = value["left"].as_u64().unwrap_or_default();
                 check_whole(remaining > 0, &|| {
                     format!(
-                        "the folder has {} names, and one answer holds at most {NAMES_MAX}; find \
-                         some of them with `filesystem/search`",
+                        "the folder has {} names, and one answer holds at most {NAMES_MAX}; use \
+                         `filesystem/search` to find what you need",
                         remaining + NAMES_MAX,
                     )
                 })?;

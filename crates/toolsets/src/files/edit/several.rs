@@ -8,7 +8,7 @@ use super::{CheckedEdit, EditFileInput, EditFileOutput, FileEditor};
 
 /// The changes of a call in one file.
 pub(super) struct FileEdits<'e> {
-    /// The file, as the caller named it.
+    /// Path of the file, as given in the call.
     pub(super) path: String,
     pub(super) changes: Vec<PlannedChange<'e>>,
     /// The position of each change in the call.

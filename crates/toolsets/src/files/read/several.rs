@@ -22,7 +22,7 @@ pub(super) enum OtherFile {
     Read(Box<ReadFileOutput>),
     /// A file that could not be read.
     Failed {
-        /// The file, as the caller named it.
+        /// Path of the file, as given in the call.
         path: String,
         /// The reason.
         error: String,
