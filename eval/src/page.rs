@@ -28,8 +28,8 @@ At most 80 questions of each package are used, chosen by hash, and 150 of the ni
 measure vectors. The *overlap* of a question is the share of the words of the function's name that it
 contains. Below 0.34, names do not help.
 
-- *ripgrep*: its own binary, any word of the question, one file for each function. Most distinct words
-  come first, then most hits.
+- *ripgrep*: its own binary, any word of the question, one file for each function. Functions with
+  the most distinct words come first, then those with the most hits.
 - *BM25*: `\\w+` in lower case over the whole function.
 - *BM25 with symbol and path*: identifiers are split, stop words removed, and words stemmed with
   Snowball's English stemmer. The name counts three times, the path once. k1 is 1.5 and b 0.75, the

@@ -173,23 +173,24 @@ pub struct ServerSection {
     /// Names of the dialects to serve, or `*` for all. If the list is empty, the server opens only
     /// the addresses of `[[listen]]`.
     pub dialects: Vec<String>,
-    /// Key file that `toolgate key new` writes. The server reads it again when it changes.
+    /// Key file that `toolgate key new` writes. The server reads the file again when the file
+    /// changes.
     ///
     /// Set an absolute path, `off`, or `state` for `toolgate/keys.toml` in the user's state folder.
     pub keys_file: String,
     /// PEM file with the server's TLS certificate and its intermediate certificates. If set, the
-    /// server accepts only TLS. It reads the file again when it changes.
+    /// server accepts only TLS. The server reads the file again when the file changes.
     pub tls_certificate: Option<String>,
-    /// PEM file with the private key of the TLS certificate. The server reads it again when it
-    /// changes.
+    /// PEM file with the private key of the TLS certificate. The server reads the file again when
+    /// the file changes.
     pub tls_key: Option<String>,
     /// File with a key of at least 32 bytes that seals session ids and request states. Servers that
-    /// share it resume each other's sessions (MCP before 2026-07-28) and accept the answers to each
-    /// other's questions (2026-07-28). Without it, each process has a random key.
+    /// share the key resume each other's sessions (MCP before 2026-07-28) and accept the answers to
+    /// each other's questions (2026-07-28). Without the file, each process has a random key.
     ///
     /// Give the same key only to servers that have the same settings and serve the same workspace.
     pub session_key: Option<String>,
-    /// Allows other machines to connect without TLS. Set it only if something else encrypts the
+    /// Allows other machines to connect without TLS. Set this only if something else encrypts the
     /// connection, such as a reverse proxy on the same network.
     pub plaintext: bool,
     /// Addresses of your reverse proxies, such as `127.0.0.1` or `10.0.0.0/8`. Failed
@@ -203,8 +204,8 @@ pub struct ServerSection {
     pub confined: bool,
     /// Origins of web pages that may call this server, such as `https://app.example`.
     pub allowed_origins: Vec<String>,
-    /// Highest number of connections. At the limit, a new connection closes the one that has been
-    /// idle longest. If all are busy, the new one waits.
+    /// Highest number of connections. At the limit, a new connection closes the connection that has
+    /// been idle longest. If all connections are busy, the new connection waits.
     ///
     /// Up to half of the connections may be event streams and WebSockets, and up to a quarter may
     /// be those of one authenticated caller. For each connection there may be four MCP sessions
@@ -218,10 +219,10 @@ pub struct ServerSection {
     /// another in `_meta`, as `io.toolgate/results`. Results of upstreams keep their form.
     ///
     /// `text` is one text, written for a model. `structured` is the structured value, and `both`
-    /// has both. With these two, the list of tools has output schemas.
+    /// has both. With `structured` and `both`, the list of tools has output schemas.
     pub results: ResultForm,
-    /// Public URL of the MCP endpoint, such as `https://tools.example/mcp`. Set it if clients reach
-    /// the server through a proxy.
+    /// Public URL of the MCP endpoint, such as `https://tools.example/mcp`. Set this URL if clients
+    /// reach the server through a proxy.
     ///
     /// If its host is a domain, the server also describes itself at `/mcp/server-card` and
     /// `/.well-known/ai-catalog.json`.
@@ -300,9 +301,9 @@ fn written_address<'de, D: Deserializer<'de>>(text: D) -> Result<SocketAddr, D::
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ToolsSection {
-    /// Tools to allow: patterns such as `files.*` (or `files_*`), names of toolsets such as `files`,
-    /// `core` for the most important tools, or `all`. A tool is available only if one of them
-    /// matches.
+    /// Tools to allow: patterns such as `files.*` (or `files_*`), names of toolsets such as
+    /// `files`, `core` for the most important tools, or `all`. A tool is available only if one of
+    /// the entries matches.
     pub allow: Vec<String>,
     /// Patterns of tools to deny, such as `exec.*` (or `exec_*`). They override `allow`.
     pub deny: Vec<String>,
@@ -346,11 +347,11 @@ pub struct LimitsSection {
     /// Largest message, in bytes. A larger message is refused before it is parsed.
     pub message_bytes: usize,
     /// Highest number of concurrent calls, not counting those that run programs. If callers need a
-    /// credential, each may have three quarters of them. Further calls wait, each caller's in a
-    /// queue of its own.
+    /// credential, each caller may have three quarters of these calls. Further calls wait. Each
+    /// caller has its own queue.
     pub calls: usize,
-    /// Highest number of concurrent calls that run programs. Half as many jobs run at once. If
-    /// callers need a credential, each may have three quarters of both.
+    /// Highest number of concurrent calls that run programs. At most half as many jobs run at once.
+    /// If callers need a credential, each caller may have three quarters of these calls and jobs.
     pub programs: usize,
     /// Time for which a call waits for a slot, in milliseconds.
     pub wait_ms: u64,
@@ -370,8 +371,8 @@ pub struct LimitsSection {
 pub struct RateLimitEntry {
     /// Pattern of tools, such as `exec.*` (or `exec_*`).
     pub tools: String,
-    /// Number of calls per `in_ms` on average. As many calls are allowed in quick succession after
-    /// a pause.
+    /// Number of calls per `in_ms` on average. After a pause, the same number of calls is allowed
+    /// in quick succession.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub calls: u32,
     /// Length of the interval, in milliseconds. The default is 60000.
@@ -420,9 +421,9 @@ pub struct EnvelopeSection {
     /// Folder for a log of the envelopes of all calls (`--log-dir`).
     #[serde(skip)]
     pub log_dir: Option<PathBuf>,
-    /// Workspace folders whose `*.schema.json` files are read at start. They apply in addition to
-    /// the built-in schemas of envelopes and tool IO, and to the tools' own schemas. Files in the
-    /// default folders apply only after `toolgate trust`.
+    /// Workspace folders whose `*.schema.json` files are read at start. These schemas apply in
+    /// addition to the built-in schemas of envelopes and tool IO, and to the tools' own schemas.
+    /// Files in the default folders apply only after `toolgate trust`.
     pub schemas: Vec<String>,
 }
 
@@ -497,8 +498,8 @@ pub struct LogSection {
     /// Minimum level (`error`, `warn`, `info`, `debug`, `trace`, `off`), or a filter such as
     /// `info,toolgate_host=debug`.
     pub level: String,
-    /// Lines about calls that `toolgate serve` prints: `calls` (one line for each call), `json` (its
-    /// audit record) or `quiet` (none). At most 100 lines are printed per second.
+    /// Lines about calls that `toolgate serve` prints: `calls` (one line for each call), `json`
+    /// (its audit record) or `quiet` (none). At most 100 lines are printed per second.
     pub calls: CallLines,
 }
 

@@ -29,7 +29,7 @@ pub const EXCLUSION: char = '!';
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct UpstreamSettings {
-    /// Serve this upstream. `true` by default; `false` leaves it out.
+    /// Serve this upstream. `true` by default; `false` turns the upstream off.
     pub enabled: bool,
     /// Program that serves MCP on its standard input and output, with its arguments, e.g.
     /// `["npx", "-y", "@modelcontextprotocol/server-everything"]`.
@@ -40,7 +40,7 @@ pub struct UpstreamSettings {
     pub keep_env: Vec<String>,
     /// Folder in which the program starts, relative to the workspace, e.g. `.`. By default, an
     /// empty folder. Do not choose a folder that others can write to: `npx`, `python -m` and
-    /// similar programs look there first, so others could replace the program.
+    /// similar programs look in that folder first, so other users could replace the program.
     pub cwd: Option<String>,
     /// Sandbox profile of the program, as in `sandbox.profile`: `read-only`, `workspace`, `network`
     /// or `off` (the default).
@@ -58,17 +58,18 @@ pub struct UpstreamSettings {
     /// `true` allows `url` to resolve to a private network address. `false` by default. Loopback
     /// addresses are always allowed.
     pub private_network: bool,
-    /// MCP revision to use, e.g. `2025-06-18`. By default, it is negotiated.
+    /// MCP revision to use, e.g. `2025-06-18`. By default, toolgate and the server negotiate the
+    /// revision.
     pub revision: Option<String>,
     /// Prefix of the upstream's tools and prompts. By default, the upstream's name. With an empty
-    /// prefix, tools keep the upstream's own names. Allowed are letters, digits, `_` and `-`, in
-    /// parts separated by dots.
+    /// prefix, tools keep the upstream's own names. A prefix consists of letters, digits, `_` and
+    /// `-`, in parts separated by dots.
     pub prefix: Option<String>,
     /// Tools to serve, by the upstream's own names. `*` matches any text. By default, all tools.
     ///
-    /// An entry such as `!delete_*` leaves tools out. Its position does not matter, and it takes
-    /// precedence over other entries. If the list contains only such entries, all other tools are
-    /// served.
+    /// An entry such as `!delete_*` leaves tools out. The position of such an entry does not
+    /// matter, and the entry takes precedence over others. If the list contains only such entries,
+    /// all other tools are served.
     pub tools: Vec<String>,
     /// Parts to serve besides its tools: `resources`, `prompts`, and `instructions`, which clients
     /// get after the server's own, up to 4 KiB. All by default.
@@ -79,9 +80,10 @@ pub struct UpstreamSettings {
     /// Longest time to start and answer, in milliseconds. 30000 by default.
     pub start_ms: u64,
     /// Callers that share one connection or program: `all` (the default), the calls of one
-    /// `caller`, or those of one `session`. Restrict it for a server that keeps state per client. A
-    /// client without a session (2026-07-28) counts as its caller. At most 256 connections are
-    /// kept. Each ends with its session, or when idle for five minutes.
+    /// `caller`, or those of one `session`. Use `caller` or `session` for a server that keeps state
+    /// per client. A client without a session (2026-07-28) counts as its caller. At most 256
+    /// connections are kept. Each connection ends with its session, or after it has been idle for
+    /// five minutes.
     pub shared_by: ConnectionSharing,
     /// Timeout of a tool call, in milliseconds. By default, the server's general timeout.
     pub deadline_ms: Option<u64>,

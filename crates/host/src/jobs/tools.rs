@@ -80,9 +80,9 @@ pub(super) struct JobView {
     attempts: u32,
     /// The tool's result, once it has ended.
     result: Option<Value>,
-    /// The error, if it ended without a result.
+    /// The error, if the job ended without a result.
     error: Option<String>,
-    /// The files it left.
+    /// The files that the job left.
     files: Vec<JobFile>,
 }
 

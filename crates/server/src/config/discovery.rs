@@ -7,20 +7,21 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DiscoverySection {
-    /// Tools in the list of an MCP client. `off` lists all. `on` lists the favourites, and the tools
-    /// that find and call all others (`tools_search`, `tools_call`, `tools_read`). `auto` lists all
-    /// while the tools of upstreams have at most `budget_tokens`, and otherwise leaves them to the
-    /// search.
+    /// Tools in the list of an MCP client. `off` lists all tools. `on` lists the favourites, and
+    /// the tools that find and call all others (`tools_search`, `tools_call`, `tools_read`). `auto`
+    /// lists all tools while those of upstreams have at most `budget_tokens`. Above that, clients
+    /// find them by search.
     pub mode: DiscoveryMode,
-    /// Most tokens that the tools of all upstreams may have in a whole list of `auto`. Counted are
-    /// name, description and arguments of each tool, estimated from their characters.
+    /// Most tokens that the tools of all upstreams may have in a whole list of `auto`. The name,
+    /// description and arguments of each tool are counted. The number of tokens is estimated from
+    /// their characters.
     #[schemars(range(min = 0, max = 10_000_000))]
     pub budget_tokens: u32,
     /// Patterns of tools that every list contains, such as `github.create_issue` or `files.*`.
     pub favourites: Vec<String>,
-    /// Memory of queries that led to a successful call. They make the same tool easier to find.
-    /// `session` keeps them until the session ends, `caller` until the server stops, and `off` keeps
-    /// none. Nothing is written to disk.
+    /// Memory of queries that led to a successful call. Such queries rank the called tool higher in
+    /// later searches. `session` keeps the queries until the session ends, `caller` until the
+    /// server stops, and `off` keeps none. Nothing is written to disk.
     pub memory: DiscoveryMemory,
 }
 

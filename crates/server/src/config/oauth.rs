@@ -22,7 +22,7 @@ pub struct IssuerEntry {
     /// default is the issuer's host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alias: Option<String>,
-    /// URL of the issuer's signing keys. By default, toolgate discovers it (OpenID Connect
+    /// URL of the issuer's signing keys. By default, toolgate discovers the URL (OpenID Connect
     /// Discovery, RFC 8414).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jwks_uri: Option<String>,

@@ -141,8 +141,8 @@ impl SettingSpec {
     }
 }
 
-/// Describes the first list of tables, map of tables or section in `table` that is written in another
-/// form, such as `[listen]` instead of `[[listen]]`.
+/// Describes the first list of tables, map of tables or section in `table` that is written in
+/// another form, such as `[listen]` instead of `[[listen]]`.
 pub(super) fn describe_shape_error(table: &toml::Table) -> Option<String> {
     let schema = schema();
     let sections = schema["properties"].as_object()?;
@@ -216,7 +216,7 @@ pub fn reference() -> String {
          Every setting is optional. The command line overrides the environment, and the environment \
          overrides the file. The file is `--config FILE`, or `toolgate.toml` in the workspace. Tools \
          cannot write it. A file that does more than restrict tools takes effect after you run \
-         `toolgate trust`; after you edit it, run that again. \
+         `toolgate trust`. After each edit of the file, run `toolgate trust` again. \
          [config.schema.json](config.schema.json) is its JSON Schema. `toolgate check-config` \
          validates a file and prints the effective settings.\n",
     );

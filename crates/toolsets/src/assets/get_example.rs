@@ -32,10 +32,10 @@ pub struct GetExampleOutput {
     ok: bool,
     /// The example.
     example: Value,
-    /// Name of the schema it is meant for: from its `schema` or `$schemaRef`, or else its file
-    /// name.
+    /// Name of the schema that the example is meant for: from its `schema` or `$schemaRef`, or else
+    /// its file name.
     schema: String,
-    /// True if it satisfies that schema.
+    /// True if the example satisfies that schema.
     validated: bool,
 }
 

@@ -18,7 +18,7 @@ pub(super) enum RejectionReason {
 /// One error in an asset.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub struct AssetError {
-    /// JSON Pointer to it (RFC 6901), empty for the whole.
+    /// JSON Pointer (RFC 6901) to the invalid value; empty for the whole asset.
     pub path: String,
     /// Message.
     pub msg: String,

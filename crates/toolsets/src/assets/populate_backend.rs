@@ -41,7 +41,7 @@ pub struct PopulateBackendInput {
 pub struct PopulateBackendOutput {
     /// True if the backend took it.
     ok: bool,
-    /// Backend's id for it; empty if it gave none.
+    /// Id of the asset at the backend; empty if the backend gave none.
     #[serde(skip_serializing_if = "Option::is_none")]
     asset_id: Option<String>,
     /// URL of the backend.

@@ -32,12 +32,12 @@ pub struct ValidateAssetInput {
 /// The result.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ValidateAssetOutput {
-    /// True if it is valid.
+    /// True if the asset is valid.
     ok: bool,
     /// Reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<RejectionReason>,
-    /// Errors, in order of path and message; empty if it is valid.
+    /// Errors, in order of path and message; empty if the asset is valid.
     errors: Vec<AssetError>,
 }
 

@@ -21,11 +21,11 @@ const FAILURES_BYTES_MAX: usize = 256 << 10;
 /// The report of a build or test run.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct CiReport {
-    /// True if the exit code is 0 and a test matched the `filter`, if given.
+    /// True if the exit code is 0 and, with `filter`, at least one test matched.
     pub(super) ok: bool,
     /// Exit code; 128 plus the signal's number if a signal ended it, -1 if it timed out.
     pub(super) exit_code: i32,
-    /// True if it was stopped at its timeout.
+    /// True if the program was stopped at its timeout.
     pub(super) timed_out: bool,
     /// Build tool of the project.
     pub(super) kind: BuildTool,
@@ -101,8 +101,8 @@ pub(super) enum FailureSeverity {
     Failure,
 }
 
-/// Shortens long texts of `failures`, and removes the last failures until all texts together fit into
-/// an answer. The first failure stays. Returns the number of removed failures.
+/// Shortens long texts of `failures`, and removes the last failures until all texts together fit
+/// into an answer. The first failure stays. Returns the number of removed failures.
 pub(super) fn fit_failures(failures: &mut Vec<CiFailure>) -> usize {
     let count = failures.len();
     let mut bytes = 0;

@@ -36,7 +36,7 @@ pub(crate) struct RunResult {
     pub(crate) exit_code: i32,
     /// Signal that ended it, e.g. `SIGSEGV`.
     pub(super) signal: Option<String>,
-    /// True if it was stopped at its timeout.
+    /// True if the program was stopped at its timeout.
     pub(crate) timed_out: bool,
     /// Run time.
     pub(crate) duration_ms: u64,
@@ -48,8 +48,8 @@ pub(crate) struct RunResult {
     pub(super) stderr: String,
     /// Length and encoding of `stderr`.
     pub(super) stderr_extent: OutputExtent,
-    /// Id for exec_output to read the part left out; null if none is, or if you cannot call
-    /// exec_output.
+    /// Id for exec_output to read the part left out; null if nothing is left out, or if you cannot
+    /// call exec_output.
     pub(crate) output_id: Option<String>,
     /// Sandbox of the program: the profile's name, with missing layers if any.
     pub(crate) sandbox: SandboxStatus,
@@ -99,9 +99,9 @@ impl SandboxStatus {
 }
 
 impl RunResult {
-    /// Formats the result for a reader. `longer` explains how to extend the timeout. `more` explains
-    /// how to get more of an output that is cut and that the caller cannot read with `exec_output`;
-    /// it may be empty.
+    /// Formats the result for a reader. `longer` explains how to extend the timeout. `more`
+    /// explains how to get more of an output that is cut and that the caller cannot read with
+    /// `exec_output`; it may be empty.
     pub(crate) fn text(&self, longer: &str, more: &str) -> ResultText {
         let Self { exit_code, duration_ms, output_id, .. } = self;
         let id = output_id.as_deref();

@@ -16,9 +16,9 @@ pub(super) struct OutputExtent {
     pub(super) total_bytes: u64,
     /// Encoding.
     pub(super) encoding: OutputEncoding,
-    /// Bytes left out in the middle; null if none.
+    /// Bytes left out in the middle; null if the output is complete.
     pub(super) cut: Option<OmittedOutput>,
-    /// True if read to its end; false if another process still held it open.
+    /// True if the output was read to its end; false if another process still held it open.
     pub(super) ended: bool,
 }
 

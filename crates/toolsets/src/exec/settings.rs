@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ExecSettings {
-    /// Programs that may be run, by name or absolute path. An empty list (the default) allows any.
-    /// A program is identified by its file, not by its spelling: `/tmp/ls` is not `ls`. Calls can
-    /// run shell scripts only if the list is empty or contains `sh`.
+    /// Programs that may be run, by name or absolute path. An empty list (the default) allows any
+    /// program. A program is identified by its file, not by its spelling: `/tmp/ls` is not `ls`.
+    /// Calls can run shell scripts only if the list is empty or contains `sh`.
     pub allow: Vec<String>,
     /// Programs that `exec_run` runs only after a person confirms, each time. Give a name or an
     /// absolute path, optionally with first arguments: `rm`, `git push`. Empty by default.

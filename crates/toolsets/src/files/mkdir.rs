@@ -28,7 +28,7 @@ pub struct MakeDirectoryInput {
 pub struct MakeDirectoryOutput {
     /// Path of the directory, as given in the call.
     path: String,
-    /// True if it is new; false if it already existed.
+    /// True if the directory is new; false if it already existed.
     created: bool,
 }
 

@@ -13,15 +13,14 @@ pub const RELEASE: char = '!';
 #[serde(default, deny_unknown_fields)]
 pub struct FileSettings {
     /// Names (or paths such as `.github/workflows`) that can be read but not changed, anywhere in
-    /// the workspace. They add to the default names, which are `.git`, the files of toolgate, and
-    /// the settings of editors and agents: `.amazonq`, `.claude`, `.cline`, `.codex`, `.continue`,
-    /// `.cursor`, `.devcontainer`, `.gemini`, `.idea`, `.junie`, `.kiro`, `.mcp.json`, `.opencode`,
-    /// `opencode.json`, `.qwen`, `.roo`, `.toolgate`, `toolgate.lock`, `toolgate.toml`, `.vs`,
-    /// `.vscode`, `.windsurf` and `.zed`.
-    /// Patterns are not supported. The comparison ignores case, invisible characters, and trailing
-    /// dots or spaces. A folder that contains a `.git` or a name from this list cannot be deleted,
-    /// copied or moved. The other default names are deleted, copied or moved along with their
-    /// folder.
+    /// the workspace. These names are added to the default names, which are `.git`, the files of
+    /// toolgate, and the settings of editors and agents: `.amazonq`, `.claude`, `.cline`, `.codex`,
+    /// `.continue`, `.cursor`, `.devcontainer`, `.gemini`, `.idea`, `.junie`, `.kiro`, `.mcp.json`,
+    /// `.opencode`, `opencode.json`, `.qwen`, `.roo`, `.toolgate`, `toolgate.lock`,
+    /// `toolgate.toml`, `.vs`, `.vscode`, `.windsurf` and `.zed`. Patterns are not supported. The
+    /// comparison ignores case, invisible characters, and trailing dots or spaces. A folder that
+    /// contains a `.git` or a name from this list cannot be deleted, copied or moved. The other
+    /// default names are deleted, copied or moved along with their folder.
     ///
     /// An entry such as `!.vscode` releases a default name, unless the list has that name, too.
     pub protected: Vec<String>,

@@ -68,7 +68,7 @@ pub struct WriteFileOutput {
     mtime: String,
     /// True if the file is new.
     created: bool,
-    /// True if it replaced an existing file.
+    /// True if the call replaced an existing file.
     overwritten: bool,
 }
 

@@ -39,7 +39,7 @@ pub(super) struct GitBranchesOutput {
     current: Option<String>,
     /// Branches, at most 1000.
     branches: Vec<GitBranchEntry>,
-    /// True if there are more.
+    /// True if there are more branches.
     truncated: bool,
 }
 

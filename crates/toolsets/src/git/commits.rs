@@ -25,7 +25,8 @@ pub(super) struct CommitEntry {
     pub(super) date: String,
     /// Parent commits.
     pub(super) parents: Vec<String>,
-    /// Branches and tags that point to it; `HEAD -> main` for the one checked out.
+    /// Branches and tags that point to the commit; `HEAD -> main` for the branch that is checked
+    /// out.
     pub(super) refs: Vec<String>,
     /// First line of the message, at most 1,000 characters.
     pub(super) subject: String,
@@ -53,7 +54,8 @@ impl CommitEntry {
     }
 }
 
-/// Returns `text` on one line; of a long text, only the first [`TEXT_CHARS_MAX`] characters and `…`.
+/// Returns `text` on one line; of a long text, only the first [`TEXT_CHARS_MAX`] characters and
+/// `…`.
 fn short_line(text: &str) -> String {
     match text.char_indices().nth(TEXT_CHARS_MAX) {
         Some((end, _)) => format!("{}…", printable::escape_line(&text[..end])),

@@ -76,9 +76,9 @@ pub(super) struct ChangedFile {
     pub(super) path: String,
     /// Old path, if renamed or copied.
     pub(super) from: Option<String>,
-    /// Number of added lines; null if not text.
+    /// Number of added lines; null if the file is not text.
     pub(super) added: Option<u64>,
-    /// Number of removed lines; null if not text.
+    /// Number of removed lines; null if the file is not text.
     pub(super) removed: Option<u64>,
 }
 

@@ -70,7 +70,7 @@ pub(super) struct GitLogOutput {
     oneline: String,
     /// The commits, newest first.
     commits: Vec<CommitEntry>,
-    /// True if there are more: continue with `cursor`.
+    /// True if there are more commits: continue with `cursor`.
     more: bool,
 }
 

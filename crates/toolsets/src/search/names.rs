@@ -42,7 +42,7 @@ pub struct SearchNamesInput {
     namespace: Option<String>,
     /// Only this folder or file.
     path: Option<String>,
-    /// Only files with all of these: a language such as `rust`, or `code`, `docs`, `config`,
+    /// Only files with all of these tags: a language such as `rust`, or `code`, `docs`, `config`,
     /// `test`, `example`.
     #[serde(default)]
     tags: Vec<String>,

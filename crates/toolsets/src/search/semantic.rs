@@ -72,7 +72,7 @@ struct PassageMatch {
     line_start: u32,
     /// The last line.
     line_end: u32,
-    /// The name that it defines, if any.
+    /// The name that the passage defines, if any.
     symbol: Option<String>,
     /// The language, if known.
     lang: Option<String>,

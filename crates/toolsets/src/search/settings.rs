@@ -26,14 +26,14 @@ pub struct SearchSettings {
     /// no other tool reads.
     pub namespaces: BTreeMap<String, String>,
     /// Location of the indexes: `user` (a folder for each workspace in this user's cache folder),
-    /// an absolute folder, or `memory`. You can delete them at any time: toolgate builds them
-    /// again.
+    /// an absolute folder, or `memory`. You can delete the indexes at any time: toolgate builds
+    /// them again.
     pub cache: String,
     /// Longest time in milliseconds that a search waits for its index, at most half of the call's
-    /// time. After that, it answers from the files that are indexed so far, and says so first. At
-    /// most 60000.
+    /// time. After that, the search answers from the files that are indexed so far, and says so
+    /// first. At most 60000.
     pub wait_ms: u64,
-    /// Location of the search index: `embedded` keeps it in this process, and a table
+    /// Location of the search index: `embedded` keeps the index in this process, and a table
     /// `engine.postgres` names a PostgreSQL server that keeps it.
     pub engine: EngineSettings,
     /// Embedding model to use in addition to the built-in one.

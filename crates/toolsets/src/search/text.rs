@@ -124,7 +124,7 @@ struct FileMatches {
 struct TextMatch {
     /// The line, from 1.
     line: u64,
-    /// The last line of a match over several.
+    /// The last line of a match that spans several lines.
     #[serde(skip_serializing_if = "Option::is_none")]
     line_end: Option<u64>,
     /// The start in the line, in bytes from 1.
@@ -165,7 +165,7 @@ struct SkippedByReason {
     binary: u64,
     /// Files and directories that vanished or cannot be read.
     unreadable: u64,
-    /// Files with too long a line, or too long for a multiline search.
+    /// Files that have too long a line, or are too long for a multiline search.
     too_long: u64,
 }
 

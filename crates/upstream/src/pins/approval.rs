@@ -28,7 +28,7 @@ pub enum PinMismatchReaction {
 #[serde(default, deny_unknown_fields)]
 pub struct PinSettings {
     /// Reaction to a change of a pinned upstream's tools or instructions: `allow`, `shadow` or
-    /// `block`. Upstreams without pins are served as they are.
+    /// `block`. Upstreams without pins are served without a check.
     pub on_change: PinMismatchReaction,
 }
 

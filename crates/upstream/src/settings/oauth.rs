@@ -27,8 +27,9 @@ pub struct OAuthSettings {
     /// Scopes to request. By default, the scopes that the upstream asks for.
     pub scopes: Vec<String>,
     /// Issuer URL of the authorization server, e.g. `https://login.example`. toolgate uses no other
-    /// server. By default, the server that the upstream names. Required with `client_secret` and
-    /// for every grant except `authorization_code`, because toolgate sends secrets to this server.
+    /// authorization server. By default, the server that the upstream names. Required with
+    /// `client_secret` and for every grant except `authorization_code`, because toolgate sends
+    /// secrets to this server.
     pub issuer: Option<String>,
     /// Audience of an exchanged token, if the authorization server needs it in addition to the
     /// upstream's URL.
@@ -37,7 +38,7 @@ pub struct OAuthSettings {
     pub redirect_port: u16,
     /// Sign in with PKCE (S256) even if the metadata of the authorization server leaves out
     /// `code_challenge_methods_supported`, as Microsoft Entra and Amazon Cognito do. `false` by
-    /// default: the sign-in is refused, because PKCE protects it.
+    /// default: toolgate then refuses the sign-in, because PKCE protects it.
     pub assume_pkce: bool,
 }
 

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SandboxSettings {
-    /// Access of programs to files and the network. A `[[sandbox.for]]` rule overrides it for some
-    /// tools.
+    /// Access of programs to files and the network. A `[[sandbox.for]]` table overrides this
+    /// profile for some tools.
     pub profile: SandboxProfile,
     /// Reaction to a system that lacks a layer of the profile.
     pub require: SandboxRequirement,
@@ -31,8 +31,8 @@ pub struct SandboxSettings {
     /// Processor limit of each run, in percent of one processor. 0 means no limit. If the machine
     /// is busy, the server always has priority over runs.
     pub cpu_percent: u64,
-    /// Profiles for the programs of some tools. Each is a `[[sandbox.for]]` table. The first table
-    /// that matches a tool applies.
+    /// Profiles for the programs of some tools, with one `[[sandbox.for]]` table for each. The
+    /// first table that matches a tool applies.
     #[serde(rename = "for")]
     pub rules: Vec<ProfileRule>,
 }

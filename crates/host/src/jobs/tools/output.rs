@@ -36,7 +36,7 @@ pub(super) struct JobOutputPage {
     pieces: Vec<JobOutputPiece>,
     /// Value of `cursor` to read on.
     next: u64,
-    /// True if the job has ended and this is the rest.
+    /// True if the job has ended and this is the last part of its output.
     ended: bool,
 }
 

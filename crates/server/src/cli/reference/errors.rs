@@ -29,8 +29,9 @@ const CODES: &str = "
 ## Codes by dialect
 
 Each dialect spells the reasons in its own terms. A number is a JSON-RPC error code. `isError` is a \
-result that the model sees, and other words are the dialect's own. A status is HTTP's; without one, \
-it is 200. Over stdio and WebSockets, only the code is sent. The code of `refused` is the tool's own.
+result that the model sees, and other words are codes of the dialect. A status is an HTTP status, \
+and 200 where none is listed. Over stdio and WebSockets, only the code is sent. For `refused`, the \
+tool chooses the code.
 ";
 const REFUSALS: &str = "
 ## Requests that are refused before a call

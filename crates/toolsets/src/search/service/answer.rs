@@ -57,7 +57,7 @@ pub(crate) struct SearchHit {
     pub(crate) path: String,
     pub(crate) first: u32,
     pub(crate) last: u32,
-    /// The name that it defines.
+    /// The name that the passage defines.
     pub(crate) symbol: Option<String>,
     pub(crate) lang: Option<String>,
     pub(crate) etag: String,
