@@ -172,8 +172,10 @@ impl McpConversation {
             }
         }
         if items.is_empty() || items.len() > BATCH_MAX {
-            let why =
-                format!("a batch may have 1 to {BATCH_MAX} messages; this one has {}", items.len());
+            let why = format!(
+                "a batch may have 1 to {BATCH_MAX} messages; this batch has {}",
+                items.len()
+            );
             return self.failure_reading(&McpError::invalid_request(None, why));
         }
         let read_item = |item: Value| {

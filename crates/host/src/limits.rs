@@ -341,7 +341,7 @@ impl CallPool {
             () = cancel.cancelled() => Err(CallError::Canceled),
             () = tokio::time::sleep(wait_max) => {
                 let waited = wait_max.as_millis();
-                Err(self.refusal(&format!("none ended within {waited} ms")))
+                Err(self.refusal(&format!("none of them ended within {waited} ms")))
             }
         }
     }

@@ -485,7 +485,7 @@ fn add_scopes(all: &mut Vec<String>, more: &[String]) {
 fn describe_tokens(tokens: &OAuthTokens) -> String {
     let left = match tokens.remaining() {
         Some(left) => format!("valid for {} s", left.as_secs()),
-        None => "valid until it is refused".to_owned(),
+        None => "valid until the server refuses it".to_owned(),
     };
     let renewed = if tokens.refresh.is_some() { ", then renewed" } else { "" };
     let scopes = match tokens.scopes.is_empty() {

@@ -176,15 +176,16 @@ fn contract_description(method: ContractMethod) -> (&'static str, &'static str) 
         ),
         ContractMethod::Write => (
             "Write File",
-            "Write a whole file in the workspace; readers see the old content or the new. To \
-             replace an existing file, set `overwrite: true` or pass its current `etag`.",
+            "Write a whole file in the workspace. Other programs see the old or the new content, \
+             never a mixture. To replace an existing file, set `overwrite: true` or pass its \
+             current `etag`.",
         ),
         ContractMethod::Run => (
             "Run Command",
             "Run a program in the workspace and wait for its end. There is no shell unless \
-             `shell` is true, and `args` are passed unchanged. Processes that it leaves are ended. \
-             With `stream: true`, its output is also sent as it arrives, in `exec/stream` \
-             notifications, on stdio and WebSockets.",
+             `shell` is true, and `args` are passed unchanged. Processes that the program leaves \
+             are stopped. With `stream: true`, its output is also sent as it arrives, in \
+             `exec/stream` notifications, on stdio and WebSockets.",
         ),
         ContractMethod::Search => (
             "Search Code",

@@ -212,7 +212,7 @@ pub(crate) static CONTRACT_TOOLS: [ContractTool; 19] = [
             text_parameter("command", "The program and its arguments.", "/command"),
             ToolParameter {
                 value_type: ParameterType::MaybeText,
-                ..text_parameter("workingDirectory", "The folder to run it in.", "/path")
+                ..text_parameter("workingDirectory", "The folder to run the program in.", "/path")
             },
         ],
         ToolBehavior::Run,

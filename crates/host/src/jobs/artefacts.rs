@@ -64,7 +64,7 @@ impl ArtefactFiles {
                     kept.push(artefact);
                 }
                 Err(err) => lost.push(format!(
-                    "the file `{}` that the job left could not be kept: {err}",
+                    "the file `{}` that the job left could not be stored: {err}",
                     file.path
                 )),
             }

@@ -236,7 +236,7 @@ impl PumpBuffer {
             Some(_) | None => self.push(JobEventKind::Output { stream, text }),
         }
         if self.output_room == 0 {
-            let message = format!("output beyond {} bytes is not kept", self.output_bytes_max);
+            let message = format!("output beyond {} bytes is not stored", self.output_bytes_max);
             self.push(JobEventKind::Log { level: LogLevel::Warning, message });
         }
     }

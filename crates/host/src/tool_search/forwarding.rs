@@ -126,7 +126,7 @@ fn read_call(input: Value, only_reads: bool) -> Result<NamedCall, ValidationProb
         (call.name, call.arguments) = read_fields(fields, &mut call.notes)?;
         let Some(inner) = forwarder_id(&call.name) else { return Ok(call) };
         call.only_reads |= inner == READ;
-        call.notes.push(format!("`{}` was called for what it names", fold_name(inner)));
+        call.notes.push(format!("the tool named in `{}` was called directly", fold_name(inner)));
     }
     Err(problem("/name", "name the tool to run, not a tool that calls others"))
 }

@@ -176,7 +176,10 @@ fn describe_refusal(error: &CallError, args: &CallArgs, user: Option<&TerminalUs
                 "-" => ", with the arguments on the command line",
                 _ => "",
             };
-            let advice = format!("there is no terminal to ask in; run it in a terminal{arguments}");
+            let advice = format!(
+                "there is no terminal to ask in; run the command in a \
+                                  terminal{arguments}"
+            );
             message.replace(CANNOT_ASK, &advice)
         }
         other => format!("{other}{cause}"),

@@ -265,8 +265,8 @@ impl ClientSettings {
             && place.entry(text)?.is_some()
         {
             notes.push(format!(
-                "{shown} had another `{}` before, which comes back; to remove it too, run the \
-                 command again",
+                "{shown} had another entry `{}` before, which is restored; to remove that entry, \
+                 too, run the command again",
                 place.name
             ));
         }

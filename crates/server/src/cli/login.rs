@@ -76,7 +76,8 @@ pub(super) fn log_in(args: &LoginArgs) -> anyhow::Result<ExitCode> {
             }
             if std::io::stdin().is_terminal() {
                 complain(
-                    "if you open it on another machine, paste the address of the last page here",
+                    "if you open the page on another machine, paste the address of the last page \
+                     here",
                 );
                 std::thread::spawn(move || read_pasted_lines(&lines));
             }

@@ -81,11 +81,14 @@ fn tool_pages() -> anyhow::Result<String> {
             page += &format!("\nAlso accepted: {}.\n", accepted.join(", "));
         }
         if !spec.listed {
-            page += "\nLists for models leave this tool out, and calls reach it.\n";
+            page += "\nTool lists for models leave this tool out. Clients can still call it.\n";
         } else if !spec.rare_arguments.is_empty() {
             let names: Vec<_> =
                 spec.rare_arguments.iter().map(|name| format!("`{name}`")).collect();
-            page += &format!("\nAccepted, and not listed for models: {}.\n", names.join(", "));
+            page += &format!(
+                "\nThese arguments are accepted, but not listed for models: {}.\n",
+                names.join(", ")
+            );
         }
         page += "\n| result | type | meaning |\n|---|---|---|\n";
         page += &rows(spec.output_schema.as_deref().unwrap_or(&serde_json::Value::Null));

@@ -174,7 +174,10 @@ async fn dedicated_listeners(
     for ListenEntry { addr, dialect: name } in &config.listen {
         config::check_listen(*addr, config)?;
         if name == "zyra" && config.contracts.zyra_off {
-            tracing::warn!("ZYRA_ENABLE_MCP turns zyra off, so nothing listens at {addr} for it");
+            tracing::warn!(
+                "ZYRA_ENABLE_MCP turns zyra off, so the server does not listen at \
+                            {addr}"
+            );
             continue;
         }
         let dialect = served.dialect(name)?;

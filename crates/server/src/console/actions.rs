@@ -167,7 +167,7 @@ async fn call_tool(
     let caller: Caller = session.caller.clone();
     let shown = console.sources.host.tools(&caller).tools;
     let Some(found) = shown.iter().find(|one| one.spec().id.as_str() == tool) else {
-        return problem(404, "There is no such tool for you.");
+        return problem(404, "There is no such tool, or you may not use it.");
     };
     let schema = Value::clone(&found.spec().input_schema);
     let input = match form.arguments(&schema) {

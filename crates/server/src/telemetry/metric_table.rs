@@ -100,7 +100,7 @@ pub(super) const METRICS: &[MetricRow] = &[
     gauge("calls_waiting", "Calls that wait for a slot", POOL, |load| {
         of_pools(load, |pool| pool.waiting)
     }),
-    gauge("calls_waiting_max", "Most calls that may wait for a slot", POOL, |load| {
+    gauge("calls_waiting_max", "Maximum number of calls that may wait for a slot", POOL, |load| {
         of_pools(load, |pool| pool.waiting_max)
     }),
     gauge("jobs", "Jobs of this server that have not ended", STATE, |load| {
@@ -108,7 +108,7 @@ pub(super) const METRICS: &[MetricRow] = &[
         let jobs = jobs.flat_map(|jobs| [("queued", jobs.queued), ("running", jobs.running)]);
         jobs.map(|(state, count)| labeled(state, wide(count))).collect()
     }),
-    gauge("jobs_max", "Most jobs of this server", STATE, |load| {
+    gauge("jobs_max", "Maximum number of jobs of this server", STATE, |load| {
         let jobs = load.host.jobs.iter();
         let jobs =
             jobs.flat_map(|jobs| [("queued", jobs.queued_max), ("running", jobs.running_max)]);
@@ -127,21 +127,27 @@ pub(super) const METRICS: &[MetricRow] = &[
     gauge("streams", "Open event streams and WebSockets", NO_LABELS, |load| {
         one(wide(load.connections.streams))
     }),
-    gauge("streams_max", "Most open event streams and WebSockets", NO_LABELS, |load| {
-        one(wide(load.connections.streams_max))
-    }),
+    gauge(
+        "streams_max",
+        "Maximum number of open event streams and WebSockets",
+        NO_LABELS,
+        |load| one(wide(load.connections.streams_max)),
+    ),
     gauge("sessions", "Open MCP sessions over HTTP", NO_LABELS, |load| {
         one(wide(load.connections.sessions))
     }),
-    gauge("sessions_max", "Most open MCP sessions over HTTP", NO_LABELS, |load| {
+    gauge("sessions_max", "Maximum number of open MCP sessions over HTTP", NO_LABELS, |load| {
         one(wide(load.connections.sessions_max))
     }),
     gauge("audit_records_waiting", "Audit records that wait to be written", NO_LABELS, |load| {
         load.host.records.iter().flat_map(|records| one(records.waiting)).collect()
     }),
-    gauge("audit_records_waiting_max", "Most audit records that may wait", NO_LABELS, |load| {
-        load.host.records.iter().flat_map(|records| one(wide(records.capacity))).collect()
-    }),
+    gauge(
+        "audit_records_waiting_max",
+        "Maximum number of audit records that may wait",
+        NO_LABELS,
+        |load| load.host.records.iter().flat_map(|records| one(wide(records.capacity))).collect(),
+    ),
     gauge("audit_failing", "1 if the last write of the audit log failed", NO_LABELS, |load| {
         load.host.records.iter().flat_map(|records| one(u64::from(records.failing))).collect()
     }),

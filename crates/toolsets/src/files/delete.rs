@@ -117,7 +117,7 @@ impl Tool for DeleteEntry {
     const NAME: &'static str = "files.delete";
     const TITLE: &'static str = "Delete";
     const DESCRIPTION: &'static str =
-        "Delete a file or an empty directory; with `recursive`, all of it. There is no undo.";
+        "Delete a file or an empty directory; with `recursive`, any directory. There is no undo.";
     const EFFECTS: Effects = Effects::Changes;
     const RARE_ARGUMENTS: &'static [&'static str] = &["missing_ok"];
     const IDEMPOTENT: bool = true;

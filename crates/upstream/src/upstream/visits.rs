@@ -63,8 +63,8 @@ impl UrlElicitations {
         if pages.is_empty() || pages.len() > PAGES_MAX || self.times > REFUSALS_MAX {
             let message = &error.message;
             return Err(ToolError::failed(format!(
-                "it requires a page visit but names no page or too many, or requires it \
-                 repeatedly: {message}"
+                "it requires page visits, but names no page or too many, or requires a visit too \
+                 often: {message}"
             )));
         }
         let open: Vec<_> =

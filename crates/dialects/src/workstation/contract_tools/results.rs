@@ -130,7 +130,8 @@ fn project_printed(value: &Value) -> String {
     let printed = value["output"].as_str().unwrap_or_default();
     match value["output_id"].as_str() {
         Some(id) => format!(
-            "[this is the end of the output; all of it: `exec/output`, output_id `{id}`]\n{printed}"
+            "[this is the end of the output; read all of it with `exec/output`, output_id \
+             `{id}`]\n{printed}"
         ),
         None => printed.to_owned(),
     }

@@ -361,7 +361,7 @@ fn search_command(id: &str, about: &str, argv: &[&str]) -> PackCommand {
     };
     let limit = PackArgument {
         default: Some(10.into()),
-        ..argument("limit", "integer", "At most so many results.")
+        ..argument("limit", "integer", "Maximum number of results.")
     };
     PackCommand {
         id: id.to_owned(),

@@ -144,7 +144,7 @@ fn explain(error: &CallError) -> (&'static str, &'static str) {
         ),
         CallError::Refused { .. } => (
             "The tool, or the upstream that serves it, returned a JSON-RPC error.",
-            "Read the message, which is the tool's own.",
+            "Read the message. The tool wrote it.",
         ),
         CallError::InvalidOutput { .. } => (
             "The tool's result does not match its own output schema.",
@@ -395,7 +395,7 @@ fn refusal_table() -> anyhow::Result<String> {
         let frame = http_frame(Method::PUT, dialect.paths()[0], &[], &Value::Null);
         replies.push(reply_of(client::read(dialect.name(), &[frame])?));
     }
-    add_row("another HTTP method than the path supports", replies);
+    add_row("an HTTP method that the path does not support", replies);
     Ok(table)
 }
 
@@ -413,7 +413,7 @@ fn reply_of(reading: FrameReading) -> Option<Reply> {
 
 fn refusal_cause(refusal: &FrameRefusal) -> &'static str {
     match refusal {
-        FrameRefusal::TooLarge { .. } => "message above the size limit",
+        FrameRefusal::TooLarge { .. } => "message larger than the limit",
         FrameRefusal::Busy { .. } => "limit of sessions or connections reached",
         FrameRefusal::Unauthorized { had_credential: false } => "no key or token",
         FrameRefusal::Unauthorized { had_credential: true } => "unknown key or token",

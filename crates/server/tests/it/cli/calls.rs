@@ -258,7 +258,7 @@ fn a_health_check_succeeds_only_while_a_server_answers_with_success() {
 fn a_call_that_needs_confirmation_is_refused_without_a_terminal() {
     let workspace = Workspace::new();
     let write = r#"{"path":"new.txt","content":"x"}"#;
-    let advice = "there is no terminal to ask in; run it in a terminal";
+    let advice = "there is no terminal to ask in; run the command in a terminal";
     for (arguments, expected) in [
         (write, format!("{advice}\n")),
         ("-", format!("{advice}, with the arguments on the command line\n")),

@@ -82,7 +82,10 @@ fn a_program_beyond_the_limit_is_refused_and_reads_are_not_delayed() {
 #[track_caller]
 fn check_refusal(answer: &Value) {
     let message = refusal(answer);
-    assert!(message.contains("programs") && message.contains("and none ended within"), "{message}");
+    assert!(
+        message.contains("programs") && message.contains("and none of them ended within"),
+        "{message}"
+    );
     assert!(message.contains("try again in 1000 ms"), "{message}");
 }
 
