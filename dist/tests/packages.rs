@@ -1,5 +1,5 @@
-//! Installs each package offline, as people do, and calls `files_read`. `cargo xtask setup` installs
-//! the bare Debian that the Debian package goes into.
+//! Installs each package offline, as people do, and calls `files_read`. `cargo xtask setup`
+//! installs the bare Debian that the Debian package goes into.
 #![allow(
     clippy::disallowed_methods,
     clippy::unwrap_used,
@@ -36,8 +36,8 @@ impl PackedBinary {
         packed
     }
 
-    /// Returns a folder without packages. Overlay mounts cannot be below the system's `/tmp` if that
-    /// is such a mount itself.
+    /// Returns a folder without packages. Overlay mounts cannot be below the system's `/tmp` if
+    /// that is such a mount itself.
     fn empty() -> Self {
         let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         fs::create_dir(folder.path().join("workspace")).unwrap();
@@ -107,7 +107,7 @@ fn run(command: &mut Command) -> String {
 /// A running `toolgate serve`. It is killed when dropped.
 struct RunningServer {
     process: Child,
-    /// URL of its MCP endpoint.
+    /// URL of the server's MCP endpoint.
     url: String,
 }
 

@@ -11,7 +11,7 @@ const RANK_MAX: usize = 10;
 /// A question, without its text.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Question {
-    /// Index of its package.
+    /// Index of the package that the question is about.
     pub package: usize,
     pub lang: PackageLanguage,
     pub overlap: f32,

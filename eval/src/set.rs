@@ -50,7 +50,7 @@ pub enum PackageLanguage {
 pub struct Package {
     pub name: String,
     pub lang: PackageLanguage,
-    /// All its functions, with and without a question, except tests and vendored code.
+    /// All functions of the package, with and without a question, except tests and vendored code.
     pub units: Vec<CodeUnit>,
     /// The questions, in a random order that is always the same: the first are a fair sample.
     pub queries: Vec<Query>,
@@ -65,7 +65,7 @@ pub struct CodeUnit {
     pub name: String,
     /// The modules, type and trait that contain the function, from the outermost in, with spaces.
     pub within: String,
-    /// The path of its file in the package.
+    /// The path of the function's file in the package.
     pub path: String,
     /// Definition of the function, up to its body.
     pub head: String,

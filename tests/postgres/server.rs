@@ -12,13 +12,13 @@ use tempfile::TempDir;
 
 /// Whom PostgreSQL runs as where the test is root, as whom it refuses to.
 const NOBODY: u32 = 65_534;
-/// How long it may take to start or to stop.
+/// Longest time that the server may take to start or to stop.
 const WITHIN: Duration = Duration::from_secs(30);
 
 /// A server, which ends with this.
 pub(crate) struct Server {
     folder: TempDir,
-    /// Where its programs are.
+    /// Folder with the programs of PostgreSQL.
     installed: PathBuf,
     process: Option<Child>,
 }
@@ -82,7 +82,7 @@ impl Server {
         server
     }
 
-    /// Starts it again, once it was stopped.
+    /// Starts the server again after it was stopped.
     pub(crate) fn again(&mut self) {
         let folder = self.folder.path();
         let log = fs::File::create(folder.join("log")).unwrap();
@@ -120,7 +120,7 @@ impl Server {
         answers
     }
 
-    /// Ends it at once, as a crash does: what it was doing is not finished.
+    /// Ends the server at once, as a crash does. Its work in progress is lost.
     pub(crate) fn stop(&mut self) {
         let Some(mut process) = self.process.take() else { return };
         let pid = process.id().to_string();
@@ -138,7 +138,7 @@ impl Server {
         }
     }
 
-    /// Where it is, for its user `postgres`.
+    /// Returns the URL of the server for the user `postgres`.
     pub(crate) fn url(&self) -> String {
         format!("postgresql://postgres@/postgres?host={}", self.folder.path().display())
     }
@@ -156,7 +156,8 @@ impl Server {
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
-    /// Has it refuse each chunk of the first namespace that says `poison`, with `code`.
+    /// Makes the server refuse, with `code`, each chunk of the first namespace that contains
+    /// `poison`.
     pub(crate) fn refuse_poison(&self, code: &str) {
         self.run(&format!(
             "create or replace function refuse() returns trigger language plpgsql as $$ begin

@@ -83,7 +83,7 @@ pub(crate) fn run_command(args: &[String]) -> anyhow::Result<()> {
     check_rows(&Report::newest()?, only, ContractPage::Write)
 }
 
-/// Writes the page, or fails if it is stale.
+/// The action for the generated page: write it, or fail if it is stale.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ContractPage {
     Write,

@@ -43,7 +43,7 @@ pub(crate) fn stand_in(args: &[String]) -> Option<ExitCode> {
     Some(if done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Returns `args` without those about tests.
+/// Returns `args` without the arguments that concern tests.
 fn without_tests(args: &[String]) -> Vec<String> {
     let mut args = args.iter();
     let mut remaining = Vec::new();

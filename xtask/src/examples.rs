@@ -90,7 +90,7 @@ fn pages() -> anyhow::Result<Vec<String>> {
 
 /// One example of a page.
 struct Example {
-    /// Number of the line with its first command.
+    /// Number of the line with the example's first command.
     line: usize,
     /// Commands of the example, for bash.
     script: String,

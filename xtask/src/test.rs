@@ -4,8 +4,8 @@ use crate::shell::{NEXTEST, build, cargo, lint_builds, run};
 use crate::stages::{BackgroundStage, StageTimes};
 use crate::{codegen, contracts, setup, tidy};
 
-/// The tests for after each change: they need nothing installed and end within minutes. Attacks and
-/// kills of the real server are left out.
+/// The tests to run after each change. They need nothing installed and end within minutes. Attacks
+/// and kills of the real server are left out.
 const EVERYDAY: &str = "not test(/^(clients|gateway|commands|zyra::seed|mcp::schemas|contracts::s0_judges|contracts::s0::judged|search_engines|identity::tokens|identity::scopes|identity::tls|search::engines::postgres::tests)::/) \
      and not test(/two_gibibytes/) \
      and not binary_id(=toolgate-dist::packages) \

@@ -58,7 +58,7 @@ pub struct JobSnapshot {
     pub tool: ToolId,
     /// The caller. Nobody else may see the job.
     pub caller: Caller,
-    /// The state.
+    /// The state of the job.
     pub state: JobState,
     /// The time of acceptance.
     pub created: Timestamp,
@@ -204,7 +204,7 @@ pub enum JobEventKind {
     Log {
         /// The severity.
         level: LogLevel,
-        /// The text.
+        /// The text of the log line.
         message: String,
     },
     /// The job produced a file.

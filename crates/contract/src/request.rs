@@ -29,7 +29,7 @@ pub enum HostRequest {
     RefuseCall {
         /// The tool's name.
         tool: String,
-        /// The reason.
+        /// The reason why the call is refused.
         why: CallError,
     },
     /// Runs one tool.
@@ -155,7 +155,7 @@ pub enum HostAnswer {
     },
     /// The output of a tool.
     Output(ToolOutput),
-    /// A job.
+    /// One job of the caller.
     Job(Box<JobSnapshot>),
     /// A page of jobs.
     Jobs(JobPage),
@@ -185,7 +185,7 @@ pub enum HostAnswer {
     Completion(Completion),
     /// A page of skills.
     Skills(SkillPage),
-    /// A skill.
+    /// One skill with its files.
     Skill(Box<Skill>),
     /// Questions. The client must make the request again with the answers and the state.
     Questions {

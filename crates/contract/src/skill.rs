@@ -27,7 +27,7 @@ pub enum SkillFiles {
 /// A file of a skill.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkillFile {
-    /// The URI.
+    /// The URI of the file.
     pub uri: String,
     /// `sha256:` followed by the SHA-256 in hex.
     pub digest: String,

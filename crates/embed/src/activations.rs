@@ -148,7 +148,7 @@ fn polynomial(x: f32, terms: &[f32]) -> f32 {
 mod tests {
     use super::*;
 
-    /// The error function by its series, which is exact enough for the tests.
+    /// Computes the error function by its series, which is exact enough for the tests.
     fn erf_slowly(x: f64) -> f64 {
         let mut term = x;
         let mut sum = x;

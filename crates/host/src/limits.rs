@@ -148,7 +148,7 @@ impl CallLimits {
         self.refusals.as_ref().map_or(Ok(()), |refusals| refusals.take(caller))
     }
 
-    /// Returns the load of both main pools.
+    /// Returns the load of the pool of calls and of the pool of programs.
     pub(crate) fn pool_gauges(&self) -> [PoolGauge; 2] {
         [self.calls.gauge("calls"), self.programs.gauge("programs")]
     }

@@ -40,19 +40,19 @@ pub enum ToolListMode {
     /// All tools.
     #[default]
     Whole,
-    /// All tools, if those of other servers are within the budget. Otherwise this server's own tools
-    /// and favourites.
+    /// All tools, if those of other servers are within the budget. Otherwise this server's own
+    /// tools and favourites.
     Auto,
-    /// Favourites only.
+    /// The favourites, and the tools that find and call all others.
     Folded,
 }
 
 /// Callers for whom questions that led to a call are remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SearchMemoryScope {
-    /// For nobody.
+    /// Queries are not remembered.
     Off,
-    /// For the session in which they were asked.
+    /// Queries are remembered for the session in which they were asked.
     #[default]
     Session,
     /// For the caller who asked them, until the server stops.

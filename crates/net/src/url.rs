@@ -16,7 +16,7 @@ pub struct HttpUrl(Uri);
 pub enum HttpUrlError {
     /// The text is not a URL, for the reason given.
     NotAUrl(String),
-    /// The URL has another scheme or none.
+    /// The URL has no scheme, or a scheme other than `http` and `https`.
     OtherScheme,
     /// The URL has no host.
     NoHost,

@@ -17,18 +17,18 @@ const K1: f32 = 1.2;
 const CLAUSE_SHARE: f32 = 0.5;
 /// Share of the meaning in a score, if vectors are available.
 const MEANING_SHARE: f32 = 0.5;
-/// A tool fits if it covers this share of a short question's rarity.
+/// Smallest share of a short question's rarity that a fitting tool covers.
 const COVERED_MIN: f32 = 0.25;
 /// Most words of a question for which coverage says whether a tool fits.
 const SHORT_WORDS_MAX: usize = 6;
-/// A tool fits by its meaning above this cosine.
+/// Smallest cosine between the vectors of a question and of a fitting tool.
 const COSINE_MIN: f32 = 0.25;
 
 /// The similarity of a question to each tool of the index: the cosine of their vectors, or `None`
 /// if the tool's vector is not ready.
 pub type ToolSimilarities = [Option<f32>];
 
-/// One found tool.
+/// A tool that a search found, with its score.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RankedTool {
     /// Place of the tool in the index.

@@ -71,10 +71,10 @@ pub struct UpstreamSettings {
     /// matter, and the entry takes precedence over others. If the list contains only such entries,
     /// all other tools are served.
     pub tools: Vec<String>,
-    /// Parts to serve besides its tools: `resources`, `prompts`, and `instructions`, which clients
-    /// get after the server's own, up to 4 KiB. All by default.
+    /// Parts of the upstream to serve besides its tools: `resources`, `prompts`, and
+    /// `instructions`, which clients get after the server's own, up to 4 KiB. All by default.
     pub parts: Vec<UpstreamPart>,
-    /// Folders to send as its roots, as absolute paths. By default, an upstream that asks for roots
+    /// Folders to send as roots, as absolute paths. By default, an upstream that asks for roots
     /// during a call gets those of the calling client.
     pub roots: Vec<String>,
     /// Longest time to start and answer, in milliseconds. 30000 by default.
@@ -90,7 +90,7 @@ pub struct UpstreamSettings {
     /// Maximum number of concurrent calls, 64 by default, not counted in `limits.calls`. Further
     /// calls wait within `limits.wait_ms`.
     pub at_once: usize,
-    /// Limits of its connections and results, which a settings file cannot change.
+    /// Limits of the upstream's connections and results, which a settings file cannot change.
     #[serde(skip)]
     pub limits: UpstreamLimits,
 }
@@ -138,7 +138,7 @@ pub enum UpstreamTransport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ConnectionSharing {
-    /// All callers.
+    /// All callers share one connection or program.
     #[default]
     All,
     /// The calls of one caller.

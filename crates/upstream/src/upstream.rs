@@ -79,11 +79,11 @@ pub trait UpstreamHost: Send + Sync + 'static {
 /// Connection state of an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum UpstreamState {
-    /// Not connected, because nothing needs it.
+    /// Not connected, because no call needs the upstream.
     Idle,
     /// Last attempt to connect failed, or the connection broke.
     Failing,
-    /// Connected, or its program runs.
+    /// Connected to the server, or to its running program.
     Connected,
 }
 
@@ -116,7 +116,7 @@ pub struct Upstream {
     connecting: tokio::sync::Mutex<ConnectFailures>,
     /// True if the last attempt to connect failed.
     failing: AtomicBool,
-    /// Reachability, for people.
+    /// Reachability, as it is shown to people.
     health: HealthLog,
     listing: RwLock<Arc<UpstreamListing>>,
     /// Index of the listed skills.

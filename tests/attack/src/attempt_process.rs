@@ -45,7 +45,7 @@ pub(super) struct RunEnvironment {
 pub(super) enum AttemptLength {
     /// All repetitions, as in `cargo xtask attack`.
     Full,
-    /// A quarter of them, as in a test.
+    /// A quarter of the calls, as in a test.
     Short,
 }
 

@@ -27,7 +27,7 @@ struct AttackOptions {
     cases: Vec<String>,
     /// Starts of the names of routes. Empty for all routes.
     dialects: Vec<String>,
-    /// The server to attack, if it is not the one beside this program.
+    /// The server to attack. By default, the binary beside this program.
     binary: Option<PathBuf>,
     /// True to keep the folders of attempts.
     keep: bool,

@@ -18,7 +18,7 @@ pub(super) enum CaseOutcome {
     Held(String),
     /// This machine cannot run an attempt, for this reason.
     Skipped(String),
-    /// An attempt succeeded, or there was none. The text has the first failure.
+    /// An attempt broke a promise, or there was no attempt. The text has the first failure.
     Broken(String),
 }
 

@@ -46,9 +46,9 @@ pub(super) enum SubmissionOutcome {
 /// The cancellation of a job by a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cancellation {
-    /// The client did not cancel it.
+    /// The client did not cancel the job.
     None,
-    /// The client cancelled it, and the server did not confirm that.
+    /// The client cancelled the job, and the server did not confirm that.
     Unconfirmed,
     /// The server confirmed the cancellation.
     Confirmed,

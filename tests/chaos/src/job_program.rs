@@ -32,7 +32,7 @@ pub(super) enum JobKind {
 /// A process that a job leaves in the background.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BackgroundProcess {
-    /// It has none of the job's streams.
+    /// The process has none of the job's streams.
     Detached,
     /// It keeps the job's output open.
     KeepsOutputOpen,

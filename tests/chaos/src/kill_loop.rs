@@ -21,19 +21,19 @@ const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// The moment at which a server is killed.
 #[derive(Debug, Clone, Copy)]
 enum KillMoment {
-    /// Before it listens.
+    /// Before the server listens.
     Starting,
-    /// While it recovers the jobs of the last server.
+    /// While the server recovers the jobs of the last server.
     Recovering,
-    /// While it accepts jobs.
+    /// While the server accepts jobs.
     Accepting,
     /// While jobs run.
     Running,
     /// When some programs have just ended.
     Finishing,
-    /// While it shuts down.
+    /// While the server shuts down.
     ShuttingDown,
-    /// Not at all: it shuts down.
+    /// The server is not killed: it shuts down.
     Never,
 }
 

@@ -43,7 +43,7 @@ const GATEWAY_MINUTES: f64 = 10.0;
 struct ChaosOptions {
     kills: usize,
     seed: u64,
-    /// The server to kill, if it is not the one beside this program.
+    /// The server to kill. By default, the binary beside this program.
     server: Option<PathBuf>,
     /// The time of a gateway run, if clients and upstreams are killed instead of servers.
     gateway: Option<Duration>,

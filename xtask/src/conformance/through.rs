@@ -191,7 +191,7 @@ impl ExampleConnection {
 /// A running toolgate whose upstream is the example.
 pub(super) struct TestedGateway {
     pub(super) server: Server,
-    /// The example, unless toolgate starts it itself.
+    /// The example server, unless toolgate starts the example itself.
     upstream: Option<Server>,
     folder: PathBuf,
     settings: GatewaySettings,

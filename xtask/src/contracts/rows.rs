@@ -26,7 +26,7 @@ impl RowContract {
         Self::Across,
     ];
 
-    /// Returns the prefix of its rows.
+    /// Returns the prefix of the contract's row ids.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Synesthetic => "S0",
@@ -38,7 +38,7 @@ impl RowContract {
         }
     }
 
-    /// Returns its title in the generated page.
+    /// Returns the contract's title in the generated page.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Synesthetic => "Synesthetic",

@@ -10,9 +10,9 @@ pub(super) const PATHS: &[&str] = &["/v1/jobs", "/v1/jobs/", "/openapi.json"];
 pub(super) enum RestPath {
     /// Description of the REST requests.
     OpenApi,
-    /// The caller's jobs.
+    /// The list of the caller's jobs.
     Jobs,
-    /// A job.
+    /// One job, by its id.
     Job(String),
     /// The events of a job.
     Events(String),

@@ -61,7 +61,7 @@ pub(crate) enum ZyraPath {
     Calls,
     /// A job's progress as server-sent events.
     Progress(String),
-    /// A job.
+    /// One job, by its id.
     Job(String),
     /// A file of a job.
     Download(String),

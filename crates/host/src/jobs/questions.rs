@@ -67,7 +67,7 @@ impl LiveJob {
         });
     }
 
-    /// Returns those of `given` that answer an open question.
+    /// Returns the answers in `given` that belong to an open question.
     pub(super) fn matching_answers(&self, mut given: ClientAnswers) -> ClientAnswers {
         let state = self.questions.borrow();
         given.retain(|key, answer| {

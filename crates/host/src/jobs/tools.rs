@@ -57,7 +57,7 @@ pub(super) fn guard_spec(handle: &JobsHandle) -> ToolSpec {
     erase_tool(get::GetJob(handle.clone())).spec().clone()
 }
 
-/// A job.
+/// A job as the `jobs` tools return it.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct JobView {
     /// The job's id.

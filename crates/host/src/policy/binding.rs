@@ -20,7 +20,7 @@ const STEPS_MAX: usize = 1 << 26;
 /// Part of the input that an expression uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum UsedInputPart {
-    /// The members with these names.
+    /// Only the members of the input with these names.
     Members(Vec<String>),
     All,
 }

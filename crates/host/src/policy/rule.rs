@@ -105,7 +105,7 @@ pub(super) struct CompiledRule {
 pub(super) enum RuleTools {
     /// Tools that meet both conditions. An empty condition always holds.
     Matching { tools: Vec<ToolPattern>, effects: Vec<Effects> },
-    /// Tools with stronger effects than these.
+    /// All tools whose effects are stronger than the given ones.
     AboveEffects(Effects),
     /// Tools that match none of these patterns.
     NotMatching(Vec<ToolPattern>),

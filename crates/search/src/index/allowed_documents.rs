@@ -11,7 +11,7 @@ use crate::DocumentFilter;
 
 /// Documents of a segment among which a search selects.
 pub(super) enum AllowedDocuments {
-    /// All documents: there is no filter, and none is deleted.
+    /// All documents: there is no filter, and no document is deleted.
     All,
     /// The documents whose bit is set.
     Only(Vec<u64>),
@@ -60,8 +60,8 @@ fn intersect(bits: &mut [u64], only: &[u64]) {
     }
 }
 
-/// Returns the documents at or below one of `prefixes`. Paths are numbered in order, so a file is one
-/// number and the content of a folder is a range of numbers.
+/// Returns the documents at or below one of `prefixes`. Paths are numbered in order, so a file is
+/// one number and the content of a folder is a range of numbers.
 fn with_prefixes(part: &IndexSegment, prefixes: &[String]) -> Result<Vec<u64>, IndexError> {
     let mut bits = vec![0_u64; (part.len() as usize).div_ceil(64)];
     let Some(paths) = &part.paths else { return Ok(bits) };

@@ -194,7 +194,7 @@ fn add_postings(
 /// Spellings that a search by name accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SpellingTolerance {
-    /// The requested spelling.
+    /// The name has exactly the requested spelling.
     Exact,
     /// The requested spelling and similar ones.
     Similar,

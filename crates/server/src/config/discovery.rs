@@ -33,7 +33,7 @@ pub enum DiscoveryMode {
     Off,
     /// All tools up to the budget.
     Auto,
-    /// Favourites only.
+    /// The favourites, and the tools that find and call all others.
     On,
 }
 

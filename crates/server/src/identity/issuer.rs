@@ -26,7 +26,7 @@ const FRESH_RANGE: [Duration; 2] = [Duration::from_secs(5 * 60), Duration::from_
 const STALE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Shortest time between two fetches for unknown key ids.
 const UNKNOWN_KEY_PAUSE: Duration = Duration::from_secs(60);
-/// Shortest time between a failed fetch and the next one.
+/// Shortest time between a failed fetch of keys and the next fetch.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// Token issuer with its cached keys.

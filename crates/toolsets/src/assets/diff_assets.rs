@@ -21,15 +21,15 @@ pub struct DiffAssets {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DiffAssetsInput {
-    /// The asset before.
+    /// The asset before the change.
     #[serde(deserialize_with = "exact_json::deserialize")]
     base: Value,
-    /// The asset after.
+    /// The asset after the change.
     #[serde(deserialize_with = "exact_json::deserialize")]
     new: Value,
 }
 
-/// The result.
+/// The differences between two assets.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct DiffAssetsOutput {
     /// Constant `true`.

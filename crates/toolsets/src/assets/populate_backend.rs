@@ -36,10 +36,10 @@ pub struct PopulateBackendInput {
     validate_first: Option<bool>,
 }
 
-/// The result.
+/// The answer of the backend.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct PopulateBackendOutput {
-    /// True if the backend took it.
+    /// True if the backend accepted the asset.
     ok: bool,
     /// Id of the asset at the backend; empty if the backend gave none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,7 +47,7 @@ pub struct PopulateBackendOutput {
     /// URL of the backend.
     #[serde(skip_serializing_if = "Option::is_none")]
     backend_url: Option<String>,
-    /// Reason if it was not taken.
+    /// Reason why the asset was not accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<RejectionReason>,
     /// Errors, if it is invalid.

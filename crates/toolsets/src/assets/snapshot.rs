@@ -63,7 +63,7 @@ pub(super) struct AssetFiles {
 
 /// A schema of the workspace.
 pub(super) struct AssetSchema {
-    /// The path of its file in the folder of schemas, without `.schema.json` or `.json`.
+    /// The path of the schema's file in the folder of schemas, without `.schema.json` or `.json`.
     pub(super) name: String,
     /// The folder of schemas as it was configured, and the name with `.json`.
     pub(super) listed_path: String,
@@ -73,11 +73,11 @@ pub(super) struct AssetSchema {
 
 /// An example asset of the workspace.
 pub(super) struct AssetExample {
-    /// The path of its file in the folder of examples.
+    /// The path of the example's file in the folder of examples.
     relative_path: String,
-    /// The path of its file, starting with the folder as it was configured.
+    /// The path of the example's file, starting with the folder as it was configured.
     pub(super) listed_path: String,
-    /// The absolute path of its file.
+    /// The absolute path of the example's file.
     absolute_path: PathBuf,
     text: Arc<str>,
 }

@@ -29,7 +29,7 @@ pub struct ValidateAssetInput {
     schema: String,
 }
 
-/// The result.
+/// The result of a validation.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ValidateAssetOutput {
     /// True if the asset is valid.

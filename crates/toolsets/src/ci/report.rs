@@ -29,7 +29,7 @@ pub(super) struct CiReport {
     pub(super) timed_out: bool,
     /// Build tool of the project.
     pub(super) kind: BuildTool,
-    /// Folder it ran in.
+    /// Folder in which the program ran.
     pub(super) folder: String,
     /// The program and its arguments.
     pub(super) command: Vec<String>,

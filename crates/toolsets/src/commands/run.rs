@@ -42,7 +42,7 @@ struct CommandRunResult {
     outcome: RunResult,
     /// The program and its arguments.
     argv: Vec<String>,
-    /// Files it created or changed.
+    /// Files that the command created or changed.
     artefacts: Vec<String>,
     /// Files outside the workspace that it may have written, but that are not artefacts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -45,7 +45,7 @@ pub struct DeleteEntryInput {
 pub struct DeleteEntryOutput {
     /// Path of the entry, as given in the call.
     path: String,
-    /// True if it existed.
+    /// True if the entry existed.
     deleted: bool,
     /// Number of files and directories deleted.
     entries: u64,

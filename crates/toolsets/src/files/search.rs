@@ -197,7 +197,7 @@ impl Tool for SearchFiles {
 }
 
 impl LineMatch {
-    /// Returns true if its context begins on the line after the context of `last`.
+    /// Returns true if the context of this match begins on the line after the context of `last`.
     fn is_adjacent_to(&self, last: &Self) -> bool {
         let first = self.line - self.before.len() as u64;
         self.path == last.path && first == last.line + last.after.len() as u64 + 1

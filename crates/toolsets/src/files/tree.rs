@@ -40,12 +40,12 @@ pub struct ShowTreeInput {
     include_ignored: bool,
 }
 
-/// The tree.
+/// The tree of a directory.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ShowTreeOutput {
     /// The directory, relative to the workspace root.
     path: String,
-    /// Entries beneath it, each directory before its content.
+    /// Entries beneath the directory, each directory before its content.
     entries: Vec<TreeEntry>,
     /// Number of the directory's own entries left out.
     left_out: u64,

@@ -26,7 +26,7 @@ pub(super) struct GitBlameInput {
     repo: RepoFolder,
     /// The file.
     path: String,
-    /// Commit to read it from.
+    /// Commit to read the file from.
     #[serde(default, rename = "ref")]
     revision: Option<String>,
     /// First line.

@@ -35,7 +35,7 @@ fn yes() -> bool {
 pub(super) struct GitBranchesOutput {
     /// Output of `git branch -a`.
     listing: String,
-    /// Branch that is checked out; null if none.
+    /// Branch that is checked out; null if no branch is.
     current: Option<String>,
     /// Branches, at most 1000.
     branches: Vec<GitBranchEntry>,
@@ -49,7 +49,7 @@ pub(super) struct GitBranchEntry {
     name: String,
     /// True for a remote branch, as last fetched.
     remote: bool,
-    /// True if it is checked out.
+    /// True if the branch is checked out.
     current: bool,
     /// Latest commit of the branch.
     commit: String,

@@ -40,7 +40,7 @@ pub(super) struct GitCommitOutput {
     commit: String,
     /// Abbreviated hash.
     short: String,
-    /// Branch of the commit; null if none is checked out.
+    /// Branch of the commit; null if no branch is checked out.
     branch: Option<String>,
     /// First line of the message.
     subject: String,

@@ -38,7 +38,7 @@ pub(super) struct GitStatusOutput {
     repository: String,
     /// Output of `git status --porcelain`.
     porcelain: String,
-    /// Branch that is checked out; null if none.
+    /// Branch that is checked out; null if no branch is.
     branch: Option<String>,
     /// True if a commit is checked out without a branch.
     detached: bool,
@@ -50,7 +50,8 @@ pub(super) struct GitStatusOutput {
     ahead: Option<u64>,
     /// Number of commits that only the upstream has.
     behind: Option<u64>,
-    /// Unfinished operation: `merge`, `rebase`, `cherry-pick`, `revert` or `bisect`; null if none.
+    /// Unfinished operation: `merge`, `rebase`, `cherry-pick`, `revert` or `bisect`; null if there
+    /// is none.
     under_way: Option<&'static str>,
     /// True if nothing is changed or untracked, not even in submodules.
     clean: bool,

@@ -148,7 +148,7 @@ pub struct NamespaceIdentity {
     pub root: PathBuf,
     /// The name of the namespace.
     pub namespace: String,
-    /// The origin of its documents.
+    /// The origin of the namespace's documents.
     pub source: DocumentSource,
 }
 
@@ -262,12 +262,12 @@ pub enum VectorOrigin {
 /// A chunk without a model vector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingChunk {
-    /// The hash of its text.
+    /// The hash of the chunk's text.
     pub hash: ChunkHash,
-    /// The path of its document.
+    /// The path of the chunk's document.
     pub path: String,
     /// The first line, from 1.
     pub first: u32,
-    /// The last line.
+    /// The last line of the chunk.
     pub last: u32,
 }

@@ -23,9 +23,9 @@ pub struct GetIndexStatus {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GetIndexStatusInput {
-    /// Only this one.
+    /// Only this namespace.
     namespace: Option<String>,
-    /// Time to wait until it is up to date.
+    /// Time to wait until the index is up to date.
     #[serde(default)]
     #[schemars(range(min = 0, max = 600_000))]
     wait_ms: u64,

@@ -100,14 +100,14 @@ pub struct SearchNamesOutput {
     index: IndexReport,
 }
 
-/// A definition.
+/// A definition that the search found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 struct Definition {
-    /// The name.
+    /// The name of the definition.
     name: String,
     /// Similarity to the query.
     likeness: NameLikeness,
-    /// The kind.
+    /// The kind of the definition.
     kind: DefinitionKind,
     /// The enclosing definitions, outermost first.
     container: Vec<String>,
@@ -117,7 +117,7 @@ struct Definition {
     line: u32,
     /// The first line, comments above included.
     line_start: u32,
-    /// The last line.
+    /// The last line of the definition.
     line_end: u32,
     /// The start of the definition, up to its body, if known.
     head: Option<String>,

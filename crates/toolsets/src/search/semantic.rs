@@ -70,7 +70,7 @@ struct PassageMatch {
     path: String,
     /// The first line, from 1.
     line_start: u32,
-    /// The last line.
+    /// The last line of the passage.
     line_end: u32,
     /// The name that the passage defines, if any.
     symbol: Option<String>,

@@ -113,7 +113,7 @@ struct FileMatches {
     lang: Option<&'static str>,
     /// Tags of the file.
     tags: Vec<&'static str>,
-    /// The number of matches in it.
+    /// The number of matches in the file.
     count: u64,
     /// The matches that are shown, in order.
     matches: Vec<TextMatch>,
@@ -147,14 +147,14 @@ struct TextMatch {
 /// The function, type, section or key that contains a match.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 struct EnclosingSymbol {
-    /// The name.
+    /// The name of the symbol.
     name: String,
     /// The kind: `function`, `type`, `code`, `section` or `key`.
     kind: &'static str,
     /// The enclosing definitions, outermost first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     container: Vec<String>,
-    /// The line of its definition.
+    /// The line at which the symbol is defined.
     line: u32,
 }
 

@@ -46,7 +46,7 @@ struct HeadChecker {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum HeadPosition {
-    /// In a request head, or before one.
+    /// Inside a request head, or before it.
     #[default]
     Head,
     /// In a body. The value is the number of bytes that remain.

@@ -100,7 +100,7 @@ pub struct UpstreamChanges {
 }
 
 impl UpstreamChanges {
-    /// Compares an upstream with its pins. Returns `None` if they are equal.
+    /// Compares an upstream with its pins. Returns `None` if nothing differs.
     pub fn between(before: &UpstreamPins, now: &UpstreamPins) -> Option<Self> {
         let both = [before, now].map(|it| it.instructions.clone());
         let changes = Self {

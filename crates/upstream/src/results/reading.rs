@@ -43,7 +43,7 @@ pub(super) struct ReadStoredResultInput {
 pub(super) struct ResultPart {
     /// Size of the whole in bytes.
     pub(super) total: usize,
-    /// Requested part.
+    /// The requested part of the result.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) text: Option<String>,
     /// Offset of the next part, if any.
@@ -54,12 +54,12 @@ pub(super) struct ResultPart {
     pub(super) found: Option<Vec<ResultMatch>>,
 }
 
-/// A match.
+/// A match of a search in a result.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct ResultMatch {
     /// Offset of the match.
     pub(super) offset: usize,
-    /// Text around it on its line.
+    /// Text around the match on its line.
     pub(super) line: String,
 }
 

@@ -49,7 +49,7 @@ pub enum OAuthGrant {
     /// A person, who signs in once.
     #[default]
     AuthorizationCode,
-    /// This server.
+    /// toolgate itself (`client_credentials`).
     ClientCredentials,
     /// Each caller, whose own token is exchanged.
     TokenExchange,

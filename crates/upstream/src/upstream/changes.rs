@@ -245,7 +245,7 @@ pub(super) struct WatchCounts {
     counts: Mutex<BTreeMap<String, usize>>,
     /// Locks that admit one subscription request per URI at a time, because their order matters.
     request_locks: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
-    /// The upstream as it is served now.
+    /// The upstream that is served now. It is replaced when its settings change.
     upstream: RwLock<Weak<Upstream>>,
 }
 

@@ -92,7 +92,7 @@ impl DedicatedPool {
         }
     }
 
-    /// Removes `link` if it is idle. Returns true if it was.
+    /// Removes `link` if it is idle. Returns true if `link` was removed.
     pub(crate) fn remove_idle(&self, link: &Arc<UpstreamConnection>) -> bool {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let before = idle.len();

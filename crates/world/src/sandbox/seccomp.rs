@@ -19,7 +19,7 @@ use super::plan::SeccompFilters;
 pub(super) struct SocketFamilies {
     /// IPv4, IPv6 and routing information (netlink).
     pub(super) internet: bool,
-    /// Unix sockets.
+    /// `true` if programs may use Unix sockets.
     pub(super) unix: bool,
 }
 

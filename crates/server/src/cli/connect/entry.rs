@@ -14,7 +14,7 @@ pub(super) enum ServerTarget {
         program: String,
         /// Folder that it serves.
         folder: String,
-        /// True if it offers read-only tools only.
+        /// True if the server offers only read-only tools.
         read_only: bool,
     },
     /// A running server.

@@ -57,7 +57,7 @@ pub(super) struct DiffLogsArgs {
 #[derive(Default)]
 pub(super) struct LogComparison {
     ignored: Vec<String>,
-    /// Fields to ignore instead of those that vary.
+    /// Fields to ignore, instead of the default fields, which vary between runs.
     whitelist: Option<Vec<String>>,
 }
 

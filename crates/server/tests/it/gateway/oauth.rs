@@ -82,7 +82,7 @@ impl AuthorizationServer {
         self.url.strip_prefix("http://").unwrap().parse().unwrap()
     }
 
-    /// Waits until it has issued so many tokens for `grant`.
+    /// Waits until the authorization server has issued `tokens` tokens for `grant`.
     fn has_given(&self, grant: &str, tokens: usize) {
         wait_until(&format!("{tokens} tokens are issued"), || self.issued_count(grant) == tokens);
     }

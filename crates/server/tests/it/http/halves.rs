@@ -17,7 +17,7 @@ fn served(workspace: &Workspace) -> HttpServer {
 struct OpenStreamClient<'s> {
     served: &'s HttpServer,
     stream: Connection,
-    /// Path to which it posts messages.
+    /// Path to which the client posts messages.
     endpoint: String,
 }
 

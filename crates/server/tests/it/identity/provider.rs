@@ -89,12 +89,12 @@ impl IdentityProvider {
         self.send(&HttpRequest::bytes(b"").to(&format!("/test/mode/{}", mode.replace(' ', "%20"))));
     }
 
-    /// Returns how often its keys were fetched.
+    /// Returns the number of times that the provider's keys were fetched.
     pub(crate) fn fetch_count(&self) -> u64 {
         self.send(&HttpRequest::bare("GET", "/test/asked")).json().as_u64().unwrap()
     }
 
-    /// Returns settings that accept its tokens.
+    /// Returns settings that accept the provider's tokens.
     pub(crate) fn settings(&self) -> String {
         format!(
             "[[oauth]]\nissuer = \"{}\"\naudience = [\"{AUDIENCE}\"]\nalias = \"id\"\n\

@@ -64,7 +64,7 @@ impl Launch {
         self
     }
 
-    /// With its state in a folder that outlives the server.
+    /// Stores the server's state in the folder `state`, which outlives the server.
     pub(crate) fn with_state(self, state: &TempDir) -> Self {
         self.env("XDG_STATE_HOME", state.path())
     }
@@ -146,8 +146,8 @@ impl Launch {
     }
 }
 
-/// Names the settings file in `folder`, if there is one, which makes the server trust it. Trusts the
-/// schemas in `folder` for the home of `command`.
+/// Names the settings file in `folder`, if there is one, which makes the server trust it. Trusts
+/// the schemas in `folder` for the home of `command`.
 pub(crate) fn trust_config(command: &mut Command, folder: &Path) {
     let file = folder.join("toolgate.toml");
     if file.exists() {

@@ -18,7 +18,7 @@ impl Marker {
         Self(format!("300.{:07}{serial:03}", std::process::id()))
     }
 
-    /// The processes that have it on their command line.
+    /// Returns the processes that have the marker on their command line.
     pub(crate) fn pids(&self) -> Vec<u32> {
         let has = |pid: &u32| {
             let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();

@@ -67,7 +67,7 @@ pub(crate) struct RevisionSchemas {
     revision: String,
     whole: &'static Value,
     registry: Registry<'static>,
-    /// The key of its definitions.
+    /// The key of the schema's definitions.
     definitions: &'static str,
     /// Definitions of requests and notifications by method.
     requests: BTreeMap<String, String>,

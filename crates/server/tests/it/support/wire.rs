@@ -385,7 +385,7 @@ impl Response {
         events(&self.text())
     }
 
-    /// The messages in it, if it has any.
+    /// Returns the messages in the response.
     fn messages(&self) -> Vec<Value> {
         let is = |kind: &str| self.header("content-type").is_some_and(|value| value == kind);
         if self.is_stream() {
@@ -399,7 +399,7 @@ impl Response {
             .collect()
     }
 
-    /// The message in it, or the last of its stream.
+    /// Returns the message in the response, or the last message of its stream.
     #[track_caller]
     pub(crate) fn message(&self) -> Value {
         if self.is_stream() { self.events().pop().unwrap() } else { self.json() }

@@ -21,7 +21,7 @@ impl Workspace {
         Self(Arc::new(folder)).file("README.md", README)
     }
 
-    /// With another file and its parent folders.
+    /// Adds a file and its parent folders.
     pub(crate) fn file(self, name: &str, content: impl AsRef<[u8]>) -> Self {
         self.put(name, content);
         self

@@ -78,7 +78,7 @@ impl HttpServer {
         response.json()
     }
 
-    /// The job `id` once it is in `state`.
+    /// Waits until the job `id` is in `state`, and returns it.
     #[track_caller]
     pub(crate) fn job_in(&self, state: &str, id: &str) -> Value {
         wait_for(&format!("job {id} is {state}"), || {

@@ -24,7 +24,7 @@ pub(super) enum OtherFile {
     Failed {
         /// Path of the file, as given in the call.
         path: String,
-        /// The reason.
+        /// The reason why the file could not be read.
         error: String,
     },
 }

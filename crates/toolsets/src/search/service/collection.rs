@@ -114,7 +114,7 @@ impl SearchCollection {
         Self { engine, root: None, checkout: None, progress, requests, _keeper: keeper }
     }
 
-    /// Returns the root of its files, or `None` for documents.
+    /// Returns the root of the indexed files, or `None` for documents.
     pub(super) fn root(&self) -> Option<&Root> {
         self.root.as_ref()
     }

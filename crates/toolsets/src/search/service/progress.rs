@@ -6,7 +6,7 @@ use serde::Serialize;
 /// State of the index of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct IndexReport {
-    /// The state.
+    /// The state of the index.
     pub state: IndexState,
     /// Files or documents with text in the index.
     pub files: u64,

@@ -48,11 +48,11 @@ pub(super) struct FileReading {
 pub(super) enum IndexableContent {
     /// Text to index.
     Text(Box<StoredDocument>),
-    /// Unchanged since it was indexed.
+    /// A file that has not changed since it was indexed.
     Unchanged,
-    /// Not searched.
+    /// A file that is not searched.
     Unsearched,
-    /// Gone or unreadable.
+    /// A file that no longer exists or cannot be read.
     Gone,
 }
 

@@ -90,7 +90,7 @@ impl<'q> MatchCounter<'q> {
         }
     }
 
-    /// Returns the sum of both counts.
+    /// Returns the sum of `self` and `other`.
     pub(super) fn merge(mut self, other: Self) -> Self {
         self.matches += other.matches;
         self.files += other.files;

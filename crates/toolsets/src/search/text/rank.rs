@@ -42,7 +42,7 @@ enum FileCategory {
     Source,
     Tests,
     Docs,
-    /// Vendored or generated.
+    /// Vendored or generated code.
     Foreign,
 }
 

@@ -52,7 +52,7 @@ pub(super) struct AdapterOptions {
 }
 
 impl AdapterOptions {
-    /// Starts in `folder`, with its own ready file and no other variable.
+    /// Prepares an adapter in `folder`, with a ready file of its own and no other variable.
     pub(super) fn at(folder: &Path) -> Self {
         let home = TempDir::with_prefix("toolgate-s0-home-").unwrap();
         let ready = home.path().join("mcp.ready");
@@ -70,7 +70,7 @@ impl AdapterOptions {
         self
     }
 
-    /// The binary with these arguments instead.
+    /// Returns a command that runs the binary with `args`.
     pub(super) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(binary());
         command.args(args).current_dir(&self.folder).env_clear().env("PATH", path());
@@ -127,7 +127,7 @@ impl AdapterProcess {
         self.log.lock().unwrap().clone()
     }
 
-    /// Sends bytes as they are.
+    /// Sends `bytes` unchanged.
     pub(super) fn write(&mut self, bytes: &[u8]) {
         self.input.as_mut().unwrap().write_all(bytes).unwrap();
     }

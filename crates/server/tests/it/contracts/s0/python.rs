@@ -99,7 +99,7 @@ fn s0_03_41_46_errors_of_valid_and_broken_examples_match_pythons_validator() {
     }
 }
 
-/// `asset`, and variants of it with each value replaced, removed, or given an unknown property.
+/// Returns `asset`, and variants with each value replaced, removed, or given an unknown property.
 fn variants_of(asset: &Value) -> Vec<Value> {
     let mut pointers = Vec::new();
     pointers_of(asset, String::new(), &mut pointers);

@@ -14,7 +14,7 @@ pub(super) fn validate(
     adapter.call("validate_asset", json!({ "asset": asset, "schema": schema.into() }))
 }
 
-/// Starts an adapter with these schemas.
+/// Starts an adapter with `schemas`.
 fn adapter_with(schemas: &[(&str, Value)]) -> (AdapterProcess, tempfile::TempDir) {
     let at = folder();
     for (name, schema) in schemas {

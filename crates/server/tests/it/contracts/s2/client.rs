@@ -34,7 +34,7 @@ pub(super) const TOOLS: [&str; 19] = [
 /// Settings for a dedicated listener of the contract.
 pub(super) const ALONE: &str = "[[listen]]\naddr = \"127.0.0.1:0\"\ndialect = \"workstation\"\n";
 
-/// One client.
+/// One client of the workstation contract.
 pub(super) struct WorkstationClient {
     wire: WorkstationTransport,
     serial: u64,

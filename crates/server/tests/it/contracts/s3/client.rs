@@ -108,7 +108,7 @@ pub(super) fn dedicated_address(served: &HttpServer) -> SocketAddr {
     })
 }
 
-/// One client.
+/// One client of the Mira contract.
 pub(super) struct MiraClient {
     pub(super) wire: MiraTransport,
     serial: u64,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// The number of dimensions of its vectors.
+/// The number of dimensions of the endpoint's vectors.
 pub(super) const DIMENSIONS: usize = 8;
 
 /// The reaction to requests.
@@ -62,7 +62,7 @@ impl TestEndpoint {
         Self { url, shared, thread: Some(thread) }
     }
 
-    /// Settings that name it.
+    /// Returns settings that name this endpoint.
     pub(super) fn settings(&self) -> String {
         format!(
             "[search.embedder]\nurl = \"{}\"\nmodel = \"small\"\ndimensions = {DIMENSIONS}\n\

@@ -27,7 +27,7 @@ const NAME_BYTES_MAX: usize = 800;
 /// A document with its rows.
 pub(super) struct PreparedDocument {
     pub(super) put: StoredDocument,
-    /// The rows of its chunks, in order.
+    /// The rows of the document's chunks, in order.
     pub(super) rows: Vec<ChunkRow>,
 }
 
