@@ -1,7 +1,7 @@
-//! What people ask of the small corpus beside this, and the file that answers: whoever searches it,
-//! by whatever engine and over whatever wire, is held to these.
+//! Questions about the corpus in `tests/search-corpus`, and the file that answers each of them.
+//! Every engine and every contract must find these files.
 
-/// What people ask, and the file that answers.
+/// Questions, each with the path of the file that answers it.
 pub(crate) const GOLD: [(&str, &str); 24] = [
     ("authentication middleware", "src/http/auth.rs"),
     ("where are bearer tokens checked", "src/http/auth.rs"),

@@ -28,7 +28,7 @@ enum NodeContent {
     Folder,
 }
 
-/// How the paths in a tar archive begin.
+/// The beginning of the paths in a tar archive.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PathStyle {
     /// `usr/bin/toolgate`
@@ -37,7 +37,7 @@ pub(crate) enum PathStyle {
     Dotted,
 }
 
-/// How much an archive is compressed.
+/// The compression level of an archive.
 #[derive(Clone, Copy)]
 pub(crate) struct CompressionLevel(pub(crate) u32);
 

@@ -1,5 +1,5 @@
-//! OCI image from scratch: the binary, the C library that it needs, and certificates. It has no shell
-//! and no other programs.
+//! OCI image from scratch: the binary, the C library that it needs, and certificates. It has no
+//! shell and no other programs.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use crate::release::{LICENSE, PlatformRelease, SUMMARY, VERSION, sha256_hex};
 /// User and group of the server in the image.
 const USER: u64 = 65532;
 
-/// Where systems keep the certificates of public authorities, in one file.
+/// The file in which systems keep the certificates of public authorities.
 const CERTIFICATES: &str = "etc/ssl/certs/ca-certificates.crt";
 
 /// A blob of the image.
@@ -132,8 +132,8 @@ fn image_config(release: &PlatformRelease, root_digest: &str) -> anyhow::Result<
             "WorkingDir": "/workspace",
             "ExposedPorts": { "8000/tcp": {} },
             "Labels": labels(release),
-            // Not in the specification of OCI. Docker reads it there, and others ignore it. Times are
-            // in nanoseconds.
+            // Not in the specification of OCI. Docker reads it there, and others ignore it. Times
+            // are in nanoseconds.
             "Healthcheck": {
                 "Test": ["CMD", "/usr/bin/toolgate", "healthcheck"],
                 "Interval": 30_000_000_000_u64,

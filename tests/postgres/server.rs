@@ -1,5 +1,5 @@
-//! A PostgreSQL server of a test's own, with pgvector, which `cargo xtask setup` installs from the
-//! Python package `pgserver`: its data in a folder that goes with it, at a Unix socket there.
+//! A PostgreSQL server for one test, with pgvector. `cargo xtask setup` installs PostgreSQL from
+//! the Python package `pgserver`. The data and the Unix socket are in a temporary folder.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// Whom PostgreSQL runs as where the test is root, as whom it refuses to.
+/// The user that runs PostgreSQL if the test is root. PostgreSQL refuses to run as root.
 const NOBODY: u32 = 65_534;
 /// Longest time that the server may take to start or to stop.
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// A server, which ends with this.
+/// A running server, which is stopped on drop.
 pub(crate) struct Server {
     folder: TempDir,
     /// Folder with the programs of PostgreSQL.
@@ -24,12 +24,12 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// One that lets everybody in.
+    /// Starts a server that accepts every user without a password.
     pub(crate) fn start() -> Self {
         Self::new("trust", true)
     }
 
-    /// One that wants a password: of the user `postgres`, `password`.
+    /// Starts a server that requires `password` from the user `postgres`.
     #[allow(dead_code, reason = "not all who include this want it")]
     pub(crate) fn with_password(password: &str) -> Self {
         let mut server = Self::new("trust", true);
@@ -41,7 +41,7 @@ impl Server {
         server
     }
 
-    /// One that has no pgvector.
+    /// Starts a server without pgvector.
     #[allow(dead_code, reason = "not all who include this want it")]
     pub(crate) fn without_pgvector() -> Self {
         Self::new("trust", false)
@@ -51,7 +51,7 @@ impl Server {
         let folder = TempDir::with_prefix("pg").unwrap();
         let mut installed = installed();
         if !with_pgvector || is_root() && !is_open_to_all(&installed) {
-            // What it was linked with lies beside it.
+            // PostgreSQL's shared libraries are in a folder beside the package.
             let package = installed.parent().unwrap();
             let libraries = package.with_file_name("pgserver.libs");
             fs::create_dir(folder.path().join("pgserver")).unwrap();
@@ -108,7 +108,7 @@ impl Server {
     }
 
     fn is_ready(&self) -> bool {
-        // It waits a moment itself where nothing answers.
+        // `pg_isready` itself waits a moment if nothing answers.
         let ready = Command::new(self.installed.join("bin/pg_isready"))
             .args(["--quiet", "--timeout=1", "--host"])
             .arg(self.folder.path())
@@ -124,7 +124,7 @@ impl Server {
     pub(crate) fn stop(&mut self) {
         let Some(mut process) = self.process.take() else { return };
         let pid = process.id().to_string();
-        // SIGQUIT to this one process: it ends its own.
+        // The main process ends its children after SIGQUIT.
         let killed = Command::new("kill").args(["-QUIT", &pid]).status().unwrap();
         assert!(killed.success());
         let until = Instant::now() + WITHIN;
@@ -143,7 +143,7 @@ impl Server {
         format!("postgresql://postgres@/postgres?host={}", self.folder.path().display())
     }
 
-    /// What `psql` prints of `sql`.
+    /// Runs `sql` with `psql` and returns the output.
     pub(crate) fn run(&self, sql: &str) -> String {
         let output = Command::new(self.installed.join("bin/psql"))
             .args(["-XqAt", "-v", "ON_ERROR_STOP=1", "-U", "postgres", "-d", "postgres", "-c", sql])
@@ -178,7 +178,7 @@ impl Drop for Server {
     }
 }
 
-/// Where the package has put PostgreSQL.
+/// Returns the folder in which the package has installed PostgreSQL.
 fn installed() -> PathBuf {
     let lib = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/postgres/lib");
     let pythons = fs::read_dir(&lib).into_iter().flatten().flatten();
@@ -200,7 +200,7 @@ fn as_nobody(command: &mut Command) -> &mut Command {
     command
 }
 
-/// Whether everybody may look into all folders on the way.
+/// Returns true if all users may enter `folder` and its parent folders.
 fn is_open_to_all(folder: &Path) -> bool {
     folder.ancestors().all(|it| it.metadata().is_ok_and(|it| it.permissions().mode() & 0o1 == 1))
 }

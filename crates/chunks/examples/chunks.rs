@@ -33,7 +33,7 @@ fn show(path: &Path) {
     }
 }
 
-/// What was read of one language.
+/// Totals of the files in one language.
 #[derive(Default)]
 struct LanguageTotals {
     files: usize,

@@ -55,7 +55,7 @@ pub enum SearchMemoryScope {
     /// Queries are remembered for the session in which they were asked.
     #[default]
     Session,
-    /// For the caller who asked them, until the server stops.
+    /// Queries are remembered for the caller who asked them, until the server stops.
     Caller,
 }
 

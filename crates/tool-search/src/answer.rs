@@ -28,7 +28,7 @@ pub struct QueryFindings<'t> {
     pub query: &'t str,
     /// Tools, best first.
     pub tools: Vec<FoundTool<'t>>,
-    /// Whether the best tool probably fits.
+    /// True if the best tool probably fits the query.
     pub coverage: Coverage,
 }
 

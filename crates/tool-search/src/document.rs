@@ -25,7 +25,8 @@ pub struct ToolDocument {
 }
 
 impl ToolDocument {
-    /// Creates the document of a tool from the descriptions of its server and of itself and the JSON Schema of its arguments.
+    /// Creates the document of a tool from the descriptions of its server and of itself and the
+    /// JSON Schema of its arguments.
     pub fn new(
         name: &str,
         server: &str,

@@ -37,7 +37,7 @@ pub struct RankedTool {
     pub score: f32,
 }
 
-/// Whether the best tool does what the question asks for.
+/// The likelihood that the best tool does what the question asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Coverage {
     /// The best tool probably fits.

@@ -32,7 +32,7 @@ pub struct Bm25 {
     words: WordSplitting,
     stemmer: Stemmer,
     stems: RefCell<HashMap<String, String>>,
-    /// By word, the functions that contain it and how often.
+    /// For each word, the functions that contain the word, and how often.
     occurrences: HashMap<String, Vec<(u32, f32)>>,
     lengths: Vec<f32>,
 }

@@ -1,4 +1,4 @@
-//! How long a search takes in a large catalog, and how large its index is.
+//! The duration of a search in a large catalog, and the size of the index.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What lists, answers and sessions cost in tokens.
+//! The number of tokens in lists, answers and sessions.
 
 use std::fmt::Write as _;
 

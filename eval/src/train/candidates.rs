@@ -119,7 +119,7 @@ fn texts(unit: &CodeUnit) -> [&str; FIELDS] {
 
 /// A package with the counts of its words.
 struct CountedPackage {
-    /// By word, the functions that contain it, with the counts of each field.
+    /// For each word, the functions that contain the word, with the counts of each field.
     occurrences: HashMap<String, Vec<(u32, [u16; FIELDS])>>,
     lengths: Vec<[u32; FIELDS]>,
     averages: IndexStatistics,

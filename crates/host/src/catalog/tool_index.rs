@@ -129,8 +129,8 @@ impl CatalogIndex {
         &self.sentences
     }
 
-    /// Returns what `caller` sees of the index of `entries`: the tools that `is_visible` accepts. It
-    /// must depend on nothing but the caller and the tool.
+    /// Returns what `caller` sees of the index of `entries`: the tools that `is_visible` accepts.
+    /// It must depend on nothing but the caller and the tool.
     pub(crate) fn view(
         &self,
         entries: &[Arc<CatalogEntry>],

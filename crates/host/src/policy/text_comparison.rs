@@ -33,7 +33,7 @@ pub(super) enum TextOperand {
     ToolToolset,
     ToolRuledAs,
     ToolEffects,
-    /// Member of the input.
+    /// The member of the input with this name.
     Input(String),
 }
 

@@ -281,7 +281,8 @@ impl McpClient {
 }
 
 impl ClientFile {
-    /// Returns the path of this file, or `None` if there is no home folder. `root` is the workspace.
+    /// Returns the path of this file, or `None` if there is no home folder. `root` is the
+    /// workspace.
     pub(super) fn resolve(&self, root: &Path) -> Option<PathBuf> {
         match self.scope() {
             ClientScope::User => user_path(self.path),

@@ -74,8 +74,9 @@ fn is_write_failure(line: &str) -> bool {
     ["error: unable to ", "warning: unable to "].iter().any(|begins| line.starts_with(begins))
 }
 
-/// Returns the path in git's message `line`, if the sandbox may have caused the failure. The message
-/// is `error: unable to create file PATH: WHY` or `error: unable to unlink old 'PATH': WHY`.
+/// Returns the path in git's message `line`, if the sandbox may have caused the failure. The
+/// message is `error: unable to create file PATH: WHY` or `error: unable to unlink old 'PATH':
+/// WHY`.
 fn failed_path(line: &str) -> Option<&str> {
     let (_, rest) = line.split_once(": unable to ")?;
     let (named, why) = rest.rsplit_once(": ")?;

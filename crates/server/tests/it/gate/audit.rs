@@ -48,7 +48,7 @@ impl AuditLogFolder {
         output_text
     }
 
-    /// Its lines, from the oldest file on.
+    /// Returns the lines of the log, from the oldest file on.
     fn lines(&self) -> Vec<Value> {
         let aside = (1..100).rev().map(|number| format!("{}.{number}", self.file().display()));
         let files = aside.map(PathBuf::from).chain([self.file()]);

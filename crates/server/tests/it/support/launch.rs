@@ -51,14 +51,14 @@ impl Launch {
         Self { example: Some(example), ..Self::at(Path::new("/")) }
     }
 
-    /// With a setting, e.g. `limits_wait_ms`.
+    /// Sets a setting, e.g. `limits_wait_ms`.
     pub(crate) fn set(mut self, setting: &str, value: impl Display) -> Self {
         let name = format!("TOOLGATE_{}", setting.to_uppercase());
         self.env.push((name, value.to_string().into()));
         self
     }
 
-    /// With an environment variable that is not a setting.
+    /// Sets an environment variable that is not a setting.
     pub(crate) fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.env.push((name.to_owned(), value.into()));
         self

@@ -20,7 +20,7 @@ pub(crate) struct Socket {
 /// The end of a socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SocketEnd {
-    /// With a closing handshake, and this code.
+    /// The socket was closed by a handshake with this code.
     Closed(u16),
     /// Without a closing handshake.
     Cut,

@@ -109,12 +109,12 @@ impl HttpRequest {
         Self { method, target, headers: Vec::new(), body: Vec::new(), valid: false }
     }
 
-    /// With this header instead of others of the same name.
+    /// Sets a header and removes others of the same name.
     pub(crate) fn with(self, name: &str, value: &str) -> Self {
         self.without(name).with_additional(name, value)
     }
 
-    /// With this header in addition to others of the same name.
+    /// Adds a header and keeps others of the same name.
     pub(crate) fn with_additional(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self

@@ -33,7 +33,7 @@ impl Workspace {
         fs::write(path, content).unwrap();
     }
 
-    /// With `count` commands, `a.t000` and so on, which come first in every list of tools.
+    /// Adds `count` commands, `a.t000` and so on, which come first in every list of tools.
     pub(crate) fn with_many_tools(count: usize) -> Self {
         let command = |at| {
             format!(
@@ -44,7 +44,7 @@ impl Workspace {
         Self::new().file("toolgate.toml", (0..count).map(command).collect::<String>())
     }
 
-    /// With a symlink `name` to `target`.
+    /// Adds a symlink `name` to `target`.
     pub(crate) fn link(self, name: &str, target: impl AsRef<Path>) -> Self {
         std::os::unix::fs::symlink(target, self.path(name)).unwrap();
         self
