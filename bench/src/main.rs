@@ -43,7 +43,7 @@ use contenders::{FLOOR, OURS};
 use row::ResultRow;
 
 /// The sections by name, in the order in which they run.
-const SECTIONS: [(&str, Section); 10] = [
+const SECTIONS: [(&str, SectionMeasurement); 10] = [
     ("stdio", stdio::measure),
     ("web", web::measure),
     ("files", files::measure),
@@ -57,7 +57,7 @@ const SECTIONS: [(&str, Section); 10] = [
 ];
 
 /// Measures the rows of a section.
-type Section = fn(&RunOptions) -> anyhow::Result<Vec<ResultRow>>;
+type SectionMeasurement = fn(&RunOptions) -> anyhow::Result<Vec<ResultRow>>;
 
 /// The options of a run.
 struct RunOptions {

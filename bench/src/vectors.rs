@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
-use toolgate_search::vectors::{Precision, SlotSet, VectorQuery, VectorSnapshot, VectorStore};
+use toolgate_search::vectors::{
+    SlotSet, VectorPrecision, VectorQuery, VectorSnapshot, VectorStore,
+};
 use toolgate_search::{ChunkHash, VectorSpace};
 
 use crate::child::PipedProcess;
@@ -139,7 +141,7 @@ impl Xorshift {
 /// Creates our store on disk. The hash of each vector is its reversed number.
 fn create_store(folder: &Path, vectors: &[f32]) -> anyhow::Result<VectorStore> {
     let space = VectorSpace { model: "made".to_owned(), dimensions: DIMENSIONS };
-    let (store, _) = VectorStore::open(&folder.join("ours"), &space, Precision::Fine)?;
+    let (store, _) = VectorStore::open(&folder.join("ours"), &space, VectorPrecision::Fine)?;
     let numbered: Vec<_> = (0_u64..).zip(vectors.chunks_exact(DIMENSIONS)).collect();
     for part in numbered.chunks(5_000) {
         // Hashes are evenly distributed, and so are reversed numbers.

@@ -5,7 +5,7 @@ pub mod dense;
 pub mod ripgrep;
 
 /// The score of each function for each question; 0 if the function is not found.
-pub type Scores = Vec<Vec<f32>>;
+pub type QuestionScores = Vec<Vec<f32>>;
 
 /// Words that nobody searches for. All baselines except plain BM25 leave them out.
 pub const STOP_WORDS: [&str; 46] = [
@@ -17,7 +17,7 @@ pub const STOP_WORDS: [&str; 46] = [
 
 /// Adds half of both scores, each scaled to 0 to 1 over the functions of a question. The literature
 /// finds this fusion hardest to beat.
-pub fn convex(one: &Scores, other: &Scores) -> Scores {
+pub fn convex(one: &QuestionScores, other: &QuestionScores) -> QuestionScores {
     let half = |scores: &[f32]| {
         let min = scores.iter().copied().fold(f32::INFINITY, f32::min);
         let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);

@@ -126,7 +126,7 @@ pub(crate) fn run_command(args: &[String]) -> anyhow::Result<()> {
 fn test_server(options: &ConformanceOptions) -> anyhow::Result<()> {
     let suite = Suite::installed()?;
     let all = suite.scenarios()?;
-    let folder = Folder::create()?;
+    let folder = TempFolder::create()?;
     let server = Server::start(&checkout().join("target/debug/example-everything"), &folder.0)?;
     eprintln!("\n==> conformance against {}", server.url);
     let mut tallies = Vec::new();
@@ -190,7 +190,7 @@ fn test_edge(
     all: &[Scenario],
     options: &ConformanceOptions,
 ) -> anyhow::Result<Vec<PairOutcome>> {
-    let folder = Folder::create()?;
+    let folder = TempFolder::create()?;
     let gateway = edge.start_gateway(&folder.0)?;
     eprintln!("\n==> conformance against {}, with {edge} upstream", gateway.server.url);
     let mut pairs = Vec::new();
@@ -273,9 +273,9 @@ fn select_scenarios<'s>(
 }
 
 /// A temporary folder for the server's state and the suite's results. It is removed when dropped.
-struct Folder(PathBuf);
+struct TempFolder(PathBuf);
 
-impl Folder {
+impl TempFolder {
     fn create() -> anyhow::Result<Self> {
         static CREATED: AtomicUsize = AtomicUsize::new(0);
         let number = CREATED.fetch_add(1, Ordering::Relaxed);
@@ -297,7 +297,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for TempFolder {
     fn drop(&mut self) {
         if !self.0.as_os_str().is_empty() {
             // The run already failed with an error that matters more than this one.

@@ -14,7 +14,7 @@ use anyhow::{Context, bail, ensure};
 
 use crate::setup;
 use crate::shell::{NEXTEST, build, checkout, run};
-use report::{Report, TestName};
+use report::{TestName, TestReport};
 use rows::{RequirementRow, RowContract};
 
 /// The nextest filter of the tests that show rows.
@@ -64,7 +64,7 @@ pub(crate) fn run_command(args: &[String]) -> anyhow::Result<()> {
         return list_rows(only);
     }
     if last {
-        return check_rows(&Report::newest()?, only, ContractPage::Write);
+        return check_rows(&TestReport::newest()?, only, ContractPage::Write);
     }
     setup::everything()?;
     build()?;
@@ -80,7 +80,7 @@ pub(crate) fn run_command(args: &[String]) -> anyhow::Result<()> {
     if let Err(err) = &outcome {
         eprintln!("{err:#}");
     }
-    check_rows(&Report::newest()?, only, ContractPage::Write)
+    check_rows(&TestReport::newest()?, only, ContractPage::Write)
 }
 
 /// The action for the generated page: write it, or fail if it is stale.
@@ -92,13 +92,13 @@ pub(crate) enum ContractPage {
 
 /// Checks all rows by the last run of the tests, and that the page is current.
 pub(crate) fn judge_the_last_run() -> anyhow::Result<()> {
-    check_rows(&Report::newest()?, None, ContractPage::Check)
+    check_rows(&TestReport::newest()?, None, ContractPage::Check)
 }
 
 /// Prints the rows that are broken or have no test, and fails if there are any. If `only` is `None`
 /// and all rows hold, also writes or checks the page.
 fn check_rows(
-    report: &Report,
+    report: &TestReport,
     only: Option<RowContract>,
     page: ContractPage,
 ) -> anyhow::Result<()> {
@@ -160,7 +160,7 @@ fn match_tests(names: impl Iterator<Item = TestName>) -> anyhow::Result<Vec<Test
 }
 
 /// Returns the outcome of `tested`, one of the rows `seed` of its contract.
-fn outcome_of(tested: &TestedRow, seed: &[&TestedRow], report: &Report) -> RowOutcome {
+fn outcome_of(tested: &TestedRow, seed: &[&TestedRow], report: &TestReport) -> RowOutcome {
     let broken = |tested_row: &TestedRow| -> Vec<TestName> {
         tested_row.tests.iter().filter(|test| !report.passed(test)).cloned().collect()
     };

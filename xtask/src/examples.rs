@@ -169,7 +169,7 @@ fn transcript(first: usize, block: &[&str]) -> Vec<Example> {
 
 /// Runs the examples of one page.
 fn run_page(page: &str, examples: &[Example], toolgate: &Path) -> anyhow::Result<()> {
-    let folder = Folder::new()?;
+    let folder = TempFolder::new()?;
     let place = |name: &str| folder.0.join(name);
     for name in ["bin", "home", "work"] {
         fs::create_dir(place(name))?;
@@ -304,9 +304,9 @@ fn fixed_parts(shown: &str) -> Vec<String> {
 }
 
 /// A temporary folder, which is removed when this is dropped.
-struct Folder(PathBuf);
+struct TempFolder(PathBuf);
 
-impl Folder {
+impl TempFolder {
     fn new() -> anyhow::Result<Self> {
         let folder = std::env::temp_dir().join(format!("toolgate-examples-{}", std::process::id()));
         fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
@@ -314,7 +314,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for TempFolder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }

@@ -34,7 +34,7 @@ use tantivy::directory::error::{OpenReadError, OpenWriteError};
 use tantivy::store::Compressor;
 use tantivy::{IndexSettings, TantivyError};
 
-use crate::vectors::{Precision, VectorStore, VectorsError};
+use crate::vectors::{VectorPrecision, VectorStore, VectorsError};
 use crate::{VectorSpace, static_model};
 use directory::IndexDirectory;
 use schema::SchemaFields;
@@ -196,9 +196,12 @@ fn open_memory(model: Option<&VectorSpace>) -> Result<SearchIndex, IndexError> {
             folder: None,
             words,
             fields,
-            static_vectors: VectorStore::in_memory(&static_model::space(), Precision::Coarse)?,
+            static_vectors: VectorStore::in_memory(
+                &static_model::space(),
+                VectorPrecision::Coarse,
+            )?,
             model_vectors: model
-                .map(|it| VectorStore::in_memory(it, Precision::Fine))
+                .map(|it| VectorStore::in_memory(it, VectorPrecision::Fine))
                 .transpose()?,
             writer_flag: Arc::default(),
             latest: Mutex::default(),
@@ -245,14 +248,16 @@ fn open_words(folder: &Path, model: Option<&VectorSpace>) -> Result<SearchIndex,
     }
     words.set_tokenizers(schema::tokenizers());
     let at = folder.join(header::STATIC_FOLDER);
-    let (statics, lost) = VectorStore::open(&at, &static_model::space(), Precision::Coarse)?;
+    let (statics, lost) = VectorStore::open(&at, &static_model::space(), VectorPrecision::Coarse)?;
     // Static vectors are made from document texts only. If some are missing, the whole index is
     // rebuilt.
     if let Some(lost) = lost.into_iter().next() {
         return Err(IndexError::Damaged(lost));
     }
     let model = model
-        .map(|space| VectorStore::open(&folder.join(header::MODEL_FOLDER), space, Precision::Fine))
+        .map(|space| {
+            VectorStore::open(&folder.join(header::MODEL_FOLDER), space, VectorPrecision::Fine)
+        })
         .transpose()?;
     let index = SearchIndex {
         inner: Arc::new(SearchIndexInner {

@@ -52,13 +52,13 @@ pub enum VectorsError {
     },
 }
 
-/// Precision of stored vectors.
+/// The precision of stored vectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Precision {
+pub enum VectorPrecision {
     /// One byte per number.
     Fine,
-    /// Two bits per number, a quarter of [`Precision::Fine`]. Use it for vectors that are one
+    /// Two bits per number, a quarter of [`VectorPrecision::Fine`]. Use it for vectors that are one
     /// signal among others.
     Coarse,
 }
@@ -74,7 +74,7 @@ struct VectorStoreInner {
     /// Folder of the blocks. `None` for a store in memory.
     folder: Option<PathBuf>,
     space: VectorSpace,
-    precision: Precision,
+    precision: VectorPrecision,
     state: Mutex<VectorStoreState>,
 }
 
@@ -93,7 +93,7 @@ impl VectorStore {
     pub fn open(
         folder: &Path,
         space: &VectorSpace,
-        precision: Precision,
+        precision: VectorPrecision,
     ) -> Result<(Self, Vec<String>), VectorsError> {
         let store = Self::new(Some(folder.to_owned()), space, precision)?;
         std::fs::create_dir_all(folder).map_err(|cause| store.inner.disk_error(cause))?;
@@ -102,14 +102,17 @@ impl VectorStore {
     }
 
     /// Creates an empty store in memory.
-    pub fn in_memory(space: &VectorSpace, precision: Precision) -> Result<Self, VectorsError> {
+    pub fn in_memory(
+        space: &VectorSpace,
+        precision: VectorPrecision,
+    ) -> Result<Self, VectorsError> {
         Self::new(None, space, precision)
     }
 
     fn new(
         folder: Option<PathBuf>,
         space: &VectorSpace,
-        precision: Precision,
+        precision: VectorPrecision,
     ) -> Result<Self, VectorsError> {
         let most = quantised::DIMENSIONS_MAX;
         let has = space.dimensions;

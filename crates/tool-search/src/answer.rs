@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use crate::Coverage;
+use crate::BestToolFit;
 use crate::lines::tool_line;
 
 /// A found tool as an answer shows it.
@@ -29,7 +29,7 @@ pub struct QueryFindings<'t> {
     /// Tools, best first.
     pub tools: Vec<FoundTool<'t>>,
     /// True if the best tool probably fits the query.
-    pub coverage: Coverage,
+    pub coverage: BestToolFit,
 }
 
 /// Returns the answer to `queries`. `left_out` counts the tools outside of the server that the
@@ -43,10 +43,10 @@ pub fn write_findings(queries: &[QueryFindings<'_>], left_out: usize) -> String 
         }
         match (coverage, tools.is_empty()) {
             (_, true) => text.push_str("  nothing here does that\n"),
-            (Coverage::NearestOnly, false) => {
+            (BestToolFit::NearestOnly, false) => {
                 text.push_str("  nothing here does that; nearest by words:\n");
             }
-            (Coverage::Fits, false) => {}
+            (BestToolFit::Fits, false) => {}
         }
         for tool in tools {
             let line = tool_line(&tool.name, tool.effects, tool.description, tool.input_schema);

@@ -39,7 +39,7 @@ pub struct RankedTool {
 
 /// The likelihood that the best tool does what the question asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Coverage {
+pub enum BestToolFit {
     /// The best tool probably fits.
     Fits,
     /// Probably no tool fits. The ranking is by words that say little.
@@ -56,7 +56,7 @@ pub fn rank(
     question: &Question,
     memory: &RememberedQuestions,
     meaning: Option<&ToolSimilarities>,
-) -> (Vec<RankedTool>, Coverage) {
+) -> (Vec<RankedTool>, BestToolFit) {
     let scorer = Scorer { index, view, memory };
     let mut scores = scorer.words_and_clauses(question);
     let lexical_best = best(&scores);
@@ -76,7 +76,7 @@ pub fn rank(
             Some(meaning) => best_cosine(meaning, view) >= COSINE_MIN,
             None => scorer.covers(question, lexical_best.map(|(at, _)| at)),
         };
-    (ranked, if fits { Coverage::Fits } else { Coverage::NearestOnly })
+    (ranked, if fits { BestToolFit::Fits } else { BestToolFit::NearestOnly })
 }
 
 /// Moves the tools that the question names to the front. Returns true if there are any.
@@ -299,8 +299,8 @@ mod tests {
         let coverage = |question: &str| {
             rank(&index, &view, &Question::new(question), &RememberedQuestions::default(), None).1
         };
-        assert_eq!(coverage("create issue"), Coverage::Fits);
-        assert_eq!(coverage("tweet it"), Coverage::NearestOnly);
+        assert_eq!(coverage("create issue"), BestToolFit::Fits);
+        assert_eq!(coverage("tweet it"), BestToolFit::NearestOnly);
     }
 
     #[test]
@@ -311,6 +311,6 @@ mod tests {
         let meaning = [Some(0.0), Some(0.1), Some(0.1), Some(0.7)];
         let question = Question::new("shout");
         let (ranked, coverage) = rank(&index, &view, &question, &memory, Some(&meaning));
-        assert_eq!((index.id(ranked[0].at), coverage), ("slack.post_message", Coverage::Fits));
+        assert_eq!((index.id(ranked[0].at), coverage), ("slack.post_message", BestToolFit::Fits));
     }
 }

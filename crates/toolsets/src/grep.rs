@@ -12,7 +12,7 @@ mod threads;
 
 pub(crate) use globs::FileGlob;
 pub(crate) use lines::{
-    AnswerRoom, FileLines, LINE_OVERHEAD_BYTES, MatchedLine, clip, collect_lines,
+    AnswerSpace, FileLines, LINE_OVERHEAD_BYTES, MatchedLine, clip, collect_lines,
 };
 pub(crate) use pattern::{CaseSensitivity, MatchSpan, TextPattern, find_span};
 pub(crate) use scan::{FileScanner, ScanOutcome};

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use rust_stemmers::{Algorithm, Stemmer};
 
-use super::{STOP_WORDS, Scores};
+use super::{QuestionScores, STOP_WORDS};
 use crate::set::questions::identifier_parts;
 use crate::set::{CodeUnit, Package};
 
@@ -54,7 +54,7 @@ impl Bm25 {
     }
 
     /// Returns the score of each function for each of `questions`.
-    pub fn scores<T: AsRef<str>>(&self, questions: &[T]) -> Scores {
+    pub fn scores<T: AsRef<str>>(&self, questions: &[T]) -> QuestionScores {
         questions.iter().map(|it| self.score(it.as_ref())).collect()
     }
 

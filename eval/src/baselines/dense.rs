@@ -1,6 +1,6 @@
 //! A sentence model alone, over the unchanged code.
 
-use super::Scores;
+use super::QuestionScores;
 use crate::set::Package;
 use crate::vectors::Vectors;
 
@@ -12,7 +12,7 @@ pub fn scores<T: AsRef<str>>(
     package: &Package,
     questions: &[T],
     vectors: &mut Vectors,
-) -> anyhow::Result<Scores> {
+) -> anyhow::Result<QuestionScores> {
     let bodies: Vec<&str> = package.units.iter().map(|it| it.body.as_str()).collect();
     let units = vectors.embed(&bodies)?;
     let questions = vectors.embed(questions)?;

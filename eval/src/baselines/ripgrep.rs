@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, ensure};
 
-use super::{STOP_WORDS, Scores};
+use super::{QuestionScores, STOP_WORDS};
 use crate::set::Package;
 use crate::sources;
 
@@ -28,7 +28,7 @@ pub fn scores<T: AsRef<str>>(
     package: &Package,
     questions: &[T],
     binary: &PathBuf,
-) -> anyhow::Result<Scores> {
+) -> anyhow::Result<QuestionScores> {
     let folder = sources::folder().join("functions").join(&package.name);
     if folder.exists() {
         std::fs::remove_dir_all(&folder)?;

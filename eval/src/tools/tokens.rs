@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 use toolgate_tool_search::{
-    CALL_DESCRIPTION, Coverage, FoundTool, QueryFindings, Question, READ_DESCRIPTION, call_schema,
-    search_description, search_schema, signature, write_findings,
+    BestToolFit, CALL_DESCRIPTION, FoundTool, QueryFindings, Question, READ_DESCRIPTION,
+    call_schema, search_description, search_schema, signature, write_findings,
 };
 
 use super::ours::IndexedTools;
@@ -49,7 +49,7 @@ pub fn answer(
         input_schema: &tools[at].schema,
     });
     let findings =
-        QueryFindings { query: question, tools: found.collect(), coverage: Coverage::Fits };
+        QueryFindings { query: question, tools: found.collect(), coverage: BestToolFit::Fits };
     write_findings(&[findings], 0)
 }
 

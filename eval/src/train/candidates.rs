@@ -8,7 +8,7 @@ use toolgate_chunks::words::words;
 use toolgate_search::embedder::embedding_text;
 use toolgate_search::rank::{Candidate, FIELDS, IndexStatistics, WeighedQuestion, bm25f, features};
 use toolgate_search::static_model::StaticModel;
-use toolgate_search::vectors::{Precision, VectorStore, VectorsError};
+use toolgate_search::vectors::{VectorPrecision, VectorStore, VectorsError};
 use toolgate_search::{ChunkHash, ChunkSummary};
 
 use super::network::{self, CandidateList};
@@ -91,7 +91,7 @@ struct StaticVectors {
 
 impl StaticVectors {
     fn new(package: &Package, model: &StaticModel) -> Result<Self, VectorsError> {
-        let store = VectorStore::in_memory(&model.space(), Precision::Coarse)?;
+        let store = VectorStore::in_memory(&model.space(), VectorPrecision::Coarse)?;
         let vectors = package.units.iter().map(|it| model.embed_chunk(&texts(it)));
         let entries = (0..).map(ChunkHash).zip(vectors);
         let entries: Vec<_> = entries.filter_map(|(index, it)| Some((index, it?))).collect();

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::attempt::{Attempt, CallResult, call, fill};
+use super::attempt::{AttackAttempt, CallResult, call, fill};
 use super::client::Client;
 use super::dialects::Dialect;
 use super::oracle::summary;
@@ -31,7 +31,7 @@ fn forbidden_words(id: &str) -> &'static [&'static str] {
 /// Checks that no tool has such a name, that calls of the case's own tool are refused, and that a
 /// program that does the same changes nothing outside the workspace.
 pub(super) fn check_absence(
-    attempt: &mut Attempt,
+    attempt: &mut AttackAttempt,
     client: &mut Client,
 ) -> anyhow::Result<Vec<CallResult>> {
     let words = forbidden_words(&attempt.case.id);
@@ -70,7 +70,7 @@ pub(super) fn check_absence(
 }
 
 /// Lets a program do what the tool would do, outside and inside the workspace.
-fn try_with_program(attempt: &mut Attempt, client: &mut Client) -> anyhow::Result<()> {
+fn try_with_program(attempt: &mut AttackAttempt, client: &mut Client) -> anyhow::Result<()> {
     let outside = attempt.folders.fill("{EVIL}/w");
     let inside = attempt.folders.fill("{WS}/inside-w");
     let git_arguments = |path: &str| -> Option<Vec<String>> {
@@ -116,7 +116,7 @@ fn try_with_program(attempt: &mut Attempt, client: &mut Client) -> anyhow::Resul
 }
 
 /// Configures a merge driver in the repository, and calls the tools that could run it.
-fn trigger_merge_driver(attempt: &mut Attempt, client: &mut Client) -> anyhow::Result<()> {
+fn trigger_merge_driver(attempt: &mut AttackAttempt, client: &mut Client) -> anyhow::Result<()> {
     let line = format!(
         "git config merge.x.driver 'touch {}/w; false' && echo '*.txt merge=x' > .gitattributes && \
          git stash -q && echo other > a.txt && git commit -q -a -m other",

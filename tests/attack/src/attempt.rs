@@ -7,20 +7,20 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::attempt_process::AttemptLength;
-use super::case::{Assertion, Case};
+use super::case::{AttackCase, CaseAssertion};
 use super::client::{Client, start_and_connect};
-use super::dialects::{Response, Route, Transport};
+use super::dialects::{DialectRoute, Response, Transport};
 use super::folders::{AttackFolders, FolderSnapshot};
 use super::listeners::Listeners;
 use super::server::{Server, ServerLaunch};
-use super::variants::Variant;
+use super::variants::CallVariant;
 use super::{invariants, oracle, perform, setup};
 
 /// An attempt while it runs.
-pub(super) struct Attempt {
-    pub(super) case: Case,
-    pub(super) variant: Variant,
-    pub(super) route: Route,
+pub(super) struct AttackAttempt {
+    pub(super) case: AttackCase,
+    pub(super) variant: CallVariant,
+    pub(super) route: DialectRoute,
     pub(super) length: AttemptLength,
     pub(super) binary: PathBuf,
     pub(super) folders: AttackFolders,
@@ -61,30 +61,30 @@ pub(super) struct CallResult {
 
 /// The result of an attempt. It succeeded if there are no failures.
 #[derive(Debug, Default)]
-pub(super) struct Verdict {
+pub(super) struct AttemptVerdict {
     pub(super) failures: Vec<String>,
     pub(super) notes: Vec<String>,
     pub(super) skip_reason: Option<String>,
 }
 
-impl Verdict {
+impl AttemptVerdict {
     /// Returns the verdict of an attempt that the harness could not make.
     pub(super) fn harness_failure(err: &anyhow::Error) -> Self {
         Self { failures: vec![format!("the harness: {err:#}")], ..Self::default() }
     }
 }
 
-impl Attempt {
+impl AttackAttempt {
     pub(super) fn new(
-        case: &Case,
-        variant: &Variant,
-        route: Route,
+        case: &AttackCase,
+        variant: &CallVariant,
+        route: DialectRoute,
         binary: &Path,
         base: PathBuf,
     ) -> anyhow::Result<Self> {
         let folders = AttackFolders::create(base)?;
         let launch = ServerLaunch::new(binary, &folders);
-        let variant = Variant { input: fill(&variant.input, &folders), ..variant.clone() };
+        let variant = CallVariant { input: fill(&variant.input, &folders), ..variant.clone() };
         Ok(Self {
             case: case.clone(),
             variant,
@@ -108,11 +108,11 @@ impl Attempt {
     }
 
     /// Runs the attempt. An error of the harness or of the server is a failure, too.
-    pub(super) fn run(mut self) -> Verdict {
+    pub(super) fn run(mut self) -> AttemptVerdict {
         if let Err(err) = self.run_steps() {
             self.failures.push(format!("{err:#}"));
         }
-        Verdict { failures: self.failures, notes: self.notes, skip_reason: self.skip_reason }
+        AttemptVerdict { failures: self.failures, notes: self.notes, skip_reason: self.skip_reason }
     }
 
     fn run_steps(&mut self) -> anyhow::Result<()> {
@@ -133,7 +133,7 @@ impl Attempt {
 
     fn take_snapshots(&mut self) -> anyhow::Result<()> {
         self.outside_before = Some((self.outside_snapshot()?, self.folders.sibling_names()?));
-        if self.case.assertions.contains(&Assertion::WorkspaceUnchanged) {
+        if self.case.assertions.contains(&CaseAssertion::WorkspaceUnchanged) {
             self.workspace_before = Some(FolderSnapshot::take(&self.folders.ws)?);
         }
         Ok(())

@@ -12,9 +12,9 @@ use rustix::process::{
 };
 use serde_json::{Value, json};
 
-use super::attempt::{Attempt, Verdict};
-use super::case::Case;
-use super::dialects::Route;
+use super::attempt::{AttackAttempt, AttemptVerdict};
+use super::case::AttackCase;
+use super::dialects::DialectRoute;
 use super::invariants::descendants;
 use super::oracle::LATE;
 use super::plan::{PlannedAttempt, all_cases, variants};
@@ -83,7 +83,7 @@ impl RunEnvironment {
 
     /// Runs one attempt in a new process. If its only failure is that it took too long, it runs
     /// once more: other work may have delayed it.
-    pub(super) fn run_attempt(&self, case: &Case, attempt: PlannedAttempt) -> Verdict {
+    pub(super) fn run_attempt(&self, case: &AttackCase, attempt: PlannedAttempt) -> AttemptVerdict {
         let route = attempt.route.name().replace(' ', "-");
         let folder = self.base_for(case).join(format!("{}-{}-{route}", case.id, attempt.variant));
         let run = || {
@@ -91,7 +91,7 @@ impl RunEnvironment {
             if !self.keep {
                 _ = std::fs::remove_dir_all(&folder);
             }
-            verdict.unwrap_or_else(|err| Verdict::harness_failure(&err))
+            verdict.unwrap_or_else(|err| AttemptVerdict::harness_failure(&err))
         };
         let first = run();
         let is_late =
@@ -106,10 +106,10 @@ impl RunEnvironment {
 
     fn run_process(
         &self,
-        case: &Case,
+        case: &AttackCase,
         attempt: PlannedAttempt,
         folder: &Path,
-    ) -> anyhow::Result<Verdict> {
+    ) -> anyhow::Result<AttemptVerdict> {
         let mut child = Command::new(&self.attack)
             .args([ATTEMPT_COMMAND, &case.id])
             .args([&attempt.variant.to_string(), &attempt.route.name(), self.length.name()])
@@ -139,7 +139,7 @@ impl RunEnvironment {
             let all = value[name].as_array().into_iter().flatten();
             all.filter_map(|line| line.as_str().map(str::to_owned)).collect()
         };
-        Ok(Verdict {
+        Ok(AttemptVerdict {
             failures: lines("failures"),
             notes: lines("notes"),
             skip_reason: value["skip_reason"].as_str().map(str::to_owned),
@@ -148,7 +148,7 @@ impl RunEnvironment {
 
     /// Returns the folder for the attempts at a case. Cases with many or large files get one in
     /// memory if possible.
-    fn base_for(&self, case: &Case) -> PathBuf {
+    fn base_for(&self, case: &AttackCase) -> PathBuf {
         let in_memory = self.base_in_memory();
         if matches!(case.id.as_str(), "R03" | "R12") && std::fs::create_dir_all(&in_memory).is_ok()
         {
@@ -176,16 +176,17 @@ pub(super) fn run_in_this_process(words: &[String]) -> anyhow::Result<()> {
     let cases = all_cases()?;
     let case = cases.iter().find(|case| case.id == *id).context("unknown case")?;
     let variant = variants(case).into_iter().nth(variant.parse()?).context("unknown variant")?;
-    let route = Route::from_name(route).context("unknown route")?;
+    let route = DialectRoute::from_name(route).context("unknown route")?;
     let length = match length.as_str() {
         "short" => AttemptLength::Short,
         _ => AttemptLength::Full,
     };
-    let verdict = match Attempt::new(case, &variant, route, Path::new(binary), folder.into()) {
-        Ok(attempt) => Attempt { length, ..attempt }.run(),
-        Err(err) => Verdict::harness_failure(&err),
+    let verdict = match AttackAttempt::new(case, &variant, route, Path::new(binary), folder.into())
+    {
+        Ok(attempt) => AttackAttempt { length, ..attempt }.run(),
+        Err(err) => AttemptVerdict::harness_failure(&err),
     };
-    let Verdict { failures, notes, skip_reason } = verdict;
+    let AttemptVerdict { failures, notes, skip_reason } = verdict;
     println!("{}", json!({ "failures": failures, "notes": notes, "skip_reason": skip_reason }));
     Ok(())
 }

@@ -7,20 +7,20 @@ use serde_json::Value;
 
 /// One attack.
 #[derive(Debug, Clone)]
-pub(super) struct Case {
+pub(super) struct AttackCase {
     pub(super) id: String,
     pub(super) title: String,
     /// Lines for a shell, with placeholders. If they are prose, `setup.rs` has code instead.
     pub(super) setup: Vec<String>,
     pub(super) input: Value,
-    pub(super) assertions: Vec<Assertion>,
+    pub(super) assertions: Vec<CaseAssertion>,
     /// True if the case is in `extra.jsonl`.
     pub(super) is_extra: bool,
 }
 
 /// One condition that must hold after the attack.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Assertion {
+pub(super) enum CaseAssertion {
     /// The call fails for one of these reasons, or for any reason if the list is empty.
     Error(Vec<RefusalReason>),
     Ok,
@@ -87,7 +87,7 @@ const FINDINGS: [&str; 17] = [
 ];
 
 /// Reads all cases of a file. An error names the line.
-pub(super) fn load(file: &Path, is_extra: bool) -> anyhow::Result<Vec<Case>> {
+pub(super) fn load(file: &Path, is_extra: bool) -> anyhow::Result<Vec<AttackCase>> {
     let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     lines
@@ -97,7 +97,7 @@ pub(super) fn load(file: &Path, is_extra: bool) -> anyhow::Result<Vec<Case>> {
         .collect()
 }
 
-fn parse_line(line: &str, is_extra: bool) -> anyhow::Result<Case> {
+fn parse_line(line: &str, is_extra: bool) -> anyhow::Result<AttackCase> {
     let line: Value = serde_json::from_str(line)?;
     let text = |name: &str| line[name].as_str().map(str::to_owned).context(name.to_owned());
     let texts = |name: &str| -> anyhow::Result<Vec<String>> {
@@ -105,8 +105,8 @@ fn parse_line(line: &str, is_extra: bool) -> anyhow::Result<Case> {
         all.iter().map(|one| one.as_str().map(str::to_owned).context("no text")).collect()
     };
     let assertions =
-        texts("asserts")?.iter().map(|word| Assertion::parse(word)).collect::<Result<_, _>>();
-    Ok(Case {
+        texts("asserts")?.iter().map(|word| CaseAssertion::parse(word)).collect::<Result<_, _>>();
+    Ok(AttackCase {
         id: text("id")?,
         title: text("title")?,
         setup: texts("setup")?,
@@ -116,7 +116,7 @@ fn parse_line(line: &str, is_extra: bool) -> anyhow::Result<Case> {
     })
 }
 
-impl Case {
+impl AttackCase {
     /// Returns the name of the case's test: the id and the title, as words in lower case.
     pub(super) fn test_name(&self) -> String {
         let text = format!("{} {}", self.id, self.title).to_ascii_lowercase();
@@ -126,7 +126,7 @@ impl Case {
     }
 }
 
-impl Assertion {
+impl CaseAssertion {
     /// Parses an entry of `asserts`. An unknown one is an error.
     pub(super) fn parse(word: &str) -> anyhow::Result<Self> {
         let (name, value) = word.split_once(':').unwrap_or((word, ""));
@@ -224,7 +224,7 @@ mod tests {
     fn an_unknown_assertion_is_refused_when_parsed() {
         for word in ["", "eror:*", "error:NO_SUCH", "ok:1", "mode:9", "bytes:x", "race:", "status:"]
         {
-            assert!(Assertion::parse(word).is_err(), "{word}");
+            assert!(CaseAssertion::parse(word).is_err(), "{word}");
         }
     }
 

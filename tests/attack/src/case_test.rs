@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use toolgate_test_support::sibling_toolgate;
 
 use super::attempt_process::{AttemptLength, RunEnvironment};
-use super::case::Case;
+use super::case::AttackCase;
 use super::dialects::{Dialect, ROUTES};
 use super::offered_tools::OfferedTools;
 use super::plan::{PlannedAttempt, all_cases, attempts};
@@ -15,7 +15,7 @@ use super::report::CaseOutcome;
 
 /// A case as a test.
 #[derive(Debug)]
-pub struct CaseTest(Case);
+pub struct CaseTest(AttackCase);
 
 /// The outcome of a test that did not fail.
 #[derive(Debug)]

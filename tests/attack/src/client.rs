@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-use super::dialects::{DialectCodec, Response, Route, Transport, WireRequest};
+use super::dialects::{DialectCodec, DialectRoute, Response, Transport, WireRequest};
 use super::folders::AttackFolders;
 use super::http::{HttpRequest, HttpResponse, WebSocket, client_frame};
 use super::server::{Server, ServerLaunch, write_all};
@@ -20,7 +20,7 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(40);
 
 /// A connected client.
 pub(super) struct Client {
-    pub(super) route: Route,
+    pub(super) route: DialectRoute,
     pub(super) codec: Box<dyn DialectCodec>,
     connection: Connection,
     /// Every byte that the server sent.
@@ -47,7 +47,7 @@ enum Connection {
 pub(super) fn start_and_connect(
     launch: &ServerLaunch,
     folders: &AttackFolders,
-    route: Route,
+    route: DialectRoute,
 ) -> anyhow::Result<(Server, Client)> {
     if route.transport != Transport::Stdio {
         let server = launch.serve(folders)?;
@@ -72,14 +72,14 @@ pub(super) fn start_and_connect(
 }
 
 /// Connects to a listening server.
-pub(super) fn connect(addr: SocketAddr, route: Route) -> anyhow::Result<Client> {
+pub(super) fn connect(addr: SocketAddr, route: DialectRoute) -> anyhow::Result<Client> {
     connect_with(addr, route, Vec::new())
 }
 
 /// Connects to a listening server, and adds `headers` to every HTTP request.
 pub(super) fn connect_with(
     addr: SocketAddr,
-    route: Route,
+    route: DialectRoute,
     headers: Vec<(String, String)>,
 ) -> anyhow::Result<Client> {
     let connection = match route.transport {
@@ -126,7 +126,7 @@ impl Drop for FrameWriter {
 }
 
 impl Client {
-    fn new(route: Route, connection: Connection) -> Self {
+    fn new(route: DialectRoute, connection: Connection) -> Self {
         Self {
             route,
             codec: route.codec(),

@@ -62,7 +62,7 @@ pub(super) trait DialectCodec: Send {
 
 /// A dialect over a transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Route {
+pub(super) struct DialectRoute {
     pub(super) dialect: Dialect,
     pub(super) transport: Transport,
 }
@@ -88,7 +88,7 @@ pub(super) enum Transport {
 }
 
 /// Every dialect over each of its transports.
-pub(super) const ROUTES: [Route; 16] = [
+pub(super) const ROUTES: [DialectRoute; 16] = [
     route(Dialect::Mcp2026, Transport::Stdio),
     route(Dialect::Mcp2026, Transport::Http),
     route(Dialect::Mcp2025, Transport::Stdio),
@@ -107,11 +107,11 @@ pub(super) const ROUTES: [Route; 16] = [
     route(Dialect::Synesthetic, Transport::Http),
 ];
 
-const fn route(dialect: Dialect, transport: Transport) -> Route {
-    Route { dialect, transport }
+const fn route(dialect: Dialect, transport: Transport) -> DialectRoute {
+    DialectRoute { dialect, transport }
 }
 
-impl Route {
+impl DialectRoute {
     /// Returns the name that `--dialect` selects, for example `mira ws`.
     pub(super) fn name(self) -> String {
         let transport = match self.transport {

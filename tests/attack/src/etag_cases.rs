@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use serde_json::json;
 
-use super::attempt::{Attempt, CallResult, call};
+use super::attempt::{AttackAttempt, CallResult, call};
 use super::client::{Client, connect, start_and_connect};
 use super::dialects::Response;
 use super::server::{Server, sh};
@@ -37,7 +37,7 @@ fn etag_in(response: &Response) -> Option<String> {
 
 /// E01: writes with an etag that no longer fits the file.
 pub(super) fn write_with_stale_etag(
-    attempt: &mut Attempt,
+    attempt: &mut AttackAttempt,
     client: &mut Client,
 ) -> anyhow::Result<Vec<CallResult>> {
     let file = attempt.folders.ws.join("f");
@@ -66,7 +66,7 @@ pub(super) fn write_with_stale_etag(
 
 /// E04: changes the content of a file, but not its size and time.
 pub(super) fn change_only_content(
-    attempt: &mut Attempt,
+    attempt: &mut AttackAttempt,
     client: &mut Client,
 ) -> anyhow::Result<Vec<CallResult>> {
     let mut tags = Vec::new();
@@ -103,7 +103,7 @@ fn increment(number: usize, tag: &str) -> serde_json::Value {
 
 /// E02: two writers each increment a counter in a file, with the etag of their last read.
 pub(super) fn count_concurrently(
-    attempt: &mut Attempt,
+    attempt: &mut AttackAttempt,
     server: &mut Server,
     client: &mut Client,
 ) -> anyhow::Result<Vec<CallResult>> {
@@ -164,7 +164,7 @@ fn count_on_one_stream(client: &mut Client, increments: usize) -> anyhow::Result
 }
 
 /// E13: kills the server several times during a write.
-pub(super) fn kill_during_write(attempt: &mut Attempt) -> anyhow::Result<Vec<CallResult>> {
+pub(super) fn kill_during_write(attempt: &mut AttackAttempt) -> anyhow::Result<Vec<CallResult>> {
     let file = attempt.folders.ws.join("f");
     let old = fs::read(&file)?;
     let new = "n".repeat(8 << 20);
@@ -216,7 +216,7 @@ pub(super) fn kill_during_write(attempt: &mut Attempt) -> anyhow::Result<Vec<Cal
 
 /// R03: lists a large folder in two pages, and adds a file between them.
 pub(super) fn list_in_pages(
-    attempt: &mut Attempt,
+    attempt: &mut AttackAttempt,
     client: &mut Client,
 ) -> anyhow::Result<Vec<CallResult>> {
     let first = call(client, &attempt.variant.tool, &attempt.variant.input)?;

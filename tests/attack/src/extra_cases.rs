@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use serde_json::{Value, json};
 
-use super::attempt::{Attempt, CallResult, call};
+use super::attempt::{AttackAttempt, CallResult, call};
 use super::client::{Client, start_and_connect};
 use super::exploits;
 use super::oracle::summary;
@@ -28,7 +28,7 @@ const DECLARED_COMMAND: &str = "[command.\"attack.line\"]\nabout = \"Runs a line
 const SILENT_CONNECTIONS: usize = 1100;
 
 /// Prepares a case of `extra.jsonl`.
-pub(super) fn prepare(attempt: &mut Attempt) -> anyhow::Result<()> {
+pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     for line in &attempt.case.setup {
         sh(&attempt.folders.ws, &attempt.folders.fill(line))?;
     }
@@ -62,7 +62,7 @@ pub(super) fn prepare(attempt: &mut Attempt) -> anyhow::Result<()> {
 
 /// Starts the server in a process namespace of its own. The server is not the first process there,
 /// because the kernel protects that one.
-fn isolate_processes(attempt: &mut Attempt) -> anyhow::Result<()> {
+fn isolate_processes(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     let namespace = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
     if sh(&attempt.folders.base, &format!("{} true", namespace.join(" "))).is_err() {
         attempt.skip_reason = Some("this user cannot create a process namespace".to_owned());
@@ -75,7 +75,7 @@ fn isolate_processes(attempt: &mut Attempt) -> anyhow::Result<()> {
 
 /// Performs a case of `extra.jsonl` against a running server.
 pub(super) fn perform(
-    attempt: &mut Attempt,
+    attempt: &mut AttackAttempt,
     server: &mut Server,
     client: &mut Client,
 ) -> anyhow::Result<Vec<CallResult>> {
@@ -89,7 +89,7 @@ pub(super) fn perform(
 }
 
 /// Runs the program as a job, and waits for its end.
-fn run_job(attempt: &mut Attempt, client: &mut Client) -> anyhow::Result<Vec<CallResult>> {
+fn run_job(attempt: &mut AttackAttempt, client: &mut Client) -> anyhow::Result<Vec<CallResult>> {
     let variant = attempt.variant.clone();
     let response = client.call(&variant.tool, &variant.input)?;
     let id = job_id_in(&response)?;
@@ -101,7 +101,7 @@ fn run_job(attempt: &mut Attempt, client: &mut Client) -> anyhow::Result<Vec<Cal
 }
 
 /// M42: checks that descriptions of tools have no paths of this machine.
-fn list_tools(attempt: &mut Attempt, client: &mut Client) -> anyhow::Result<Vec<CallResult>> {
+fn list_tools(attempt: &mut AttackAttempt, client: &mut Client) -> anyhow::Result<Vec<CallResult>> {
     let listed = Value::from(client.tools()?).to_string();
     for path in [&attempt.folders.home, &attempt.folders.ws] {
         if listed.contains(&*path.to_string_lossy()) {
@@ -113,7 +113,7 @@ fn list_tools(attempt: &mut Attempt, client: &mut Client) -> anyhow::Result<Vec<
 
 /// M41: opens many connections that send nothing, and makes a call beside them.
 fn open_silent_connections(
-    attempt: &mut Attempt,
+    attempt: &mut AttackAttempt,
     server: &mut Server,
     client: &mut Client,
 ) -> anyhow::Result<Vec<CallResult>> {
@@ -138,7 +138,7 @@ fn open_silent_connections(
 }
 
 /// M30: swaps the working folder of programs for a link to the outside while they start.
-pub(super) fn swap_working_folder(attempt: &mut Attempt) -> anyhow::Result<Vec<CallResult>> {
+pub(super) fn swap_working_folder(attempt: &mut AttackAttempt) -> anyhow::Result<Vec<CallResult>> {
     let ws = attempt.folders.ws.clone();
     fs::create_dir(ws.join("x"))?;
     fs::write(ws.join("x/secret"), "inside")?;
@@ -170,7 +170,7 @@ pub(super) fn swap_working_folder(attempt: &mut Attempt) -> anyhow::Result<Vec<C
 
 /// T02: declares tools with the names of built-in ones, and one name twice, in the settings of the
 /// workspace and of the operator.
-pub(super) fn shadow_builtin_tools(attempt: &mut Attempt) -> anyhow::Result<Vec<CallResult>> {
+pub(super) fn shadow_builtin_tools(attempt: &mut AttackAttempt) -> anyhow::Result<Vec<CallResult>> {
     let declaration = |name: &str| {
         format!(
             "[command.\"{name}\"]\nabout = \"Shadows a tool.\"\nprogram = \"echo\"\n\
@@ -225,7 +225,7 @@ pub(super) fn shadow_builtin_tools(attempt: &mut Attempt) -> anyhow::Result<Vec<
 
 /// Checks that a declared tool is refused and does not replace the built-in one. Returns what
 /// happened instead.
-fn check_shadow_refused(attempt: &mut Attempt, tool: &str) -> anyhow::Result<Option<String>> {
+fn check_shadow_refused(attempt: &mut AttackAttempt, tool: &str) -> anyhow::Result<Option<String>> {
     let mut command = attempt.launch.command(&attempt.folders, &["check-config"])?;
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let check = command.status()?;

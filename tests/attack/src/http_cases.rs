@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use serde_json::json;
 
-use super::attempt::{Attempt, CallResult, call};
+use super::attempt::{AttackAttempt, CallResult, call};
 use super::client::{Client, connect, connect_with};
 use super::dialects::{Dialect, Response};
 use super::http::{HttpRequest, HttpResponse, exchange};
@@ -25,7 +25,7 @@ const IDLE_CONNECTIONS: usize = 1100;
 
 /// Performs a case about HTTP against a running server.
 pub(super) fn perform(
-    attempt: &mut Attempt,
+    attempt: &mut AttackAttempt,
     server: &mut Server,
     client: &mut Client,
 ) -> anyhow::Result<Vec<CallResult>> {
@@ -137,7 +137,7 @@ fn compression_bombs(request: &HttpRequest, folder: &Path) -> anyhow::Result<Vec
 }
 
 /// H16: opens idle connections of three kinds, and makes a call beside each kind.
-fn open_idle_connections(attempt: &mut Attempt, addr: SocketAddr, client: &mut Client) {
+fn open_idle_connections(attempt: &mut AttackAttempt, addr: SocketAddr, client: &mut Client) {
     let upgrade = format!(
         "GET /v1/ws/mcp HTTP/1.1\r\nHost: {addr}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
          Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
@@ -165,7 +165,7 @@ fn open_idle_connections(attempt: &mut Attempt, addr: SocketAddr, client: &mut C
 
 /// H17: sends requests that two parsers may split differently.
 fn send_smuggled(
-    attempt: &mut Attempt,
+    attempt: &mut AttackAttempt,
     request: &HttpRequest,
     addr: SocketAddr,
 ) -> anyhow::Result<Vec<CallResult>> {
@@ -240,7 +240,7 @@ fn smuggled_requests(request: &HttpRequest, addr: SocketAddr) -> Vec<(&'static s
 }
 
 /// H18: sends paths that lead out of any folder with public files.
-fn send_traversals(attempt: &mut Attempt, addr: SocketAddr) -> anyhow::Result<()> {
+fn send_traversals(attempt: &mut AttackAttempt, addr: SocketAddr) -> anyhow::Result<()> {
     for path in [
         "/assets/..%2f..%2fetc/passwd",
         "/../../etc/passwd",
@@ -265,7 +265,7 @@ fn send_traversals(attempt: &mut Attempt, addr: SocketAddr) -> anyhow::Result<()
 /// H22: returns requests with unknown versions. Checks that the error for one of them names the
 /// known versions.
 fn unknown_versions(
-    attempt: &mut Attempt,
+    attempt: &mut AttackAttempt,
     request: &HttpRequest,
     addr: SocketAddr,
 ) -> anyhow::Result<Vec<HttpRequest>> {
@@ -291,7 +291,7 @@ struct TestKeys {
 }
 
 impl TestKeys {
-    fn create(attempt: &Attempt) -> anyhow::Result<Self> {
+    fn create(attempt: &AttackAttempt) -> anyhow::Result<Self> {
         let create_key = |name: &str| -> anyhow::Result<(String, String)> {
             let output = Command::new(&attempt.binary)
                 .args(["key", name])
@@ -315,7 +315,7 @@ fn bearer(key: &str) -> Vec<(String, String)> {
 }
 
 /// J01: uses the job of another caller.
-pub(super) fn use_foreign_job(attempt: &mut Attempt) -> anyhow::Result<Vec<CallResult>> {
+pub(super) fn use_foreign_job(attempt: &mut AttackAttempt) -> anyhow::Result<Vec<CallResult>> {
     let keys = TestKeys::create(attempt)?;
     attempt.launch.config = keys.config;
     let mut server = attempt.launch.serve(&attempt.folders)?;
@@ -361,7 +361,7 @@ pub(super) fn use_foreign_job(attempt: &mut Attempt) -> anyhow::Result<Vec<CallR
 }
 
 /// H12: ends the session of another caller, and uses a session after its end.
-pub(super) fn use_ended_sessions(attempt: &mut Attempt) -> anyhow::Result<Vec<CallResult>> {
+pub(super) fn use_ended_sessions(attempt: &mut AttackAttempt) -> anyhow::Result<Vec<CallResult>> {
     let keys = TestKeys::create(attempt)?;
     attempt.launch.config = keys.config;
     let mut server = attempt.launch.serve(&attempt.folders)?;
@@ -392,7 +392,9 @@ pub(super) fn use_ended_sessions(attempt: &mut Attempt) -> anyhow::Result<Vec<Ca
 
 /// H07: listens on public addresses without authentication. By default, the server listens on the
 /// loopback address only.
-pub(super) fn bind_public_addresses(attempt: &mut Attempt) -> anyhow::Result<Vec<CallResult>> {
+pub(super) fn bind_public_addresses(
+    attempt: &mut AttackAttempt,
+) -> anyhow::Result<Vec<CallResult>> {
     let mut finding = Ok(());
     for listen in ["0.0.0.0:0", "[::]:0", "0.0.0.0:8080"] {
         let words = ["serve", "--listen", listen];
@@ -420,7 +422,7 @@ pub(super) fn bind_public_addresses(attempt: &mut Attempt) -> anyhow::Result<Vec
 }
 
 /// H20, H21: sends tokens that are not meant for this server.
-pub(super) fn send_foreign_tokens(attempt: &mut Attempt) -> anyhow::Result<Vec<CallResult>> {
+pub(super) fn send_foreign_tokens(attempt: &mut AttackAttempt) -> anyhow::Result<Vec<CallResult>> {
     let keys = TestKeys::create(attempt)?;
     attempt.launch.config = keys.config;
     let mut server = attempt.launch.serve(&attempt.folders)?;

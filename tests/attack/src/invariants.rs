@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::attempt::Attempt;
+use super::attempt::AttackAttempt;
 use super::server::audit_log;
 
 /// The time that processes may take to end after the server.
@@ -13,7 +13,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Checks the invariants that hold after the server has stopped. Two others are checked before: that
 /// it still answers, and that its standard output has only messages.
-pub(super) fn check_after_exit(attempt: &mut Attempt) -> anyhow::Result<()> {
+pub(super) fn check_after_exit(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     check_canaries(attempt);
     check_outside(attempt)?;
     check_processes(attempt);
@@ -21,7 +21,7 @@ pub(super) fn check_after_exit(attempt: &mut Attempt) -> anyhow::Result<()> {
 }
 
 /// Checks that neither canary is in an answer, a log or a record.
-fn check_canaries(attempt: &mut Attempt) {
+fn check_canaries(attempt: &mut AttackAttempt) {
     let mut places: Vec<(String, Vec<u8>)> =
         vec![("an answer or the log".to_owned(), std::mem::take(&mut attempt.received))];
     places.push((
@@ -92,7 +92,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// Checks that nothing outside the workspace changed.
-fn check_outside(attempt: &mut Attempt) -> anyhow::Result<()> {
+fn check_outside(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     let Some((before, names)) = attempt.outside_before.take() else { return Ok(()) };
     if let Some(changed) = before.difference(&attempt.outside_snapshot()?) {
         attempt.failures.push(format!("outside: {changed}"));
@@ -107,7 +107,7 @@ fn check_outside(attempt: &mut Attempt) -> anyhow::Result<()> {
 /// Checks that no process outlives the server.
 ///
 /// This process adopts orphans, so it finds one that left its group and its parent, too.
-fn check_processes(attempt: &mut Attempt) {
+fn check_processes(attempt: &mut AttackAttempt) {
     let started = Instant::now();
     loop {
         let left = descendants(std::process::id());

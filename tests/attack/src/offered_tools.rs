@@ -10,7 +10,7 @@ use super::dialects::{Dialect, ROUTES, Transport};
 use super::folders::AttackFolders;
 use super::server::ServerLaunch;
 use super::setup;
-use super::variants::Variant;
+use super::variants::CallVariant;
 
 /// The names of the tools on the wire, by dialect.
 #[derive(Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl OfferedTools {
     }
 
     /// Returns whether a dialect can express the call of `variant` and offers its tool.
-    pub(super) fn has(&self, dialect: Dialect, variant: &Variant) -> bool {
+    pub(super) fn has(&self, dialect: Dialect, variant: &CallVariant) -> bool {
         let mut routes = ROUTES.into_iter();
         let codec = routes.find(|route| route.dialect == dialect).map(|route| route.codec());
         let wire_call = codec.and_then(|codec| codec.to_wire(&variant.tool, &variant.input));

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use super::absent_tools::is_absent_tool_case;
-use super::attempt::{Attempt, CallResult};
-use super::case::{Assertion, RefusalReason};
+use super::attempt::{AttackAttempt, CallResult};
+use super::case::{CaseAssertion, RefusalReason};
 use super::dialects::{Dialect, Response};
 use super::folders::FolderSnapshot;
 use super::server::audit_log;
@@ -22,7 +22,7 @@ const FAILURES_MAX: usize = 20;
 pub(super) const LATE: &str = "it took";
 
 /// Adds the outcome in the audit log to each result.
-pub(super) fn add_recorded_outcomes(attempt: &Attempt, results: &mut [CallResult]) {
+pub(super) fn add_recorded_outcomes(attempt: &AttackAttempt, results: &mut [CallResult]) {
     let text = fs::read_to_string(audit_log(&attempt.folders)).unwrap_or_default();
     let records = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let mut records: Vec<(String, String)> = records
@@ -124,12 +124,12 @@ fn contains(response: &Response, words: &str) -> bool {
 }
 
 /// Checks every assertion of the case.
-pub(super) fn judge(attempt: &mut Attempt, results: &[CallResult]) {
+pub(super) fn judge(attempt: &mut AttackAttempt, results: &[CallResult]) {
     let judged: Vec<&CallResult> = results.iter().filter(|result| result.is_judged).collect();
     for assertion in attempt.case.assertions.clone() {
         let failure = match &assertion {
-            Assertion::Invariant => None,
-            Assertion::Finding(name) => check_finding(attempt, name),
+            CaseAssertion::Invariant => None,
+            CaseAssertion::Finding(name) => check_finding(attempt, name),
             _ if is_about_state(&assertion) => check_state(attempt, &assertion),
             _ if judged.is_empty() => Some("the harness has no result to judge".to_owned()),
             _ => {
@@ -143,7 +143,7 @@ pub(super) fn judge(attempt: &mut Attempt, results: &[CallResult]) {
     }
 }
 
-fn check_finding(attempt: &Attempt, name: &str) -> Option<String> {
+fn check_finding(attempt: &AttackAttempt, name: &str) -> Option<String> {
     match attempt.findings.get(name) {
         None => Some(format!("the harness did not check `{name}`")),
         Some(Ok(())) => None,
@@ -152,58 +152,58 @@ fn check_finding(attempt: &Attempt, name: &str) -> Option<String> {
 }
 
 /// Returns whether an assertion is about the files or the server, not about one result.
-fn is_about_state(assertion: &Assertion) -> bool {
+fn is_about_state(assertion: &CaseAssertion) -> bool {
     matches!(
         assertion,
-        Assertion::Exists(_)
-            | Assertion::NotExists(_)
-            | Assertion::Unchanged(_)
-            | Assertion::Content(_)
-            | Assertion::Bytes(_)
-            | Assertion::Mode(_)
-            | Assertion::MaxRssMb(_)
-            | Assertion::RpcStreamValid
-            | Assertion::WorkspaceUnchanged
+        CaseAssertion::Exists(_)
+            | CaseAssertion::NotExists(_)
+            | CaseAssertion::Unchanged(_)
+            | CaseAssertion::Content(_)
+            | CaseAssertion::Bytes(_)
+            | CaseAssertion::Mode(_)
+            | CaseAssertion::MaxRssMb(_)
+            | CaseAssertion::RpcStreamValid
+            | CaseAssertion::WorkspaceUnchanged
     )
 }
 
 /// Checks an assertion about the files or the server. Returns why it does not hold.
-fn check_state(attempt: &Attempt, assertion: &Assertion) -> Option<String> {
+fn check_state(attempt: &AttackAttempt, assertion: &CaseAssertion) -> Option<String> {
     let path = |name: &str| PathBuf::from(attempt.folders.fill(name));
     let subject = || {
         let name = attempt.case.input["arguments"]["path"].as_str().unwrap_or("f");
         attempt.folders.ws.join(name)
     };
     match assertion {
-        Assertion::Exists(name) if fs::symlink_metadata(path(name)).is_err() => {
+        CaseAssertion::Exists(name) if fs::symlink_metadata(path(name)).is_err() => {
             Some(format!("{name} is missing"))
         }
-        Assertion::NotExists(name) if fs::symlink_metadata(path(name)).is_ok() => {
+        CaseAssertion::NotExists(name) if fs::symlink_metadata(path(name)).is_ok() => {
             Some(format!("{name} was created"))
         }
-        Assertion::Unchanged(name) => {
+        CaseAssertion::Unchanged(name) => {
             let now = fs::read(path(name)).unwrap_or_default();
             (now != b"as it was\n")
                 .then(|| format!("{name} contains {:?}", String::from_utf8_lossy(&now)))
         }
-        Assertion::Content(text) => {
+        CaseAssertion::Content(text) => {
             let now = fs::read(subject()).unwrap_or_default();
             (now != text.replace("\\n", "\n").as_bytes())
                 .then(|| format!("the file contains {:?}", String::from_utf8_lossy(&now)))
         }
-        Assertion::Bytes(bytes) => {
+        CaseAssertion::Bytes(bytes) => {
             let now = fs::read(subject()).unwrap_or_default();
             (now != *bytes).then(|| format!("the file contains {now:02x?}"))
         }
-        Assertion::Mode(mode) => {
+        CaseAssertion::Mode(mode) => {
             let now = fs::metadata(subject()).map_or(0, |meta| meta.permissions().mode() & 0o7777);
             (now != *mode).then(|| format!("the mode is {now:04o}"))
         }
-        Assertion::MaxRssMb(most) => {
+        CaseAssertion::MaxRssMb(most) => {
             let growth = attempt.memory_growth_mib;
             (growth > *most).then(|| format!("the server grew by {growth} MiB, more than {most}"))
         }
-        Assertion::WorkspaceUnchanged => match &attempt.workspace_before {
+        CaseAssertion::WorkspaceUnchanged => match &attempt.workspace_before {
             None => Some("the harness has no snapshot of the workspace".to_owned()),
             Some(before) => match FolderSnapshot::take(&attempt.folders.ws) {
                 Ok(now) => before.difference(&now).map(|changes| format!("workspace: {changes}")),
@@ -216,13 +216,17 @@ fn check_state(attempt: &Attempt, assertion: &Assertion) -> Option<String> {
 }
 
 /// Checks an assertion about one result. Returns why it does not hold.
-fn check_result(attempt: &Attempt, assertion: &Assertion, result: &CallResult) -> Option<String> {
+fn check_result(
+    attempt: &AttackAttempt,
+    assertion: &CaseAssertion,
+    result: &CallResult,
+) -> Option<String> {
     let response = &result.response;
     let shown = summary(response);
     let recorded = result.recorded_outcome.as_deref();
     match assertion {
         // This tool returns a failure as a result. It has to be that the schema was not fetched.
-        Assertion::Error(reasons)
+        CaseAssertion::Error(reasons)
             if reasons.is_empty()
                 && attempt.variant.tool == "assets.validate_asset"
                 && contains(response, "schema_load_failed") =>
@@ -230,51 +234,51 @@ fn check_result(attempt: &Attempt, assertion: &Assertion, result: &CallResult) -
             None
         }
         // A tool that must not exist may be refused for any reason.
-        Assertion::Error(_) if is_absent_tool_case(&attempt.case.id) => {
+        CaseAssertion::Error(_) if is_absent_tool_case(&attempt.case.id) => {
             check_refusal(attempt, &[], result)
         }
         // Only a read can return too much. Other variants must be quick and small.
-        Assertion::Error(reasons)
+        CaseAssertion::Error(reasons)
             if reasons.contains(&RefusalReason::TooLarge) && !attempt.variant.label.is_empty() =>
         {
             None
         }
-        Assertion::Error(reasons)
+        CaseAssertion::Error(reasons)
             if reasons.contains(&RefusalReason::TooLarge) && !response.is_error =>
         {
             let is_bounded = is_truncated(response) && response.raw.len() < ANSWER_BYTES_MAX;
             (!is_bounded).then(|| format!("neither refused nor truncated: {shown}"))
         }
         // A search or a program that is stopped in time has a result.
-        Assertion::Error(reasons)
+        CaseAssertion::Error(reasons)
             if reasons.contains(&RefusalReason::Timeout) && has_timed_out(response) =>
         {
             None
         }
-        Assertion::Error(reasons) => check_refusal(attempt, reasons, result),
-        Assertion::OkOrError(reasons) => {
+        CaseAssertion::Error(reasons) => check_refusal(attempt, reasons, result),
+        CaseAssertion::OkOrError(reasons) => {
             response.is_error.then(|| check_refusal(attempt, reasons, result)).flatten()
         }
-        Assertion::Ok => match recorded {
+        CaseAssertion::Ok => match recorded {
             _ if response.is_error => Some(format!("refused: {shown}")),
             None | Some("ok") => None,
             Some(outcome) => Some(format!("the record has {outcome}")),
         },
-        Assertion::ErrorOrBytesPreserved => {
+        CaseAssertion::ErrorOrBytesPreserved => {
             let name = attempt.variant.input["path"].as_str().unwrap_or("f");
             let now = fs::read(attempt.folders.ws.join(name)).unwrap_or_default();
             let is_exact =
                 now == b"\xff\xfe\x00y" || (response.is_error && now == b"\xff\xfe\x00x");
             (!is_exact).then(|| format!("the file contains {now:02x?}"))
         }
-        Assertion::RpcError(codes) => {
+        CaseAssertion::RpcError(codes) => {
             let code = response.code.parse::<i64>().ok();
             let fits = code.is_some_and(|code| codes.contains(&code))
                 || (response.code == "INVALID_INPUT" && response.status == 400);
             (!fits).then(|| format!("answered with {shown}"))
         }
         // Mira's client ignores the body unless the status is 200, so its errors have that status.
-        Assertion::Status(statuses)
+        CaseAssertion::Status(statuses)
             if attempt.route.dialect == Dialect::Mira
                 && response.status == 200
                 && !statuses.contains(&403)
@@ -283,7 +287,7 @@ fn check_result(attempt: &Attempt, assertion: &Assertion, result: &CallResult) -
             None
         }
         // The envelope has one status for every body that it cannot read.
-        Assertion::Status(_)
+        CaseAssertion::Status(_)
             if attempt.route.dialect == Dialect::Envelope
                 && attempt.case.id == "H15"
                 && response.status == 400
@@ -291,48 +295,48 @@ fn check_result(attempt: &Attempt, assertion: &Assertion, result: &CallResult) -
         {
             None
         }
-        Assertion::Status(statuses) => {
+        CaseAssertion::Status(statuses) => {
             let status = response.status;
             (!statuses.contains(&status)).then(|| format!("status {status}: {shown}"))
         }
-        Assertion::MaxMs(most) => {
+        CaseAssertion::MaxMs(most) => {
             let ms = result.elapsed.as_millis();
             (ms > *most).then(|| format!("{LATE} {ms} ms, more than {most}"))
         }
-        Assertion::MaxBytes => {
+        CaseAssertion::MaxBytes => {
             let bytes = response.raw.len();
             (bytes > ANSWER_BYTES_MAX).then(|| format!("the answer has {bytes} bytes"))
         }
-        Assertion::Truncated => {
+        CaseAssertion::Truncated => {
             let is_truncated = is_truncated(response) || response.data["diff_truncated"] == true;
             (!is_truncated && !response.is_error)
                 .then(|| format!("the result is not marked as truncated: {shown}"))
         }
-        Assertion::ExitNonzero => {
+        CaseAssertion::ExitNonzero => {
             let code = response.data["exit_code"].as_i64();
             let has_failed = response.is_error
                 || code.is_some_and(|code| code != 0)
                 || recorded == Some("program_failed");
             (!has_failed).then(|| format!("the program exited with 0: {shown}"))
         }
-        Assertion::Invariant
-        | Assertion::Finding(_)
-        | Assertion::Exists(_)
-        | Assertion::NotExists(_)
-        | Assertion::Unchanged(_)
-        | Assertion::Content(_)
-        | Assertion::Bytes(_)
-        | Assertion::Mode(_)
-        | Assertion::MaxRssMb(_)
-        | Assertion::RpcStreamValid
-        | Assertion::WorkspaceUnchanged => None,
+        CaseAssertion::Invariant
+        | CaseAssertion::Finding(_)
+        | CaseAssertion::Exists(_)
+        | CaseAssertion::NotExists(_)
+        | CaseAssertion::Unchanged(_)
+        | CaseAssertion::Content(_)
+        | CaseAssertion::Bytes(_)
+        | CaseAssertion::Mode(_)
+        | CaseAssertion::MaxRssMb(_)
+        | CaseAssertion::RpcStreamValid
+        | CaseAssertion::WorkspaceUnchanged => None,
     }
 }
 
 /// Checks that a call was refused for one of `reasons`, or for any if there are none. The record
 /// has the reason, and the response must be an error.
 fn check_refusal(
-    attempt: &Attempt,
+    attempt: &AttackAttempt,
     reasons: &[RefusalReason],
     result: &CallResult,
 ) -> Option<String> {

@@ -4,28 +4,31 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::attempt::{Attempt, CallResult};
-use super::case::{Assertion, Case};
-use super::dialects::{Dialect, Response, Route, Transport};
+use super::attempt::{AttackAttempt, CallResult};
+use super::case::{AttackCase, CaseAssertion};
+use super::dialects::{Dialect, DialectRoute, Response, Transport};
 use super::folders::FolderSnapshot;
 use super::oracle::judge;
-use super::variants::Variant;
+use super::variants::CallVariant;
 
 /// Returns an attempt that has not run, in a folder of its own.
-fn new_attempt(name: &str, assertion: &str) -> Attempt {
+fn new_attempt(name: &str, assertion: &str) -> AttackAttempt {
     let base = std::env::temp_dir().join(format!("attack-oracle-{}-{name}", std::process::id()));
-    let case = Case {
+    let case = AttackCase {
         id: "T00".into(),
         title: String::new(),
         setup: Vec::new(),
         input: json!({ "kind": "tool", "arguments": { "path": "f" } }),
-        assertions: vec![Assertion::parse(assertion).expect("an assertion")],
+        assertions: vec![CaseAssertion::parse(assertion).expect("an assertion")],
         is_extra: false,
     };
-    let variant =
-        Variant { tool: "files.read".into(), input: json!({ "path": "f" }), label: String::new() };
-    let route = Route { dialect: Dialect::Mcp2026, transport: Transport::Http };
-    Attempt::new(&case, &variant, route, "/bin/true".as_ref(), base).expect("folders")
+    let variant = CallVariant {
+        tool: "files.read".into(),
+        input: json!({ "path": "f" }),
+        label: String::new(),
+    };
+    let route = DialectRoute { dialect: Dialect::Mcp2026, transport: Transport::Http };
+    AttackAttempt::new(&case, &variant, route, "/bin/true".as_ref(), base).expect("folders")
 }
 
 fn result(is_error: bool, code: &str, data: Value, outcome: &str) -> CallResult {
@@ -42,7 +45,11 @@ fn holds(assertion: &str, result: CallResult) -> bool {
 }
 
 /// Returns whether the assertion holds for a result after `change`.
-fn holds_after(assertion: &str, result: CallResult, change: impl FnOnce(&mut Attempt)) -> bool {
+fn holds_after(
+    assertion: &str,
+    result: CallResult,
+    change: impl FnOnce(&mut AttackAttempt),
+) -> bool {
     let name = format!(
         "{:x}",
         u64::from_str_radix(&super::folders::random_hex(7).expect("bytes"), 16).expect("hex")
@@ -128,7 +135,7 @@ fn codes_statuses_times_and_sizes_are_compared() {
 fn assertions_about_files_are_checked_on_disk() {
     let nothing = || result(false, "", json!({}), "ok");
     let write_file = |name: &'static str, bytes: &'static [u8]| {
-        move |attempt: &mut Attempt| {
+        move |attempt: &mut AttackAttempt| {
             std::fs::write(attempt.folders.parent.join(name), bytes).expect("written");
         }
     };
@@ -153,15 +160,15 @@ fn assertions_about_files_are_checked_on_disk() {
         nothing(),
         write_file("ws/f", b"\xef\xbf\xbdy")
     ));
-    let after_snapshot = |then: fn(&mut Attempt)| {
-        move |attempt: &mut Attempt| {
+    let after_snapshot = |then: fn(&mut AttackAttempt)| {
+        move |attempt: &mut AttackAttempt| {
             attempt.workspace_before =
                 Some(FolderSnapshot::take(&attempt.folders.ws).expect("a snapshot"));
             then(attempt);
         }
     };
     assert!(holds_after("ws_unchanged", nothing(), after_snapshot(|_| ())));
-    let create_file = |attempt: &mut Attempt| {
+    let create_file = |attempt: &mut AttackAttempt| {
         std::fs::write(attempt.folders.ws.join("made"), "").expect("written");
     };
     assert!(!holds_after("ws_unchanged", nothing(), after_snapshot(create_file)));
@@ -179,7 +186,7 @@ fn an_assertion_without_a_finding_fails() {
             holds_after(word, nothing(), |attempt| attempt.record_finding(word, Ok(()))),
             "{word}"
         );
-        let bad = |attempt: &mut Attempt| {
+        let bad = |attempt: &mut AttackAttempt| {
             attempt.record_finding(word, Err("bad".into()));
             attempt.record_finding(word, Ok(()));
         };

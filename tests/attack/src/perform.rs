@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::attempt::{Attempt, CallResult, call, fill};
+use super::attempt::{AttackAttempt, CallResult, call, fill};
 use super::client::Client;
 use super::dialects::Dialect;
 use super::oracle::summary;
@@ -16,7 +16,7 @@ use super::{
 
 /// Performs a case that starts its own servers. Returns `None` for any other case.
 pub(super) fn perform_without_server(
-    attempt: &mut Attempt,
+    attempt: &mut AttackAttempt,
 ) -> Option<anyhow::Result<Vec<CallResult>>> {
     let id = attempt.case.id.clone();
     Some(match id.as_str() {
@@ -39,7 +39,7 @@ pub(super) fn perform_without_server(
 
 /// Performs a case against a running server.
 pub(super) fn perform(
-    attempt: &mut Attempt,
+    attempt: &mut AttackAttempt,
     server: &mut Server,
     client: &mut Client,
 ) -> anyhow::Result<Vec<CallResult>> {
@@ -72,7 +72,10 @@ pub(super) fn perform(
 }
 
 /// Sends the MCP request of a case that calls no tool.
-fn send_mcp_request(attempt: &mut Attempt, client: &mut Client) -> anyhow::Result<Vec<CallResult>> {
+fn send_mcp_request(
+    attempt: &mut AttackAttempt,
+    client: &mut Client,
+) -> anyhow::Result<Vec<CallResult>> {
     let params = fill(&attempt.case.input["params"], &attempt.folders);
     let method = attempt.case.input["method"].as_str().unwrap_or_default().to_owned();
     let request = client.codec.method_request(&method, &params);
@@ -86,7 +89,7 @@ fn send_mcp_request(attempt: &mut Attempt, client: &mut Client) -> anyhow::Resul
 /// Calls the tool once. If that proves something, also checks that the same call works inside the
 /// workspace.
 pub(super) fn call_once(
-    attempt: &mut Attempt,
+    attempt: &mut AttackAttempt,
     client: &mut Client,
 ) -> anyhow::Result<Vec<CallResult>> {
     let variant = attempt.variant.clone();
@@ -114,7 +117,10 @@ pub(super) fn call_once(
 
 /// Checks that programs start and can write in the workspace. Otherwise, a refusal outside of it
 /// proves nothing.
-fn check_programs_start(attempt: &mut Attempt, client: &mut Client) -> anyhow::Result<CallResult> {
+fn check_programs_start(
+    attempt: &mut AttackAttempt,
+    client: &mut Client,
+) -> anyhow::Result<CallResult> {
     let input = json!({ "command": "sh", "args": ["-c", "echo in > started.txt"] });
     let mut result = call(client, "exec.run", &input)?;
     result.is_judged = false;
@@ -126,7 +132,7 @@ fn check_programs_start(attempt: &mut Attempt, client: &mut Client) -> anyhow::R
 }
 
 /// Returns the input with a path inside the workspace, if that call must succeed.
-fn input_inside_workspace(attempt: &Attempt) -> Option<Value> {
+fn input_inside_workspace(attempt: &AttackAttempt) -> Option<Value> {
     let can_succeed =
         matches!(attempt.case.id.as_str(), "X09" | "X12" | "X14" | "X15" | "X22" | "X55" | "X56");
     // A whole line as a program's name fails everywhere, and so does Docker without its daemon.
@@ -143,7 +149,7 @@ fn input_inside_workspace(attempt: &Attempt) -> Option<Value> {
 }
 
 /// Checks that the script of the case left its trace. Otherwise, the case proves nothing.
-fn check_script_ran(attempt: &mut Attempt, results: &[CallResult]) {
+fn check_script_ran(attempt: &mut AttackAttempt, results: &[CallResult]) {
     let text = attempt.variant.input.to_string();
     let has_script =
         attempt.case.id == "C02" || (attempt.case.id.starts_with('X') && text.contains("pre.sh"));
@@ -154,7 +160,7 @@ fn check_script_ran(attempt: &mut Attempt, results: &[CallResult]) {
 }
 
 /// Records whether the listeners of the case, if it has any, received something.
-pub(super) fn record_listener_events(attempt: &mut Attempt) {
+pub(super) fn record_listener_events(attempt: &mut AttackAttempt) {
     if attempt.listeners.is_empty() {
         return;
     }
@@ -164,7 +170,7 @@ pub(super) fn record_listener_events(attempt: &mut Attempt) {
 }
 
 /// Records the findings that follow from one response.
-fn record_response_findings(attempt: &mut Attempt, result: Option<&CallResult>) {
+fn record_response_findings(attempt: &mut AttackAttempt, result: Option<&CallResult>) {
     let Some(result) = result else { return };
     let response = &result.response;
     match attempt.case.id.as_str() {

@@ -8,21 +8,21 @@ use anyhow::ensure;
 use serde_json::Value;
 
 use super::absent_tools;
-use super::case::{self, Case};
-use super::dialects::{Dialect, Route, Transport};
+use super::case::{self, AttackCase};
+use super::dialects::{Dialect, DialectRoute, Transport};
 use super::offered_tools::OfferedTools;
-use super::variants::{self, Variant};
+use super::variants::{self, CallVariant};
 
 /// One attempt at a case.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PlannedAttempt {
     /// The position of the variant in [`variants`].
     pub(super) variant: usize,
-    pub(super) route: Route,
+    pub(super) route: DialectRoute,
 }
 
 /// Reads every case of both files.
-pub(super) fn all_cases() -> anyhow::Result<Vec<Case>> {
+pub(super) fn all_cases() -> anyhow::Result<Vec<AttackCase>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut cases = case::load(&folder.join("attacks.jsonl"), false)?;
     cases.extend(case::load(&folder.join("extra.jsonl"), true)?);
@@ -34,18 +34,18 @@ pub(super) fn all_cases() -> anyhow::Result<Vec<Case>> {
 }
 
 /// Returns the variants of a case. A case that calls no tool has one variant without a tool.
-pub(super) fn variants(case: &Case) -> Vec<Variant> {
+pub(super) fn variants(case: &AttackCase) -> Vec<CallVariant> {
     let variants = variants::variants(case);
     if variants.is_empty() {
-        return vec![Variant { tool: String::new(), input: Value::Null, label: String::new() }];
+        return vec![CallVariant { tool: String::new(), input: Value::Null, label: String::new() }];
     }
     variants
 }
 
 /// Returns every attempt at `case` over `routes`. A dialect that does not offer a tool is left out.
 pub(super) fn attempts(
-    case: &Case,
-    routes: &[Route],
+    case: &AttackCase,
+    routes: &[DialectRoute],
     offered: &OfferedTools,
 ) -> Vec<PlannedAttempt> {
     let mut attempts = Vec::new();
@@ -67,7 +67,7 @@ pub(super) fn attempts(
 }
 
 /// Returns whether a case takes long, so that it should start before others.
-pub(super) fn is_slow(case: &Case) -> bool {
+pub(super) fn is_slow(case: &AttackCase) -> bool {
     matches!(
         case.id.as_str(),
         "R03"
@@ -87,8 +87,8 @@ pub(super) fn is_slow(case: &Case) -> bool {
 }
 
 /// Returns whether a case that calls no tool applies to this route.
-fn applies_to(case: &Case, route: Route) -> bool {
-    let Route { dialect, transport } = route;
+fn applies_to(case: &AttackCase, route: DialectRoute) -> bool {
+    let DialectRoute { dialect, transport } = route;
     let is_mcp = matches!(dialect, Dialect::Mcp2026 | Dialect::Mcp2025);
     let is_http = transport == Transport::Http;
     let is_stdio = transport == Transport::Stdio;
@@ -114,8 +114,8 @@ fn applies_to(case: &Case, route: Route) -> bool {
 }
 
 /// Returns whether other routes cover a call of a tool, or this one cannot judge it.
-fn is_covered_elsewhere(case: &Case, variant: &Variant, route: Route) -> bool {
-    let Route { dialect, transport } = route;
+fn is_covered_elsewhere(case: &AttackCase, variant: &CallVariant, route: DialectRoute) -> bool {
+    let DialectRoute { dialect, transport } = route;
     let is_websocket = transport == Transport::WebSocket;
     match case.id.as_str() {
         // They are about the server's memory and disk, which no dialect changes, and are slow.

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use toolgate_test_support::{copy_current_exe, sibling_toolgate};
 
-use super::attempt::Verdict;
+use super::attempt::AttemptVerdict;
 use super::attempt_process::{ATTEMPT_COMMAND, RunEnvironment, run_in_this_process};
-use super::case::Case;
-use super::dialects::{ROUTES, Route};
+use super::case::AttackCase;
+use super::dialects::{DialectRoute, ROUTES};
 use super::offered_tools::OfferedTools;
 use super::plan::{self, PlannedAttempt, all_cases, variants};
 use super::report::CaseOutcome;
@@ -68,7 +68,7 @@ impl AttackOptions {
         Ok(options)
     }
 
-    fn selected_cases(&self) -> anyhow::Result<Vec<Case>> {
+    fn selected_cases(&self) -> anyhow::Result<Vec<AttackCase>> {
         let mut cases = all_cases()?;
         for id in &self.cases {
             let is_known = cases.iter().any(|case| case.id.starts_with(id.as_str()));
@@ -80,8 +80,8 @@ impl AttackOptions {
         Ok(cases)
     }
 
-    fn selected_routes(&self) -> Vec<Route> {
-        let is_selected = |route: &Route| {
+    fn selected_routes(&self) -> Vec<DialectRoute> {
+        let is_selected = |route: &DialectRoute| {
             let name = route.name();
             self.dialects.is_empty()
                 || self.dialects.iter().any(|start| name.starts_with(start.as_str()))
@@ -120,7 +120,7 @@ fn run_selected(options: &AttackOptions) -> anyhow::Result<()> {
 /// Runs and prints all cases. Returns how many are broken.
 fn run_cases(
     options: &AttackOptions,
-    cases: &[Case],
+    cases: &[AttackCase],
     environment: &RunEnvironment,
 ) -> anyhow::Result<usize> {
     let routes = options.selected_routes();
@@ -156,7 +156,12 @@ fn run_cases(
     Ok(print_outcomes(options, cases, verdicts))
 }
 
-fn print_verdict(case: &Case, attempt: PlannedAttempt, verdict: &Verdict, elapsed: Duration) {
+fn print_verdict(
+    case: &AttackCase,
+    attempt: PlannedAttempt,
+    verdict: &AttemptVerdict,
+    elapsed: Duration,
+) {
     let label = &variants(case)[attempt.variant].label;
     let word = if verdict.failures.is_empty() { "held" } else { "BROKEN" };
     let lines = [&verdict.failures[..], &verdict.notes[..]].concat().join("; ");
@@ -167,8 +172,8 @@ fn print_verdict(case: &Case, attempt: PlannedAttempt, verdict: &Verdict, elapse
 /// Prints a line for each case and the sums of each file. Returns how many cases are broken.
 fn print_outcomes(
     options: &AttackOptions,
-    cases: &[Case],
-    verdicts: Vec<Vec<(PlannedAttempt, Verdict)>>,
+    cases: &[AttackCase],
+    verdicts: Vec<Vec<(PlannedAttempt, AttemptVerdict)>>,
 ) -> usize {
     let mut held = [0, 0];
     let mut broken = [0, 0];

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
-use super::attempt::{Attempt, CallResult, call};
+use super::attempt::{AttackAttempt, CallResult, call};
 use super::client::{Client, connect, start_and_connect};
 use super::dialects::{Dialect, Response, Transport};
 use super::exploits;
@@ -53,7 +53,7 @@ pub(super) fn has_descendant(pid: u32, word: &str) -> bool {
 
 /// X46: cancels a call while its program runs.
 pub(super) fn cancel_call(
-    attempt: &mut Attempt,
+    attempt: &mut AttackAttempt,
     server: &mut Server,
     client: &mut Client,
 ) -> anyhow::Result<Vec<CallResult>> {
@@ -97,7 +97,7 @@ pub(super) fn cancel_call(
 
 /// X47: disconnects while a program runs.
 pub(super) fn disconnect_during_call(
-    attempt: &mut Attempt,
+    attempt: &mut AttackAttempt,
     server: &mut Server,
     client: &mut Client,
 ) -> anyhow::Result<Vec<CallResult>> {
@@ -138,7 +138,7 @@ pub(super) fn disconnect_during_call(
 
 /// X52: runs a program on a system without Landlock and namespaces. The server must report that,
 /// and refuse if `require` is `strict`.
-pub(super) fn run_without_sandbox(attempt: &mut Attempt) -> anyhow::Result<Vec<CallResult>> {
+pub(super) fn run_without_sandbox(attempt: &mut AttackAttempt) -> anyhow::Result<Vec<CallResult>> {
     let sandboxed = attempt.launch.clone();
     attempt.launch.wrapper = ["perl", "-e", exploits::WITHOUT_SANDBOX].map(str::to_owned).into();
     let tool = attempt.variant.tool.clone();
@@ -184,7 +184,11 @@ pub(super) fn run_without_sandbox(attempt: &mut Attempt) -> anyhow::Result<Vec<C
 }
 
 /// Starts a server and calls a tool.
-fn call_new_server(attempt: &mut Attempt, tool: &str, input: &Value) -> anyhow::Result<Response> {
+fn call_new_server(
+    attempt: &mut AttackAttempt,
+    tool: &str,
+    input: &Value,
+) -> anyhow::Result<Response> {
     let (mut server, mut client) =
         start_and_connect(&attempt.launch, &attempt.folders, attempt.route)?;
     let response = client.call(tool, input);
@@ -220,7 +224,7 @@ pub(super) fn job_id_in(response: &Response) -> anyhow::Result<String> {
 
 /// J02: checks that the bits of many job ids are random.
 pub(super) fn check_job_ids(
-    attempt: &mut Attempt,
+    attempt: &mut AttackAttempt,
     client: &mut Client,
 ) -> anyhow::Result<Vec<CallResult>> {
     let mut ids = BTreeSet::new();
@@ -249,7 +253,7 @@ pub(super) fn check_job_ids(
 /// J03: starts up to 500 jobs with endless output, to be kept for the shortest time, and waits until the
 /// server forgets the first one.
 pub(super) fn check_job_expiry(
-    attempt: &mut Attempt,
+    attempt: &mut AttackAttempt,
     client: &mut Client,
 ) -> anyhow::Result<Vec<CallResult>> {
     let mut first = None;
@@ -289,7 +293,7 @@ pub(super) fn read_odd_offsets(client: &mut Client) -> anyhow::Result<Vec<CallRe
 }
 
 /// J06: kills a server during a job, and asks another one about it.
-pub(super) fn restart_during_job(attempt: &mut Attempt) -> anyhow::Result<Vec<CallResult>> {
+pub(super) fn restart_during_job(attempt: &mut AttackAttempt) -> anyhow::Result<Vec<CallResult>> {
     let (mut server, mut client) =
         start_and_connect(&attempt.launch, &attempt.folders, attempt.route)?;
     let sleeper = Sleeper::new()?;

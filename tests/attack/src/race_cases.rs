@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
-use super::attempt::{Attempt, CallResult, call};
+use super::attempt::{AttackAttempt, CallResult, call};
 use super::client::{Client, connect, start_and_connect};
 use super::dialects::Response;
 use super::oracle::summary;
@@ -50,7 +50,7 @@ fn call_all(client: &mut Client, calls: &[(&str, Value)]) -> anyhow::Result<Vec<
 /// Makes the calls while a folder and a link to the outside are swapped. Repeats them if there were
 /// too few swaps.
 fn race(
-    attempt: &mut Attempt,
+    attempt: &mut AttackAttempt,
     client: &mut Client,
     calls: &[(&str, Value)],
 ) -> anyhow::Result<Vec<Response>> {
@@ -70,7 +70,7 @@ fn race(
 
 /// F23: reads through a folder that is a link to the outside at times.
 pub(super) fn read_through_swapped_folder(
-    attempt: &mut Attempt,
+    attempt: &mut AttackAttempt,
     client: &mut Client,
 ) -> anyhow::Result<Vec<CallResult>> {
     let calls =
@@ -93,7 +93,7 @@ pub(super) fn read_through_swapped_folder(
 
 /// F24: changes files through a folder that is a link to the outside at times.
 pub(super) fn write_through_swapped_folder(
-    attempt: &mut Attempt,
+    attempt: &mut AttackAttempt,
     client: &mut Client,
 ) -> anyhow::Result<Vec<CallResult>> {
     let calls: Vec<(&str, Value)> = (0..attempt.length.repetitions(RACE_CALLS))
@@ -137,7 +137,7 @@ pub(super) fn write_through_swapped_folder(
 }
 
 /// X08: swaps an allowed program for another one between its check and its start.
-pub(super) fn swap_program(attempt: &mut Attempt) -> anyhow::Result<Vec<CallResult>> {
+pub(super) fn swap_program(attempt: &mut AttackAttempt) -> anyhow::Result<Vec<CallResult>> {
     let base = attempt.folders.base.clone();
     for (folder, text) in [("good", "good"), ("bad", attempt.folders.canary.as_str())] {
         fs::create_dir(base.join(folder))?;
@@ -183,7 +183,7 @@ pub(super) fn swap_program(attempt: &mut Attempt) -> anyhow::Result<Vec<CallResu
 /// R12: fills the disk with files of 10 MB until the server refuses. One is written, the others are
 /// copies of it, because the server need not receive those first.
 pub(super) fn flood_disk(
-    attempt: &mut Attempt,
+    attempt: &mut AttackAttempt,
     client: &mut Client,
 ) -> anyhow::Result<Vec<CallResult>> {
     let content = "x".repeat(10_000_000);
@@ -220,7 +220,7 @@ pub(super) fn flood_disk(
 
 /// R13: makes 5000 reads at once.
 pub(super) fn read_in_parallel(
-    attempt: &mut Attempt,
+    attempt: &mut AttackAttempt,
     server: &mut Server,
     client: &mut Client,
 ) -> anyhow::Result<Vec<CallResult>> {

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::attempt::Verdict;
-use super::case::Case;
+use super::attempt::AttemptVerdict;
+use super::case::AttackCase;
 use super::plan::{PlannedAttempt, variants};
 
 /// The length of the first failure in an outcome.
@@ -24,7 +24,7 @@ pub(super) enum CaseOutcome {
 
 impl CaseOutcome {
     /// Combines the verdicts of all attempts at a case.
-    pub(super) fn new(case: &Case, verdicts: &[(PlannedAttempt, Verdict)]) -> Self {
+    pub(super) fn new(case: &AttackCase, verdicts: &[(PlannedAttempt, AttemptVerdict)]) -> Self {
         if verdicts.is_empty() {
             return Self::Broken("no dialect can make this attempt".to_owned());
         }

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-use super::attempt::Attempt;
+use super::attempt::AttackAttempt;
 use super::server::sh;
 
 /// Makes a repository with two commits, a changed file and a second branch.
@@ -24,7 +24,7 @@ fn make_repository(folder: &Path) -> anyhow::Result<()> {
 }
 
 /// Prepares the repository of a case.
-pub(super) fn prepare(attempt: &mut Attempt) -> anyhow::Result<()> {
+pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     let ws = attempt.folders.ws.clone();
     let evil = attempt.folders.evil.clone();
     if attempt.case.id == "G24" {
@@ -143,7 +143,7 @@ pub(super) fn prepare(attempt: &mut Attempt) -> anyhow::Result<()> {
 }
 
 /// Checks that plain git runs the trap in a copy of the repository. Otherwise, the case proves nothing.
-fn check_trap(attempt: &mut Attempt, trigger: &str) -> anyhow::Result<()> {
+fn check_trap(attempt: &mut AttackAttempt, trigger: &str) -> anyhow::Result<()> {
     let copy = attempt.folders.base.join("copy");
     let line = format!(
         "cp -a {} {} && cd {1} && {trigger} || true",

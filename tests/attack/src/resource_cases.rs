@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
-use super::attempt::{Attempt, CallResult, call};
+use super::attempt::{AttackAttempt, CallResult, call};
 use super::client::{Client, connect, start_and_connect};
 use super::dialects::Dialect;
 use super::http::{WebSocket, client_frame};
@@ -52,7 +52,7 @@ const TOO_LONG_WORD: &[usize] = &[300];
 const FULL_BUFFER: &[usize] = &[255, 255, 255, 242];
 
 /// Prepares the files and the settings of a case about memory and time.
-pub(super) fn prepare(attempt: &mut Attempt) -> anyhow::Result<()> {
+pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     match attempt.case.id.as_str() {
         "M43" => fs::write(attempt.folders.ws.join("long.txt"), "q".repeat(600_000))?,
         "M45" => {
@@ -92,7 +92,7 @@ pub(super) fn prepare(attempt: &mut Attempt) -> anyhow::Result<()> {
 
 /// Performs a case about memory and time against a running server.
 pub(super) fn perform(
-    attempt: &mut Attempt,
+    attempt: &mut AttackAttempt,
     server: &mut Server,
     client: &mut Client,
 ) -> anyhow::Result<Vec<CallResult>> {
@@ -129,7 +129,7 @@ pub(super) fn perform(
 
 /// Adds an upstream `evil` with the tool `name`.
 fn add_upstream(
-    attempt: &mut Attempt,
+    attempt: &mut AttackAttempt,
     name: &str,
     input: &Value,
     output: Option<&Value>,
@@ -160,7 +160,7 @@ fn wait_for_tool(client: &mut Client, name: &str) -> anyhow::Result<()> {
 
 /// M44: sends long WebSocket messages on many connections, and ends none of them.
 fn send_unfinished_messages(
-    attempt: &mut Attempt,
+    attempt: &mut AttackAttempt,
     server: &Server,
     client: &mut Client,
 ) -> anyhow::Result<Vec<CallResult>> {
@@ -183,7 +183,7 @@ fn send_unfinished_messages(
 
 /// M45: starts a second server, which remembers the tools that the upstream listed.
 fn start_with_remembered_tools(
-    attempt: &mut Attempt,
+    attempt: &mut AttackAttempt,
     client: &mut Client,
 ) -> anyhow::Result<Vec<CallResult>> {
     client.tools()?;
@@ -207,7 +207,7 @@ fn start_with_remembered_tools(
 /// M47 and M48: makes slow calls on more connections than the server has threads, another call
 /// meanwhile, and stops the server before they end.
 fn call_slow_tool(
-    attempt: &mut Attempt,
+    attempt: &mut AttackAttempt,
     server: &mut Server,
     client: &mut Client,
 ) -> anyhow::Result<Vec<CallResult>> {
@@ -256,7 +256,7 @@ fn heredoc_text(name: &str, lengths: &[usize]) -> String {
 /// M51: searches files that crash a grammar, stores a document with such an id, and starts a second
 /// server, which finds the same files.
 fn search_crashing_texts(
-    attempt: &mut Attempt,
+    attempt: &mut AttackAttempt,
     server: &Server,
     client: &mut Client,
 ) -> anyhow::Result<Vec<CallResult>> {
@@ -278,7 +278,7 @@ fn search_crashing_texts(
 
 /// Finds the definitions in all files of M51.
 fn find_beside_crashes(
-    attempt: &mut Attempt,
+    attempt: &mut AttackAttempt,
     client: &mut Client,
 ) -> anyhow::Result<Vec<CallResult>> {
     let mut results = Vec::new();
@@ -294,7 +294,7 @@ fn find_beside_crashes(
 }
 
 /// Makes the cheapest call of another caller, which must not wait.
-fn check_other_call(attempt: &mut Attempt, client: &mut Client) {
+fn check_other_call(attempt: &mut AttackAttempt, client: &mut Client) {
     match client.ping() {
         Ok(elapsed) if elapsed <= OTHER_CALL_MAX => {}
         Ok(elapsed) => attempt.failures.push(format!("another call took {elapsed:?}")),
@@ -303,7 +303,7 @@ fn check_other_call(attempt: &mut Attempt, client: &mut Client) {
 }
 
 /// M46: fills the folders that a server reads at its start.
-fn write_hostile_schemas(attempt: &Attempt) -> anyhow::Result<()> {
+fn write_hostile_schemas(attempt: &AttackAttempt) -> anyhow::Result<()> {
     let ws = &attempt.folders.ws;
     let tools = ws.join("apps/mcp_server/schemas/tools");
     fs::create_dir_all(&tools)?;
@@ -322,7 +322,7 @@ fn write_hostile_schemas(attempt: &Attempt) -> anyhow::Result<()> {
 
 /// M50: writes a schema with 2 to the 36 branches, and one that compiles its parts again at each
 /// level.
-fn write_branching_schemas(attempt: &Attempt) -> anyhow::Result<()> {
+fn write_branching_schemas(attempt: &AttackAttempt) -> anyhow::Result<()> {
     let folder = attempt.folders.ws.join("libs/synesthetic-schemas/jsonschema");
     fs::create_dir_all(&folder)?;
     let level = |at: usize| {

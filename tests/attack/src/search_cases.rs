@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde_json::{Value, json};
 
-use super::attempt::{Attempt, CallResult, call};
+use super::attempt::{AttackAttempt, CallResult, call};
 use super::client::{Client, start_and_connect};
 use super::dialects::Response;
 use super::oracle::summary;
@@ -23,7 +23,7 @@ fn raw_text(response: &Response) -> String {
 /// V01, V03, V06: searches files with a link to the outside, files that change, and files with
 /// instructions for a model.
 pub(super) fn search_index(
-    attempt: &mut Attempt,
+    attempt: &mut AttackAttempt,
     client: &mut Client,
 ) -> anyhow::Result<Vec<CallResult>> {
     let status = wait_for_index(client)?;
@@ -78,7 +78,9 @@ pub(super) fn search_index(
 }
 
 /// V04: searches while the configured embedder is unavailable.
-pub(super) fn search_without_embedder(attempt: &mut Attempt) -> anyhow::Result<Vec<CallResult>> {
+pub(super) fn search_without_embedder(
+    attempt: &mut AttackAttempt,
+) -> anyhow::Result<Vec<CallResult>> {
     let (mut server, mut client) =
         start_and_connect(&attempt.launch, &attempt.folders, attempt.route)?;
     client.call("search.semantic", &json!({ "query": "setup" }))?;
@@ -104,7 +106,9 @@ pub(super) fn search_without_embedder(attempt: &mut Attempt) -> anyhow::Result<V
 }
 
 /// V08: changes bytes in every file of the index.
-pub(super) fn search_tampered_index(attempt: &mut Attempt) -> anyhow::Result<Vec<CallResult>> {
+pub(super) fn search_tampered_index(
+    attempt: &mut AttackAttempt,
+) -> anyhow::Result<Vec<CallResult>> {
     let query = json!({ "query": "x" });
     {
         let (mut server, mut client) =

@@ -13,13 +13,13 @@ use std::time::Duration;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde_json::{Value, json};
 
-use super::attempt::Attempt;
+use super::attempt::AttackAttempt;
 use super::client::Client;
 use super::server::{Server, sh};
 use super::{exploits, extra_cases, repositories};
 
 /// Prepares everything that a case needs before its server starts.
-pub(super) fn prepare(attempt: &mut Attempt) -> anyhow::Result<()> {
+pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     let id = attempt.case.id.clone();
     match id.as_str() {
         "F23" | "F24" => make_swap_pair(attempt)?,
@@ -65,7 +65,7 @@ pub(super) fn prepare(attempt: &mut Attempt) -> anyhow::Result<()> {
 
 /// Prepares what a case needs after its server has started.
 pub(super) fn after_start(
-    attempt: &mut Attempt,
+    attempt: &mut AttackAttempt,
     server: &Server,
     client: &mut Client,
 ) -> anyhow::Result<()> {
@@ -87,7 +87,7 @@ pub(super) fn after_start(
 }
 
 /// Runs the case's own setup lines.
-fn run_setup_lines(attempt: &Attempt) -> anyhow::Result<()> {
+fn run_setup_lines(attempt: &AttackAttempt) -> anyhow::Result<()> {
     for line in &attempt.case.setup {
         let line = attempt.folders.fill(line).replace("chmod 0750 f", "chmod 0750 ws/f");
         sh(&attempt.folders.parent, &line.replace("git init ", "git init -q "))?;
@@ -128,7 +128,7 @@ impl Drop for BackgroundLoop {
 }
 
 /// Makes a folder and a link to the outside, which the case swaps.
-fn make_swap_pair(attempt: &Attempt) -> anyhow::Result<()> {
+fn make_swap_pair(attempt: &AttackAttempt) -> anyhow::Result<()> {
     let ws = &attempt.folders.ws;
     fs::create_dir(ws.join("x"))?;
     fs::write(ws.join("x/secret"), "inside")?;
@@ -153,7 +153,7 @@ pub(super) fn start_swapping(one: &Path, other: &Path) -> (BackgroundLoop, Arc<A
 }
 
 /// Appends to a file until the attack ends.
-fn grow_log(attempt: &mut Attempt) -> anyhow::Result<()> {
+fn grow_log(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     let mut log = fs::File::create(attempt.folders.ws.join("log"))?;
     let line = "y\n".repeat(4096);
     log.write_all(&line.repeat(20).into_bytes())?;
@@ -168,7 +168,7 @@ fn grow_log(attempt: &mut Attempt) -> anyhow::Result<()> {
 }
 
 /// Makes 200 nested folders, and a folder that contains the workspace if this user can mount.
-fn make_deep_folders(attempt: &mut Attempt) -> anyhow::Result<()> {
+fn make_deep_folders(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     let deep = attempt.folders.ws.join("a/".repeat(200));
     fs::create_dir_all(&deep)?;
     fs::write(deep.join("bottom.txt"), "bottom\n")?;
@@ -189,7 +189,7 @@ fn make_deep_folders(attempt: &mut Attempt) -> anyhow::Result<()> {
 }
 
 /// Prepares scripts, exploits and listeners for a case that runs programs.
-fn prepare_programs(attempt: &mut Attempt) -> anyhow::Result<()> {
+fn prepare_programs(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     let ws = attempt.folders.ws.clone();
     let script = format!(
         "#!/bin/sh\ntouch {}/ran\ntouch {}/w\nexec cat\n",
@@ -198,7 +198,7 @@ fn prepare_programs(attempt: &mut Attempt) -> anyhow::Result<()> {
     );
     fs::write(ws.join("pre.sh"), script)?;
     fs::set_permissions(ws.join("pre.sh"), fs::Permissions::from_mode(0o755))?;
-    let run_perl = |attempt: &mut Attempt, script: &str| {
+    let run_perl = |attempt: &mut AttackAttempt, script: &str| {
         attempt.variant.input = json!({ "command": "perl", "args": ["-e", script] });
     };
     match attempt.case.id.as_str() {
@@ -265,7 +265,7 @@ fn number_lines(lines: u32) -> String {
 }
 
 /// Returns whether the program of the variant succeeds without a sandbox.
-fn succeeds_unconfined(attempt: &Attempt) -> anyhow::Result<bool> {
+fn succeeds_unconfined(attempt: &AttackAttempt) -> anyhow::Result<bool> {
     let argv: Vec<&str> = std::iter::once(&attempt.variant.input["command"])
         .chain(attempt.variant.input["args"].as_array().into_iter().flatten())
         .filter_map(Value::as_str)
@@ -282,7 +282,7 @@ fn succeeds_unconfined(attempt: &Attempt) -> anyhow::Result<bool> {
 
 /// Checks that the program succeeds without a sandbox and reaches the listener. Otherwise, its failure
 /// in the sandbox proves nothing.
-fn check_exploit(attempt: &mut Attempt) -> anyhow::Result<()> {
+fn check_exploit(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     if !succeeds_unconfined(attempt)? {
         attempt.skip_reason = Some("the program fails without a sandbox, too".to_owned());
     }
@@ -297,7 +297,7 @@ const CARGO_MANIFEST: &str =
     "[package]\nname = \"trapped\"\nversion = \"0.1.0\"\nedition = \"2021\"\n";
 
 /// Makes a project whose build script writes inside and outside the workspace.
-fn make_cargo_project(attempt: &Attempt) -> anyhow::Result<()> {
+fn make_cargo_project(attempt: &AttackAttempt) -> anyhow::Result<()> {
     let ws = &attempt.folders.ws;
     fs::write(ws.join("Cargo.toml"), CARGO_MANIFEST)?;
     fs::create_dir_all(ws.join("src"))?;
@@ -316,7 +316,7 @@ fn make_cargo_project(attempt: &Attempt) -> anyhow::Result<()> {
 pub(super) const SCHEMAS: &str = "libs/synesthetic-schemas/jsonschema";
 
 /// Writes the schema of a case.
-fn write_schema(attempt: &mut Attempt) -> anyhow::Result<()> {
+fn write_schema(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     let folder = attempt.folders.ws.join(SCHEMAS);
     fs::create_dir_all(&folder)?;
     let mut schema = attempt.case.input["arguments"]["schema"].clone();
@@ -332,7 +332,7 @@ fn write_schema(attempt: &mut Attempt) -> anyhow::Result<()> {
 }
 
 /// Writes the files of a case about search.
-fn write_searched_files(attempt: &mut Attempt) -> anyhow::Result<()> {
+fn write_searched_files(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     let ws = attempt.folders.ws.clone();
     let write = |name: &str, text: &str| fs::write(ws.join(name), text);
     match attempt.case.id.as_str() {

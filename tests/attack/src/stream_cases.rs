@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
-use super::attempt::{Attempt, CallResult, call};
+use super::attempt::{AttackAttempt, CallResult, call};
 use super::client::Client;
 use super::dialects::{Dialect, Response};
 use super::http::HttpRequest;
@@ -45,7 +45,7 @@ fn with_body(request: &HttpRequest, body: &str) -> HttpRequest {
 
 /// I05: sends messages with two values for one key. Parsers differ in which of the two they use.
 pub(super) fn send_duplicate_keys(
-    attempt: &mut Attempt,
+    attempt: &mut AttackAttempt,
     client: &mut Client,
 ) -> anyhow::Result<Vec<CallResult>> {
     let (name, input) = client
@@ -112,7 +112,7 @@ fn inner_closing_braces(body: &str) -> &'static str {
 
 /// I10: makes the cheapest call while a slow one runs. The best of several counts.
 pub(super) fn ping_during_slow_call(
-    attempt: &mut Attempt,
+    attempt: &mut AttackAttempt,
     server: &mut Server,
     client: &mut Client,
 ) -> anyhow::Result<Vec<CallResult>> {
@@ -136,7 +136,7 @@ pub(super) fn ping_during_slow_call(
 }
 
 /// I13: sends many requests and reads no answer.
-pub(super) fn send_without_reading(attempt: &mut Attempt) -> anyhow::Result<Vec<CallResult>> {
+pub(super) fn send_without_reading(attempt: &mut AttackAttempt) -> anyhow::Result<Vec<CallResult>> {
     attempt.may_exit = true;
     let flag = attempt.route.dialect.flag();
     let (mut server, mut input, output) = attempt.launch.stdio(&attempt.folders, flag)?;
@@ -175,7 +175,7 @@ pub(super) fn send_without_reading(attempt: &mut Attempt) -> anyhow::Result<Vec<
 
 /// F48: a client whose only root is `/etc`.
 pub(super) fn send_foreign_roots(
-    attempt: &mut Attempt,
+    attempt: &mut AttackAttempt,
     client: &mut Client,
 ) -> anyhow::Result<Vec<CallResult>> {
     let changed = json!({ "jsonrpc": "2.0", "method": "notifications/roots/list_changed" });

@@ -3,7 +3,7 @@
 use anyhow::ensure;
 
 use super::suite::Suite;
-use super::{CheckCounts, ConformanceOptions, EXTENSIONS, Folder, driver};
+use super::{CheckCounts, ConformanceOptions, EXTENSIONS, TempFolder, driver};
 use crate::shell::copy_of_this;
 
 /// The revisions that the suite tests clients in.
@@ -20,7 +20,7 @@ const SKIPPED: [(&str, &str); 4] = [
 pub(super) fn run_client_suite(options: &ConformanceOptions) -> anyhow::Result<()> {
     let suite = Suite::installed()?;
     let all = suite.client_scenarios()?;
-    let folder = Folder::create()?;
+    let folder = TempFolder::create()?;
     let driver = folder.0.join("driver");
     copy_of_this(&driver)?;
     let command = driver::command(&driver);

@@ -60,9 +60,9 @@ impl fmt::Display for TestName {
 }
 
 /// The results of a run: for each test, whether it passed.
-pub(crate) struct Report(BTreeMap<TestName, bool>);
+pub(crate) struct TestReport(BTreeMap<TestName, bool>);
 
-impl Report {
+impl TestReport {
     /// Reads the results of the last run.
     pub(crate) fn newest() -> anyhow::Result<Self> {
         let path = checkout().join(JUNIT);
@@ -136,7 +136,7 @@ mod tests {
             "<testsuite><testcase name=\"a::s0_01_x\" classname=\"it\" time=\"1\">\n</testcase>",
             "<testcase name=\"a::s0_02_y\"><failure message=\"no\"></failure></testcase>",
         );
-        let report = Report::parse(junit);
+        let report = TestReport::parse(junit);
         assert!(report.passed(&TestName("a::s0_01_x".to_owned())));
         assert!(!report.passed(&TestName("a::s0_02_y".to_owned())));
         assert!(!report.passed(&TestName("a::s0_03_z".to_owned())));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use toolgate_contract::{Caller, ToolContext, ToolError, ToolSpec, fold_name};
 use toolgate_tool_search::{
-    Coverage, FoundTool, QueryFindings, Question, ToolIndex, ToolSimilarities, VisibleTools,
+    BestToolFit, FoundTool, QueryFindings, Question, ToolIndex, ToolSimilarities, VisibleTools,
     lean_schema, nearest_names, rank, tool_line, write_findings,
 };
 
@@ -125,7 +125,7 @@ impl<'g> CatalogSearch<'g> {
         meaning: Option<&ToolSimilarities>,
         server: Option<&str>,
         limit: usize,
-    ) -> (Vec<usize>, Coverage) {
+    ) -> (Vec<usize>, BestToolFit) {
         let tool_search = &self.gate.tool_search;
         let scope = tool_search.settings.memory;
         let memory = tool_search.memory().learned(scope, self.caller, self.session);

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::Precision;
+use super::VectorPrecision;
 use super::quantised::{VectorRow, code_bytes};
 use crate::{ChunkHash, VectorSpace};
 
@@ -66,7 +66,7 @@ pub(super) struct VectorBlock {
     pub(super) name: BlockName,
     hashes: Vec<u64>,
     codes: Vec<u8>,
-    precision: Precision,
+    precision: VectorPrecision,
     row_bytes: usize,
     rows: RowStorage,
     /// All rows, once they have been loaded.
@@ -105,7 +105,7 @@ impl VectorBlock {
         folder: &Path,
         name: BlockName,
         space: &VectorSpace,
-        precision: Precision,
+        precision: VectorPrecision,
     ) -> Result<Self, BlockError> {
         let bad = |why: &str| BlockError::Invalid(why.to_owned());
         let file = File::open(folder.join(name.file_name()))?;
@@ -152,7 +152,7 @@ impl VectorBlock {
         name: BlockName,
         hashes: Vec<u64>,
         codes: Vec<u8>,
-        precision: Precision,
+        precision: VectorPrecision,
         row_bytes: usize,
         rows: RowStorage,
     ) -> Self {
@@ -250,7 +250,7 @@ pub(super) struct BlockDraft<'d> {
     pub(super) first: u64,
     pub(super) last: u64,
     pub(super) space: &'d VectorSpace,
-    pub(super) precision: Precision,
+    pub(super) precision: VectorPrecision,
     /// Rows by hash, sorted and distinct.
     pub(super) rows: Vec<(u64, RowSource<'d>)>,
 }
@@ -342,7 +342,7 @@ struct BlockHead<'s> {
     name: BlockName,
     count: u64,
     space: &'s VectorSpace,
-    precision: Precision,
+    precision: VectorPrecision,
 }
 
 impl BlockHead<'_> {

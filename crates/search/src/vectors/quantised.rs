@@ -1,6 +1,6 @@
 //! Quantizes vectors: a code of sign bits, and a row of scaled numbers.
 
-use super::{Precision, VectorsError, kernels};
+use super::{VectorPrecision, VectorsError, kernels};
 use crate::VectorSpace;
 
 /// Maximum number of dimensions of a vector. Distances between codes must fit into 16 bits.
@@ -99,10 +99,10 @@ enum RowNumbers<'b> {
 
 impl<'b> VectorRow<'b> {
     /// Returns the size of a row with `dimensions`, in bytes.
-    pub(super) fn byte_len(dimensions: usize, precision: Precision) -> usize {
+    pub(super) fn byte_len(dimensions: usize, precision: VectorPrecision) -> usize {
         match precision {
-            Precision::Fine => ROW_HEAD_BYTES + dimensions,
-            Precision::Coarse => ROW_HEAD_BYTES + code_bytes(dimensions),
+            VectorPrecision::Fine => ROW_HEAD_BYTES + dimensions,
+            VectorPrecision::Coarse => ROW_HEAD_BYTES + code_bytes(dimensions),
         }
     }
 
@@ -113,12 +113,16 @@ impl<'b> VectorRow<'b> {
     }
 
     /// Parses `bytes` as a row whose sign bits are in `code`.
-    pub(super) fn parse(bytes: &'b [u8], code: &'b [u8], precision: Precision) -> Option<Self> {
+    pub(super) fn parse(
+        bytes: &'b [u8],
+        code: &'b [u8],
+        precision: VectorPrecision,
+    ) -> Option<Self> {
         let (_, rest) = bytes.split_first_chunk::<4>()?;
         let (step, rest) = rest.split_first_chunk::<4>()?;
         let numbers = match precision {
-            Precision::Fine => RowNumbers::Bytes(rest),
-            Precision::Coarse => RowNumbers::Levels { signs: code, large: rest },
+            VectorPrecision::Fine => RowNumbers::Bytes(rest),
+            VectorPrecision::Coarse => RowNumbers::Levels { signs: code, large: rest },
         };
         Some(Self { step: f32::from_le_bytes(*step), numbers })
     }
@@ -145,7 +149,7 @@ impl<'b> VectorRow<'b> {
 pub(super) fn quantise(
     vector: &[f32],
     space: &VectorSpace,
-    precision: Precision,
+    precision: VectorPrecision,
     row: &mut Vec<u8>,
     code: &mut Vec<u8>,
 ) -> Result<(), VectorsError> {
@@ -153,12 +157,12 @@ pub(super) fn quantise(
     let mut bytes = Vec::new();
     let mut squares = 0.0;
     match precision {
-        Precision::Fine => {
+        VectorPrecision::Fine => {
             let step = largest_magnitude(&vector) / 127.0;
             bytes.extend(vector.iter().map(|it| round_to_byte(it / step)));
             squares += bytes.iter().map(|it| f32::from(it.cast_signed()).powi(2)).sum::<f32>();
         }
-        Precision::Coarse => {
+        VectorPrecision::Coarse => {
             // Numbers above the root mean square are large. With this bound, four levels lose least
             // of normally distributed numbers.
             let bound = (vector.len() as f32).sqrt().recip();
@@ -267,8 +271,8 @@ mod tests {
             let was: Vec<f32> = noise(seed ^ 1, dimensions).iter().map(|it| it + lean).collect();
             let mut bytes = Vec::new();
             let mut code = Vec::new();
-            quantise(&was, &space, Precision::Coarse, &mut bytes, &mut code).unwrap();
-            let row = VectorRow::parse(&bytes, &code, Precision::Coarse).unwrap();
+            quantise(&was, &space, VectorPrecision::Coarse, &mut bytes, &mut code).unwrap();
+            let row = VectorRow::parse(&bytes, &code, VectorPrecision::Coarse).unwrap();
             let stored = row.to_vector(dimensions);
             let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
             let exact = dot(&query, &stored) / (dot(&query, &query) * dot(&stored, &stored)).sqrt();

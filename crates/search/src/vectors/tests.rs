@@ -44,7 +44,7 @@ fn cosine(a: &[f32], b: &[f32]) -> f32 {
 }
 
 fn refused(vector: Vec<f32>) -> String {
-    let store = VectorStore::in_memory(&space(4), Precision::Fine).unwrap();
+    let store = VectorStore::in_memory(&space(4), VectorPrecision::Fine).unwrap();
     let error = store.snapshot().prepare_query(&vector).unwrap_err();
     let VectorsError::Refused(why) = store.append(&[(hash(1), vector)]).unwrap_err() else {
         panic!("not refused");
@@ -66,13 +66,13 @@ fn an_invalid_vector_is_refused_with_a_reason() {
         "number 2 of the vector is -inf; all numbers of a vector must be finite"
     );
     assert_eq!(refused(vec![0.0; 4]), "all numbers of the vector are 0, so it has no direction");
-    let why = VectorStore::in_memory(&space(0), Precision::Fine).unwrap_err().to_string();
+    let why = VectorStore::in_memory(&space(0), VectorPrecision::Fine).unwrap_err().to_string();
     assert_eq!(why, "vectors of `toy-1` have 0 numbers; 1 to 65535 are supported");
 }
 
 #[test]
 fn a_batch_with_a_bad_vector_leaves_nothing_behind() {
-    let store = VectorStore::in_memory(&space(4), Precision::Fine).unwrap();
+    let store = VectorStore::in_memory(&space(4), VectorPrecision::Fine).unwrap();
     let batch = [(hash(1), vec![1.0; 4]), (hash(2), vec![f32::NAN; 4])];
     store.append(&batch).unwrap_err();
     assert!(store.snapshot().is_empty());
@@ -86,7 +86,7 @@ proptest! {
         let scale = 10_f32.powi(size);
         let vector: Vec<f32> = noise(seed, dimensions).iter().map(|it| it * scale).collect();
         prop_assume!(vector.iter().any(|it| *it != 0.0));
-        let store = VectorStore::in_memory(&space(dimensions), Precision::Fine).unwrap();
+        let store = VectorStore::in_memory(&space(dimensions), VectorPrecision::Fine).unwrap();
         store.append(&[(hash(1), vector)]).unwrap();
         let now = store.snapshot();
         let slot = now.slot_of(hash(1)).unwrap();
@@ -111,7 +111,7 @@ proptest! {
     #[test]
     fn a_coarsely_stored_vector_keeps_roughly_its_direction(seed: u64, dimensions in 64_usize..500) {
         let vector = noise(seed, dimensions);
-        let store = VectorStore::in_memory(&space(dimensions), Precision::Coarse).unwrap();
+        let store = VectorStore::in_memory(&space(dimensions), VectorPrecision::Coarse).unwrap();
         store.append(&[(hash(1), vector.clone())]).unwrap();
         let now = store.snapshot();
         let slot = now.slot_of(hash(1)).unwrap();

@@ -26,7 +26,7 @@ const PAGES: [(&str, &str); 9] = [
 ];
 
 /// A page of the console.
-pub(crate) struct Page<'a> {
+pub(crate) struct ConsolePage<'a> {
     pub(crate) title: String,
     /// Path of the page's entry in the navigation.
     pub(crate) section: &'a str,
@@ -35,7 +35,7 @@ pub(crate) struct Page<'a> {
     pub(crate) content: Markup,
 }
 
-impl Page<'_> {
+impl ConsolePage<'_> {
     /// Returns the whole page for `session`.
     pub(crate) fn render(&self, session: &ConsoleSession) -> Markup {
         let Self { title, section, live, content } = self;

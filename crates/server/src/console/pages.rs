@@ -17,7 +17,7 @@ use toolgate_contract::Reply;
 
 use super::console_sessions::ConsoleSession;
 use super::forms::FormFields;
-use super::layout::{self, Page};
+use super::layout::{self, ConsolePage};
 use super::{Console, problem};
 
 /// Answers a request for the page at `path` below `/console/`, or for `/` if `path` is empty.
@@ -61,7 +61,7 @@ pub(crate) fn page(
     content: Markup,
     status: u16,
 ) -> Reply {
-    let page = Page { title: title.to_owned(), section, live: "", content };
+    let page = ConsolePage { title: title.to_owned(), section, live: "", content };
     layout::reply(status, page.render(session))
 }
 

@@ -20,7 +20,7 @@ use super::build_tool::{BuildTool, ProjectAction};
 use super::report::{CiCounts, CiFailure};
 use crate::exec::strip_escapes;
 
-use findings::Findings;
+use findings::ParserFindings;
 
 /// Characters with a meaning in the patterns of Go and JavaScript.
 const PATTERN_CHARACTERS: &str = r"\.+*?()|[]{}^$";
@@ -35,17 +35,17 @@ trait LineParser: Send {
         &mut self,
         stream: OutputStream,
         line: &'l str,
-        found: &mut Findings,
+        found: &mut ParserFindings,
     ) -> Option<Cow<'l, str>>;
 
     /// Processes the end of the output.
-    fn finish(&mut self, found: &mut Findings);
+    fn finish(&mut self, found: &mut ParserFindings);
 }
 
 /// The state of parsing a program's output.
 pub(super) struct OutputReader {
     reader: Box<dyn LineParser>,
-    found: Findings,
+    found: ParserFindings,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
     /// The end of the shown text.
@@ -75,7 +75,7 @@ impl OutputReader {
         };
         Self {
             reader,
-            found: Findings::new(failures_max),
+            found: ParserFindings::new(failures_max),
             stdout: Vec::new(),
             stderr: Vec::new(),
             tail: VecDeque::new(),
@@ -120,7 +120,7 @@ impl OutputReader {
             let begin = tail.find('\n').map_or(0, |at| at + 1);
             tail.drain(..begin);
         }
-        let Findings { failures, dropped, summary, .. } = self.found;
+        let ParserFindings { failures, dropped, summary, .. } = self.found;
         (summary, failures, dropped, tail, !self.is_cut)
     }
 

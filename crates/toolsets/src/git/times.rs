@@ -47,8 +47,8 @@ pub(super) fn is_time(text: &str) -> bool {
     let is_separator = |c: char| c.is_whitespace() || c == ',';
     for word in text.split(is_separator).filter(|word| !word.is_empty()) {
         match classify_word(word) {
-            Some(TimeWord::Time) => has_time = true,
-            Some(TimeWord::Qualifier) => {}
+            Some(TimeWordRole::Time) => has_time = true,
+            Some(TimeWordRole::Qualifier) => {}
             None => return false,
         }
     }
@@ -57,36 +57,40 @@ pub(super) fn is_time(text: &str) -> bool {
 
 /// Role of a word in a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum TimeWord {
+enum TimeWordRole {
     /// Names a time.
     Time,
     /// Qualifies a word that names a time.
     Qualifier,
 }
 
-fn classify_word(word: &str) -> Option<TimeWord> {
+fn classify_word(word: &str) -> Option<TimeWordRole> {
     if is_time_name(word) || is_date(word) || is_clock(word) {
-        return Some(TimeWord::Time);
+        return Some(TimeWordRole::Time);
     }
     if let Some((date, time)) = word.split_once('t')
         && is_date(date)
         && is_time_with_zone(time)
     {
-        return Some(TimeWord::Time);
+        return Some(TimeWordRole::Time);
     }
     if is_number(word) || is_zone(word) || is_ordinal(word) || NUMBERS.contains(&word) {
-        return Some(TimeWord::Qualifier);
+        return Some(TimeWordRole::Qualifier);
     }
     if matches!(word, "ago" | "last" | "at" | "am" | "pm") {
-        return Some(TimeWord::Qualifier);
+        return Some(TimeWordRole::Qualifier);
     }
     // Handles `2.weeks.ago`.
     let parts: Vec<&str> = word.split('.').collect();
     if parts.len() < 2 || parts.iter().any(|part| part.is_empty()) {
         return None;
     }
-    let read: Option<Vec<TimeWord>> = parts.into_iter().map(classify_word).collect();
-    Some(if read?.contains(&TimeWord::Time) { TimeWord::Time } else { TimeWord::Qualifier })
+    let read: Option<Vec<TimeWordRole>> = parts.into_iter().map(classify_word).collect();
+    Some(if read?.contains(&TimeWordRole::Time) {
+        TimeWordRole::Time
+    } else {
+        TimeWordRole::Qualifier
+    })
 }
 
 /// Returns true for the name of a unit, day, month or moment: `weeks`, `tue`, `jan`, `yesterday`.

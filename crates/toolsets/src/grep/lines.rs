@@ -38,7 +38,7 @@ pub(crate) struct MatchedLine {
 
 /// The remaining space in an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct AnswerRoom {
+pub(crate) struct AnswerSpace {
     pub(crate) lines: usize,
     pub(crate) bytes: usize,
 }
@@ -53,7 +53,7 @@ impl MatchedLine {
     }
 }
 
-impl AnswerRoom {
+impl AnswerSpace {
     /// Returns true if `lines` lines of `bytes` bytes in total are enough, so that the search can
     /// stop.
     ///
@@ -71,7 +71,7 @@ pub(crate) fn collect_lines(
     matcher: &RegexMatcher,
     file: WorkspaceFile,
     after: u64,
-    room: AnswerRoom,
+    room: AnswerSpace,
     watch: &WorkMonitor,
 ) -> FileLines {
     let path_bytes = file.path().len();
@@ -90,7 +90,7 @@ struct LineCollector<'m> {
     matcher: &'m RegexMatcher,
     path_bytes: usize,
     after: u64,
-    room: AnswerRoom,
+    room: AnswerSpace,
     before: Vec<String>,
     lines: Vec<MatchedLine>,
     /// The size of the lines so far, in bytes.

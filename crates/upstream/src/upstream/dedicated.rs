@@ -16,13 +16,13 @@ use crate::upstream::Upstream;
 pub(crate) struct DedicatedPool {
     permits: Arc<Semaphore>,
     /// Idle connections, each with the callers for which it can be used.
-    idle: Mutex<VecDeque<(ConnectionFit, Arc<UpstreamConnection>)>>,
+    idle: Mutex<VecDeque<(ConnectionCallers, Arc<UpstreamConnection>)>>,
     connections_max: usize,
 }
 
 /// The callers for which a connection can be used.
 #[derive(Clone, PartialEq, Eq)]
-struct ConnectionFit {
+struct ConnectionCallers {
     capabilities: QuestionSupport,
     /// The caller and session whose folders the server may know. The connection is only for them,
     /// because a server remembers folders.
@@ -32,7 +32,7 @@ struct ConnectionFit {
 /// A dedicated connection while a call uses it.
 pub(crate) struct DedicatedConnection {
     pub(crate) connection: Arc<UpstreamConnection>,
-    fit: ConnectionFit,
+    fit: ConnectionCallers,
     upstream: Weak<Upstream>,
     is_done: bool,
     _permit: OwnedSemaphorePermit,
@@ -57,8 +57,10 @@ impl DedicatedPool {
         capabilities: QuestionSupport,
     ) -> Result<DedicatedConnection, ToolError> {
         let sends_folders = capabilities.roots && upstream.folders().is_none();
-        let fit =
-            ConnectionFit { capabilities, owner: sends_folders.then(|| (caller.clone(), session)) };
+        let fit = ConnectionCallers {
+            capabilities,
+            owner: sends_folders.then(|| (caller.clone(), session)),
+        };
         let permit = match self.permits.clone().try_acquire_owned() {
             Ok(permit) => permit,
             Err(_) => {
@@ -76,7 +78,7 @@ impl DedicatedPool {
     }
 
     /// Takes an idle connection with the fit `fit`.
-    fn idle(&self, fit: &ConnectionFit) -> Option<Arc<UpstreamConnection>> {
+    fn idle(&self, fit: &ConnectionCallers) -> Option<Arc<UpstreamConnection>> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.retain(|(_, link)| !link.transport.closed().is_cancelled());
         let at = idle.iter().rposition(|(of, _)| of == fit)?;
@@ -84,7 +86,7 @@ impl DedicatedPool {
     }
 
     /// Keeps a connection for reuse and drops the oldest if there are too many.
-    fn keep(&self, fit: ConnectionFit, link: Arc<UpstreamConnection>) {
+    fn keep(&self, fit: ConnectionCallers, link: Arc<UpstreamConnection>) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.push_back((fit, link));
         if idle.len() > self.connections_max {

@@ -5,7 +5,7 @@ use std::fs;
 use super::*;
 
 fn filled(folder: &Path, count: u64) -> VectorStore {
-    let (store, messages) = VectorStore::open(folder, &space(16), Precision::Fine).unwrap();
+    let (store, messages) = VectorStore::open(folder, &space(16), VectorPrecision::Fine).unwrap();
     assert_eq!(messages, Vec::<String>::new());
     store.append(&vectors(0..count, 16)).unwrap();
     store
@@ -26,15 +26,16 @@ fn a_truncated_block_is_reported_and_recreated() {
     for length in 0..whole.len() {
         fs::write(&file, &whole[..length]).unwrap();
         let (store, messages) =
-            VectorStore::open(folder.path(), &space(16), Precision::Fine).unwrap();
+            VectorStore::open(folder.path(), &space(16), VectorPrecision::Fine).unwrap();
         assert_eq!(messages.len(), 1, "cut at {length}");
         assert!(messages[0].contains(file.to_str().unwrap()), "{}", messages[0]);
         assert!(store.snapshot().is_empty());
     }
     // The next writer removes it and continues.
-    let (store, _) = VectorStore::open(folder.path(), &space(16), Precision::Fine).unwrap();
+    let (store, _) = VectorStore::open(folder.path(), &space(16), VectorPrecision::Fine).unwrap();
     store.append(&vectors(0..3, 16)).unwrap();
-    let (store, messages) = VectorStore::open(folder.path(), &space(16), Precision::Fine).unwrap();
+    let (store, messages) =
+        VectorStore::open(folder.path(), &space(16), VectorPrecision::Fine).unwrap();
     assert_eq!((messages.len(), store.snapshot().len()), (0, 3));
     assert_eq!(fs::read(the_file(folder.path())).unwrap(), whole);
 }
@@ -50,7 +51,7 @@ fn every_changed_byte_is_detected() {
         changed[at] ^= 0x10;
         fs::write(&file, &changed).unwrap();
         let (store, messages) =
-            VectorStore::open(folder.path(), &space(16), Precision::Fine).unwrap();
+            VectorStore::open(folder.path(), &space(16), VectorPrecision::Fine).unwrap();
         let now = store.snapshot();
         let read = (0..3).filter(|slot| now.vector(*slot).is_some()).count();
         // Damage in the header shows when the file is opened, in a row when the row is read.
@@ -88,7 +89,8 @@ fn vectors_of_another_model_are_ignored() {
         VectorSpace { model: "toy-2".to_owned(), dimensions: 16 },
         VectorSpace { model: "toy-1".to_owned(), dimensions: 8 },
     ] {
-        let (store, messages) = VectorStore::open(folder.path(), &other, Precision::Fine).unwrap();
+        let (store, messages) =
+            VectorStore::open(folder.path(), &other, VectorPrecision::Fine).unwrap();
         assert!(messages[0].contains("belongs to another model"), "{messages:?}");
         assert!(store.snapshot().is_empty());
     }
@@ -102,7 +104,8 @@ fn vectors_of_another_version_are_ignored() {
     let mut bytes = fs::read(&file).unwrap();
     bytes[8] = 9;
     fs::write(&file, bytes).unwrap();
-    let (_, messages) = VectorStore::open(folder.path(), &space(16), Precision::Fine).unwrap();
+    let (_, messages) =
+        VectorStore::open(folder.path(), &space(16), VectorPrecision::Fine).unwrap();
     assert!(messages[0].ends_with("it has version 9, not 2"), "{messages:?}");
 }
 
@@ -116,7 +119,8 @@ fn a_merge_that_stops_before_deleting_the_old_blocks_changes_nothing() {
     // As if the process had ended after the rename.
     fs::write(&old, &bytes).unwrap();
     fs::write(folder.path().join("new.tmp"), b"half").unwrap();
-    let (again, messages) = VectorStore::open(folder.path(), &space(16), Precision::Fine).unwrap();
+    let (again, messages) =
+        VectorStore::open(folder.path(), &space(16), VectorPrecision::Fine).unwrap();
     assert_eq!((messages.len(), again.snapshot().len()), (0, 8));
     // If the merged block is damaged, the old ones still exist.
     let taken_over: Vec<_> =
@@ -124,6 +128,7 @@ fn a_merge_that_stops_before_deleting_the_old_blocks_changes_nothing() {
     let new =
         taken_over.iter().find(|it| **it != old && it.extension().unwrap() == "vectors").unwrap();
     fs::write(new, b"").unwrap();
-    let (again, messages) = VectorStore::open(folder.path(), &space(16), Precision::Fine).unwrap();
+    let (again, messages) =
+        VectorStore::open(folder.path(), &space(16), VectorPrecision::Fine).unwrap();
     assert_eq!((messages.len(), again.snapshot().len()), (1, 4));
 }

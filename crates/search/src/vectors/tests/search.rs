@@ -19,7 +19,7 @@ fn shared(found: &[(u32, f32)], wanted: &[u32]) -> usize {
 
 #[test]
 fn among_few_vectors_exactly_the_nearest_are_found() {
-    let store = VectorStore::in_memory(&space(64), Precision::Fine).unwrap();
+    let store = VectorStore::in_memory(&space(64), VectorPrecision::Fine).unwrap();
     vectors(0..2_000, 64).chunks(300).for_each(|part| store.append(part).unwrap());
     let now = store.snapshot();
     let live = SlotSet::full(now.len());
@@ -40,7 +40,7 @@ fn among_few_vectors_exactly_the_nearest_are_found() {
 
 #[test]
 fn among_many_vectors_most_of_the_nearest_and_no_dead_ones_are_found() {
-    let store = VectorStore::in_memory(&space(256), Precision::Fine).unwrap();
+    let store = VectorStore::in_memory(&space(256), VectorPrecision::Fine).unwrap();
     vectors(0..12_000, 256).chunks(3_000).for_each(|part| store.append(part).unwrap());
     let now = store.snapshot();
     let every_third: SlotSet = (0..12_000).step_by(3).collect();
@@ -63,7 +63,7 @@ fn among_many_vectors_most_of_the_nearest_and_no_dead_ones_are_found() {
 
 #[test]
 fn zero_or_more_results_than_vectors_can_be_requested() {
-    let store = VectorStore::in_memory(&space(8), Precision::Fine).unwrap();
+    let store = VectorStore::in_memory(&space(8), VectorPrecision::Fine).unwrap();
     let now = store.snapshot();
     let query = now.prepare_query(&[1.0; 8]).unwrap();
     assert_eq!(now.nearest(&query, &SlotSet::full(5), 10, &|| true).unwrap(), []);
@@ -83,7 +83,7 @@ fn zero_or_more_results_than_vectors_can_be_requested() {
 fn a_cancelled_search_ends() {
     // Few vectors are compared fully, many by their codes.
     for (count, turns) in [(5_000, 1), (10_000, 2)] {
-        let store = VectorStore::in_memory(&space(128), Precision::Fine).unwrap();
+        let store = VectorStore::in_memory(&space(128), VectorPrecision::Fine).unwrap();
         store.append(&vectors(0..count, 128)).unwrap();
         let now = store.snapshot();
         let query = now.prepare_query(&[1.0; 128]).unwrap();

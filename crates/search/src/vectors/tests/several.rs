@@ -28,9 +28,9 @@ proptest! {
     ) {
         let folder = tempfile::tempdir().unwrap();
         let store = if on_disk {
-            VectorStore::open(folder.path(), &space(8), Precision::Fine).unwrap().0
+            VectorStore::open(folder.path(), &space(8), VectorPrecision::Fine).unwrap().0
         } else {
-            VectorStore::in_memory(&space(8), Precision::Fine).unwrap()
+            VectorStore::in_memory(&space(8), VectorPrecision::Fine).unwrap()
         };
         let mut wanted = BTreeMap::new();
         let mut number = 0;
@@ -55,7 +55,7 @@ proptest! {
         prop_assert_eq!(&all(&store), &left);
         prop_assert!(store.snapshot().blocks().len() <= 1);
         if on_disk {
-            let (again, messages) = VectorStore::open(folder.path(), &space(8), Precision::Fine).unwrap();
+            let (again, messages) = VectorStore::open(folder.path(), &space(8), VectorPrecision::Fine).unwrap();
             prop_assert_eq!(messages, Vec::<String>::new());
             prop_assert_eq!(&all(&again), &left);
         }
@@ -65,8 +65,8 @@ proptest! {
 #[test]
 fn a_reader_sees_appended_vectors_after_a_refresh_and_keeps_its_snapshot() {
     let folder = tempfile::tempdir().unwrap();
-    let (writer, _) = VectorStore::open(folder.path(), &space(8), Precision::Fine).unwrap();
-    let (reader, _) = VectorStore::open(folder.path(), &space(8), Precision::Fine).unwrap();
+    let (writer, _) = VectorStore::open(folder.path(), &space(8), VectorPrecision::Fine).unwrap();
+    let (reader, _) = VectorStore::open(folder.path(), &space(8), VectorPrecision::Fine).unwrap();
     writer.append(&vectors(0..10, 8)).unwrap();
     assert!(reader.snapshot().is_empty());
     assert_eq!(reader.refresh().unwrap(), Vec::<String>::new());
@@ -87,7 +87,7 @@ fn a_reader_sees_appended_vectors_after_a_refresh_and_keeps_its_snapshot() {
 #[test]
 fn a_writer_does_not_disturb_readers() {
     let folder = tempfile::tempdir().unwrap();
-    let (writer, _) = VectorStore::open(folder.path(), &space(8), Precision::Fine).unwrap();
+    let (writer, _) = VectorStore::open(folder.path(), &space(8), VectorPrecision::Fine).unwrap();
     writer.append(&vectors(0..5, 8)).unwrap();
     std::thread::scope(|scope| {
         let writing = scope.spawn(|| {
@@ -98,7 +98,8 @@ fn a_writer_does_not_disturb_readers() {
                 }
             }
         });
-        let (reader, _) = VectorStore::open(folder.path(), &space(8), Precision::Fine).unwrap();
+        let (reader, _) =
+            VectorStore::open(folder.path(), &space(8), VectorPrecision::Fine).unwrap();
         while !writing.is_finished() {
             assert_eq!(reader.refresh().unwrap(), Vec::<String>::new());
             let now = reader.snapshot();
@@ -113,7 +114,7 @@ fn a_writer_does_not_disturb_readers() {
 
 #[test]
 fn appending_single_vectors_leaves_few_blocks() {
-    let store = VectorStore::in_memory(&space(8), Precision::Fine).unwrap();
+    let store = VectorStore::in_memory(&space(8), VectorPrecision::Fine).unwrap();
     let mut most = 0;
     for number in 0..2_000 {
         store.append(&vectors(number..number + 1, 8)).unwrap();

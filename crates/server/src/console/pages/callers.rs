@@ -7,10 +7,10 @@ use toolgate_host::{AuditIndex, CallGroup, CallStatistics, RecordFilter};
 use super::{encode, notice};
 use crate::config::{ApiKey, key_file};
 use crate::console::Console;
-use crate::console::layout::{Page, time};
+use crate::console::layout::{ConsolePage, time};
 use crate::telemetry::call_lines::duration_text;
 
-pub(super) async fn page(console: &Console) -> Option<Page<'static>> {
+pub(super) async fn page(console: &Console) -> Option<ConsolePage<'static>> {
     let since = Timestamp::now() - SignedDuration::from_hours(7 * 24);
     let found = console.audit.run(move |index| callers(index, since)).await;
     let content = html! {
@@ -51,7 +51,12 @@ pub(super) async fn page(console: &Console) -> Option<Page<'static>> {
         h2 { "Keys" }
         (keys(console))
     };
-    Some(Page { title: "Callers".to_owned(), section: "/console/callers", live: "calls", content })
+    Some(ConsolePage {
+        title: "Callers".to_owned(),
+        section: "/console/callers",
+        live: "calls",
+        content,
+    })
 }
 
 /// Returns the calls of each caller since a time, and the time of its last call.

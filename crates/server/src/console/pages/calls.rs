@@ -7,7 +7,7 @@ use toolgate_host::{CallRecord, RecordFilter};
 use super::{encode, notice};
 use crate::console::Console;
 use crate::console::forms::FormFields;
-use crate::console::layout::{Page, field, outcome, time};
+use crate::console::layout::{ConsolePage, field, outcome, time};
 use crate::telemetry::call_lines::duration_text;
 
 /// Number of calls on a page.
@@ -16,7 +16,7 @@ const PAGE_SIZE: usize = 100;
 const PERIODS: [(&str, i64); 4] =
     [("the last hour", 1), ("24 hours", 24), ("7 days", 168), ("30 days", 720)];
 
-pub(super) async fn list(console: &Console, query: &FormFields) -> Option<Page<'static>> {
+pub(super) async fn list(console: &Console, query: &FormFields) -> Option<ConsolePage<'static>> {
     let hours = query.get("hours").and_then(|hours| hours.parse::<i64>().ok());
     let hours = hours.filter(|hours| PERIODS.iter().any(|(_, one)| one == hours));
     let filter = RecordFilter {
@@ -46,7 +46,7 @@ pub(super) async fn list(console: &Console, query: &FormFields) -> Option<Page<'
     };
     // An older page does not change.
     let live = if before.is_none() { "calls" } else { "" };
-    Some(Page { title: "Calls".to_owned(), section: "/console/calls", live, content })
+    Some(ConsolePage { title: "Calls".to_owned(), section: "/console/calls", live, content })
 }
 
 /// Returns the position before which the next page ends, if there may be one.
@@ -138,13 +138,13 @@ pub(super) fn table<'r>(records: impl Iterator<Item = &'r CallRecord>) -> Markup
     }
 }
 
-pub(super) async fn single(console: &Console, seq: &str) -> Option<Page<'static>> {
+pub(super) async fn single(console: &Console, seq: &str) -> Option<ConsolePage<'static>> {
     let seq: u64 = seq.parse().ok()?;
     let content = match console.audit.run(move |index| index.record(seq)).await {
         Ok(record) => details(&record?),
         Err(why) => notice(&why),
     };
-    Some(Page { title: format!("Call {seq}"), section: "/console/calls", live: "", content })
+    Some(ConsolePage { title: format!("Call {seq}"), section: "/console/calls", live: "", content })
 }
 
 fn details(record: &CallRecord) -> Markup {

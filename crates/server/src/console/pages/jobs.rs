@@ -10,7 +10,7 @@ use toolgate_host::IncomingRequest;
 use super::{encode, notice, tools};
 use crate::console::console_sessions::ConsoleSession;
 use crate::console::forms::{FormFields, argument_fields};
-use crate::console::layout::{Page, csrf_field, field, time};
+use crate::console::layout::{ConsolePage, csrf_field, field, time};
 use crate::console::{Console, job_views, problem};
 
 /// Number of jobs on a page.
@@ -22,7 +22,7 @@ const EVENTS_BYTES_MAX: usize = 1 << 20;
 /// Path of the list.
 const SECTION: &str = "/console/jobs";
 
-pub(super) async fn list(console: &Console, query: &FormFields) -> Option<Page<'static>> {
+pub(super) async fn list(console: &Console, query: &FormFields) -> Option<ConsolePage<'static>> {
     let after = query.get("after").and_then(|id| id.parse().ok());
     let page = match console.sources.host.jobs() {
         Ok(jobs) => jobs.list(None, after, PAGE_SIZE).await,
@@ -43,14 +43,14 @@ pub(super) async fn list(console: &Console, query: &FormFields) -> Option<Page<'
             }
         }
     };
-    Some(Page { title: "Jobs".to_owned(), section: SECTION, live: "calls jobs", content })
+    Some(ConsolePage { title: "Jobs".to_owned(), section: SECTION, live: "calls jobs", content })
 }
 
 pub(super) async fn single(
     console: &Console,
     session: &ConsoleSession,
     id: &str,
-) -> Option<Page<'static>> {
+) -> Option<ConsolePage<'static>> {
     let jobs = console.sources.host.jobs().ok()?;
     let job = jobs.get(None, id).await.ok()?;
     let printed = match jobs.events(id, EVENTS_BYTES_MAX).await {
@@ -86,7 +86,7 @@ pub(super) async fn single(
     };
     let title = format!("Job: {}", job.tool.as_str());
     let live = if job.state.is_terminal() { "" } else { "calls jobs" };
-    Some(Page { title, section: SECTION, live, content })
+    Some(ConsolePage { title, section: SECTION, live, content })
 }
 
 /// Returns the end of a long text.

@@ -7,7 +7,7 @@ use toolgate_host::{AuditIndex, CallGroup, CallRecord, CallStatistics, RecordFil
 use toolgate_upstream::UpstreamState;
 
 use super::{calls, notice};
-use crate::console::layout::Page;
+use crate::console::layout::ConsolePage;
 use crate::console::{Console, job_views};
 use crate::telemetry::call_lines::duration_text;
 
@@ -27,7 +27,7 @@ struct RecentCalls {
     failing: Vec<CallStatistics>,
 }
 
-pub(super) async fn page(console: &Console) -> Option<Page<'static>> {
+pub(super) async fn page(console: &Console) -> Option<ConsolePage<'static>> {
     let jobs = newest_jobs(console).await;
     let now = Timestamp::now();
     let recent = console.audit.run(move |index| recent_calls(index, now)).await;
@@ -57,7 +57,7 @@ pub(super) async fn page(console: &Console) -> Option<Page<'static>> {
             }
         }
     };
-    Some(Page { title: "Overview".to_owned(), section: "/", live: "calls jobs", content })
+    Some(ConsolePage { title: "Overview".to_owned(), section: "/", live: "calls jobs", content })
 }
 
 fn recent_calls(

@@ -9,9 +9,9 @@ use toolgate_contract::{Caller, CallerKind};
 use super::notice;
 use crate::console::Console;
 use crate::console::forms::FormFields;
-use crate::console::layout::Page;
+use crate::console::layout::ConsolePage;
 
-pub(super) fn page(console: &Console, query: &FormFields) -> Option<Page<'static>> {
+pub(super) fn page(console: &Console, query: &FormFields) -> Option<ConsolePage<'static>> {
     let settings = (console.sources.settings)();
     let rules = &settings.policy.rules;
     let content = html! {
@@ -32,7 +32,7 @@ pub(super) fn page(console: &Console, query: &FormFields) -> Option<Page<'static
             "To allow a call, add a rule to " code { "[[policy.rules]]" } " in the settings file."
         }
     };
-    Some(Page { title: "Policy".to_owned(), section: "/console/policy", live: "", content })
+    Some(ConsolePage { title: "Policy".to_owned(), section: "/console/policy", live: "", content })
 }
 
 fn question_form(query: &FormFields) -> Markup {

@@ -9,7 +9,7 @@ use super::{notice, tools};
 use crate::console::Console;
 use crate::console::console_sessions::ConsoleSession;
 use crate::console::forms::FormFields;
-use crate::console::layout::Page;
+use crate::console::layout::ConsolePage;
 
 /// Tool that searches.
 const SEARCH: &str = "search.semantic";
@@ -20,7 +20,7 @@ pub(super) async fn page(
     console: &Console,
     session: &ConsoleSession,
     query: &FormFields,
-) -> Option<Page<'static>> {
+) -> Option<ConsolePage<'static>> {
     let words = query.get("q").unwrap_or_default();
     let content = html! {
         form .filter method="get" action="/console/search" {
@@ -38,7 +38,7 @@ pub(super) async fn page(
             (call(console, session, SEARCH, json!({ "query": words })).await)
         }
     };
-    Some(Page { title: "Search".to_owned(), section: "/console/search", live: "", content })
+    Some(ConsolePage { title: "Search".to_owned(), section: "/console/search", live: "", content })
 }
 
 /// Calls `tool` as the person, and returns its result.

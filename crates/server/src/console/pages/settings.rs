@@ -5,12 +5,12 @@ use maud::{Markup, html};
 use crate::config::restart::changed_settings;
 use crate::config::{Config, environment};
 use crate::console::Console;
-use crate::console::layout::Page;
+use crate::console::layout::ConsolePage;
 
 /// Sections whose values may contain secrets. Only the names of their entries are shown.
 const PRIVATE_SECTIONS: [&str; 4] = ["upstream", "keys", "oauth", "secrets"];
 
-pub(super) fn page(console: &Console) -> Option<Page<'static>> {
+pub(super) fn page(console: &Console) -> Option<ConsolePage<'static>> {
     let settings = (console.sources.settings)();
     let changed = changed_settings(&Config::default(), &settings);
     let table = toml::Table::try_from(&settings).unwrap_or_default();
@@ -26,7 +26,12 @@ pub(super) fn page(console: &Console) -> Option<Page<'static>> {
         }
         p .hint { "All other settings have their defaults, which the reference of settings lists." }
     };
-    Some(Page { title: "Settings".to_owned(), section: "/console/settings", live: "", content })
+    Some(ConsolePage {
+        title: "Settings".to_owned(),
+        section: "/console/settings",
+        live: "",
+        content,
+    })
 }
 
 fn settings_table(table: &toml::Table, changed: &[String]) -> Markup {

@@ -9,7 +9,7 @@ use super::encode;
 use crate::console::Console;
 use crate::console::console_sessions::ConsoleSession;
 use crate::console::forms::{FormFields, argument_fields};
-use crate::console::layout::{Page, csrf_field, field};
+use crate::console::layout::{ConsolePage, csrf_field, field};
 
 /// Path of the list.
 const SECTION: &str = "/console/tools";
@@ -22,7 +22,7 @@ pub(super) fn list(
     console: &Console,
     session: &ConsoleSession,
     query: &FormFields,
-) -> Option<Page<'static>> {
+) -> Option<ConsolePage<'static>> {
     let words = query.get("q").unwrap_or_default().to_lowercase();
     let is_found = |spec: &ToolSpec| {
         let id = fold_name(spec.id.as_str());
@@ -60,14 +60,14 @@ pub(super) fn list(
         }
         @if found.len() > SHOWN_MAX { p { "Search to see the others." } }
     };
-    Some(Page { title: "Tools".to_owned(), section: SECTION, live: "", content })
+    Some(ConsolePage { title: "Tools".to_owned(), section: SECTION, live: "", content })
 }
 
 pub(super) fn single(
     console: &Console,
     session: &ConsoleSession,
     id: &str,
-) -> Option<Page<'static>> {
+) -> Option<ConsolePage<'static>> {
     let tools = console.sources.host.tools(&session.caller).tools;
     let spec = tools.iter().map(|tool| tool.spec()).find(|spec| spec.id.as_str() == id)?;
     let schema = serde_json::to_string_pretty(&*spec.input_schema).unwrap_or_default();
@@ -98,7 +98,7 @@ pub(super) fn single(
             pre tabindex="0" { (schema) }
         }
     };
-    Some(Page { title: id.to_owned(), section: SECTION, live: "", content })
+    Some(ConsolePage { title: id.to_owned(), section: SECTION, live: "", content })
 }
 
 fn call_form(session: &ConsoleSession, spec: &ToolSpec) -> Markup {

@@ -7,12 +7,12 @@ use toolgate_upstream::{UpstreamHealth, UpstreamState};
 use super::{encode, notice};
 use crate::console::Console;
 use crate::console::console_sessions::ConsoleSession;
-use crate::console::layout::{Page, csrf_field, time};
+use crate::console::layout::{ConsolePage, csrf_field, time};
 
 /// Path of the list.
 const SECTION: &str = "/console/upstreams";
 
-pub(super) fn list(console: &Console, session: &ConsoleSession) -> Option<Page<'static>> {
+pub(super) fn list(console: &Console, session: &ConsoleSession) -> Option<ConsolePage<'static>> {
     let states = console.sources.upstreams.states();
     let health = console.sources.upstreams.health();
     let tools = console.sources.host.tools(&session.caller).tools;
@@ -55,7 +55,12 @@ pub(super) fn list(console: &Console, session: &ConsoleSession) -> Option<Page<'
             }
         }
     };
-    Some(Page { title: "Upstreams".to_owned(), section: SECTION, live: "calls jobs", content })
+    Some(ConsolePage {
+        title: "Upstreams".to_owned(),
+        section: SECTION,
+        live: "calls jobs",
+        content,
+    })
 }
 
 fn state_word(state: UpstreamState, health: Option<&UpstreamHealth>) -> Markup {
@@ -89,7 +94,7 @@ pub(super) async fn single(
     console: &Console,
     session: &ConsoleSession,
     name: &str,
-) -> Option<Page<'static>> {
+) -> Option<ConsolePage<'static>> {
     let states = console.sources.upstreams.states();
     states.iter().find(|(one, _)| one == name)?;
     let review = (console.sources.review_pins)(name.to_owned(), false).await;
@@ -113,5 +118,5 @@ pub(super) async fn single(
         }
         p { a href=(format!("/console/tools?q={}", encode(name))) { "Tools of this upstream" } }
     };
-    Some(Page { title: format!("Upstream {name}"), section: SECTION, live: "", content })
+    Some(ConsolePage { title: format!("Upstream {name}"), section: SECTION, live: "", content })
 }

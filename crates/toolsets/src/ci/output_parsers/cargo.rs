@@ -7,7 +7,7 @@ use toolgate_contract::OutputStream;
 
 use super::super::build_tool::ProjectAction;
 use super::super::report::{CiCounts, CiFailure, FailureSeverity};
-use super::findings::Findings;
+use super::findings::ParserFindings;
 use super::libtest;
 
 /// The parser of Cargo's output.
@@ -61,7 +61,7 @@ impl super::LineParser for CargoParser {
         &mut self,
         stream: OutputStream,
         line: &'l str,
-        found: &mut Findings,
+        found: &mut ParserFindings,
     ) -> Option<Cow<'l, str>> {
         if line.starts_with("{\"reason\":")
             && let Ok(cargo_line) = serde_json::from_str::<CargoLine<'_>>(line)
@@ -79,13 +79,13 @@ impl super::LineParser for CargoParser {
         Some(line.into())
     }
 
-    fn finish(&mut self, found: &mut Findings) {
+    fn finish(&mut self, found: &mut ParserFindings) {
         self.tests.finish(found);
     }
 }
 
 impl CargoParser {
-    fn add_message(&self, message: CompilerMessage, found: &mut Findings) {
+    fn add_message(&self, message: CompilerMessage, found: &mut ParserFindings) {
         let CompilerMessage { level, message, code, spans, .. } = message;
         let severity = match level.as_str() {
             "error" | "error: internal compiler error" => FailureSeverity::Error,

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use toolgate_contract::OutputStream;
 
 use super::super::report::{CiCounts, CiFailure, FailureSeverity};
-use super::findings::Findings;
+use super::findings::ParserFindings;
 use super::located::parse_located;
 
 /// The parser of error lines with a location, and of the test counts of .NET and Maven.
@@ -22,13 +22,13 @@ impl super::LineParser for CompilerParser {
         &mut self,
         _: OutputStream,
         line: &'l str,
-        found: &mut Findings,
+        found: &mut ParserFindings,
     ) -> Option<Cow<'l, str>> {
         self.parse_line(line, found);
         Some(line.into())
     }
 
-    fn finish(&mut self, found: &mut Findings) {
+    fn finish(&mut self, found: &mut ParserFindings) {
         if let Some(test) = self.current.take() {
             found.push(test);
         }
@@ -36,7 +36,7 @@ impl super::LineParser for CompilerParser {
 }
 
 impl CompilerParser {
-    fn parse_line(&mut self, line: &str, found: &mut Findings) {
+    fn parse_line(&mut self, line: &str, found: &mut ParserFindings) {
         let trimmed = line.trim_start();
         if let Some(failure) = parse_located(line) {
             found.push(failure);
@@ -76,14 +76,14 @@ impl CompilerParser {
         }
     }
 
-    fn finish_test(&mut self, found: &mut Findings) {
+    fn finish_test(&mut self, found: &mut ParserFindings) {
         if let Some(test) = self.current.take() {
             found.push(test);
         }
     }
 
     /// Parses `[ERROR] Tests run: 3, Failures: 1, …` and `[ERROR] AppTest.adds:12 expected …`.
-    fn parse_maven_line(&mut self, line: &str, found: &mut Findings) {
+    fn parse_maven_line(&mut self, line: &str, found: &mut ParserFindings) {
         let Some((_, rest)) = line.split_once("] ") else { return };
         if rest.trim_start() == "Results:" {
             self.in_totals = true;
@@ -131,7 +131,7 @@ fn parse_make_error(rest: &str) -> CiFailure {
 }
 
 /// Counts `Failed!  - Failed:     1, Passed:     2, Skipped:     0, Total:     3, …`.
-fn add_dotnet_counts(line: &str, found: &mut Findings) {
+fn add_dotnet_counts(line: &str, found: &mut ParserFindings) {
     for part in line.split([',', '-']) {
         let Some((name, number)) = part.split_once(':') else { continue };
         let Ok(number) = number.trim().parse() else { continue };

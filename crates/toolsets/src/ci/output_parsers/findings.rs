@@ -7,7 +7,7 @@ const MESSAGE_CHARS_MAX: usize = 1000;
 
 /// The failures and counts found so far.
 #[derive(Debug, Default)]
-pub(super) struct Findings {
+pub(super) struct ParserFindings {
     pub(super) failures: Vec<CiFailure>,
     pub(super) dropped: usize,
     pub(super) summary: CiCounts,
@@ -16,7 +16,7 @@ pub(super) struct Findings {
     last: Option<CiFailure>,
 }
 
-impl Findings {
+impl ParserFindings {
     pub(super) fn new(failures_max: usize) -> Self {
         Self { failures_max, ..Self::default() }
     }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use toolgate_contract::OutputStream;
 
 use super::super::report::{CiCounts, CiFailure, FailureSeverity};
-use super::findings::Findings;
+use super::findings::ParserFindings;
 
 /// The maximum number of bytes of output that are kept per test.
 const TEST_OUTPUT_BYTES_MAX: usize = 16 << 10;
@@ -40,7 +40,7 @@ impl super::LineParser for GoParser {
         &mut self,
         _: OutputStream,
         line: &'l str,
-        found: &mut Findings,
+        found: &mut ParserFindings,
     ) -> Option<Cow<'l, str>> {
         let event =
             line.starts_with('{').then(|| serde_json::from_str::<GoTestEvent<'_>>(line).ok());
@@ -91,7 +91,7 @@ impl super::LineParser for GoParser {
         None
     }
 
-    fn finish(&mut self, _: &mut Findings) {}
+    fn finish(&mut self, _: &mut ParserFindings) {}
 }
 
 /// Creates the failure of a test from its output.

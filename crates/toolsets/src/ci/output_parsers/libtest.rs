@@ -1,7 +1,7 @@
 //! Parses the output of Rust's test harness.
 
 use super::super::report::{CiCounts, CiFailure, FailureSeverity};
-use super::findings::Findings;
+use super::findings::ParserFindings;
 
 /// The parser of test results and of the output of failed tests.
 #[derive(Default)]
@@ -24,7 +24,7 @@ struct FailedTest {
 }
 
 impl LibtestParser {
-    pub(super) fn read_line(&mut self, line: &str, found: &mut Findings) {
+    pub(super) fn read_line(&mut self, line: &str, found: &mut ParserFindings) {
         if let Some(test) =
             line.strip_prefix("---- ").and_then(|it| it.strip_suffix(" stdout ----"))
         {
@@ -72,7 +72,7 @@ impl LibtestParser {
     }
 
     /// Processes the end of the output: reports test programs that crashed without a result.
-    pub(super) fn finish(&mut self, found: &mut Findings) {
+    pub(super) fn finish(&mut self, found: &mut ParserFindings) {
         self.end_program(found);
         self.started.dedup();
         // If several tests or programs are candidates, the crashed test is unknown.
@@ -91,7 +91,7 @@ impl LibtestParser {
     }
 
     /// Processes the end of one test program: reports its failed tests that had no output.
-    pub(super) fn end_program(&mut self, found: &mut Findings) {
+    pub(super) fn end_program(&mut self, found: &mut ParserFindings) {
         self.flush(found);
         for test in self.failed.drain(..) {
             let message = "the test failed without a message";
@@ -100,7 +100,7 @@ impl LibtestParser {
         }
     }
 
-    fn flush(&mut self, found: &mut Findings) {
+    fn flush(&mut self, found: &mut ParserFindings) {
         let Some(FailedTest { test, place, message, .. }) = self.current.take() else { return };
         let message = match message.trim() {
             "" => "the test failed".to_owned(),
@@ -154,7 +154,7 @@ impl FailedTest {
 }
 
 /// Counts `ok. 1 passed; 2 failed; 3 ignored; …`.
-fn add_counts(result: &str, found: &mut Findings) {
+fn add_counts(result: &str, found: &mut ParserFindings) {
     for part in result.split(['.', ';']) {
         let mut words = part.split_whitespace();
         let (Some(number), Some(what)) = (words.next(), words.next()) else { continue };

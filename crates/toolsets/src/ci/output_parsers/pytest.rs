@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use toolgate_contract::OutputStream;
 
 use super::super::report::{CiCounts, CiFailure, FailureSeverity};
-use super::findings::Findings;
+use super::findings::ParserFindings;
 use super::located::parse_located;
 
 /// The maximum number of failures that are kept until their ids are known.
@@ -73,13 +73,13 @@ impl super::LineParser for PytestParser {
         &mut self,
         _: OutputStream,
         line: &'l str,
-        found: &mut Findings,
+        found: &mut ParserFindings,
     ) -> Option<Cow<'l, str>> {
         self.parse_line(line, found);
         Some(line.into())
     }
 
-    fn finish(&mut self, found: &mut Findings) {
+    fn finish(&mut self, found: &mut ParserFindings) {
         self.flush();
         let counts = self.counts.take().unwrap_or_else(|| self.count_failures());
         found.summary.add(&counts);
@@ -96,7 +96,7 @@ impl super::LineParser for PytestParser {
 }
 
 impl PytestParser {
-    fn parse_line(&mut self, line: &str, found: &mut Findings) {
+    fn parse_line(&mut self, line: &str, found: &mut ParserFindings) {
         if let Some(title) = ruled_title(line, '=') {
             self.flush();
             self.section = match title {

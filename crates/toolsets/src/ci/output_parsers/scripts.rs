@@ -7,7 +7,7 @@ use toolgate_contract::OutputStream;
 use super::super::report::{CiCounts, CiFailure, FailureSeverity};
 use super::compared_values::ComparedValues;
 use super::escape_pattern;
-use super::findings::Findings;
+use super::findings::ParserFindings;
 use super::located::{find_place, parse_located};
 use super::tap;
 
@@ -66,7 +66,7 @@ impl super::LineParser for ScriptParser {
         &mut self,
         _: OutputStream,
         line: &'l str,
-        found: &mut Findings,
+        found: &mut ParserFindings,
     ) -> Option<Cow<'l, str>> {
         if !self.tap.read_line(line, found) {
             self.parse_line(line, found);
@@ -74,14 +74,14 @@ impl super::LineParser for ScriptParser {
         Some(line.into())
     }
 
-    fn finish(&mut self, found: &mut Findings) {
+    fn finish(&mut self, found: &mut ParserFindings) {
         self.tap.flush(found);
         self.flush(found);
     }
 }
 
 impl ScriptParser {
-    fn parse_line(&mut self, line: &str, found: &mut Findings) {
+    fn parse_line(&mut self, line: &str, found: &mut ParserFindings) {
         let trimmed = line.trim();
         if add_counts(trimmed, found) {
             self.flush(found);
@@ -152,7 +152,7 @@ impl ScriptParser {
         None
     }
 
-    fn flush(&mut self, found: &mut Findings) {
+    fn flush(&mut self, found: &mut ParserFindings) {
         let Some(ScriptFailure { mut failure, style, values, .. }) = self.current.take() else {
             return;
         };
@@ -218,7 +218,7 @@ impl ScriptFailure {
 
 /// Counts `Tests: 1 failed, 2 passed, 3 total`, `Tests  1 failed | 2 passed (3)` or `2 passing
 /// (5ms)`. Returns `true` if `line` had this format.
-fn add_counts(line: &str, found: &mut Findings) -> bool {
+fn add_counts(line: &str, found: &mut ParserFindings) -> bool {
     let mut words = line.split_whitespace();
     if let (Some(Ok(number)), Some(what)) = (words.next().map(str::parse::<u64>), words.next()) {
         let count = match what {

@@ -3,7 +3,7 @@
 use super::super::report::{CiCounts, CiFailure, FailureSeverity};
 use super::compared_values::ComparedValues;
 use super::escape_pattern;
-use super::findings::Findings;
+use super::findings::ParserFindings;
 use super::located::find_place;
 
 /// The parser of test results and of the YAML notes on failed tests.
@@ -41,7 +41,7 @@ enum TapNote {
 
 impl TapParser {
     /// Reads a line. Returns `true` if it belongs to the protocol.
-    pub(super) fn read_line(&mut self, line: &str, found: &mut Findings) -> bool {
+    pub(super) fn read_line(&mut self, line: &str, found: &mut ParserFindings) -> bool {
         let trimmed = line.trim_start();
         match &mut self.current {
             Some(current) if current.has_notes && trimmed == "..." => {
@@ -91,7 +91,7 @@ impl TapParser {
         false
     }
 
-    pub(super) fn flush(&mut self, found: &mut Findings) {
+    pub(super) fn flush(&mut self, found: &mut ParserFindings) {
         let Some(TapFailure { mut failure, is_suite, values, .. }) = self.current.take() else {
             return;
         };

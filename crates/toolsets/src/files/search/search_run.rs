@@ -14,7 +14,7 @@ use toolgate_contract::ToolError;
 use super::query::{FileSearchQuery, LastReturnedMatch};
 use super::{LineMatch, NameMatch, SearchFilesInput, SearchFilesOutput};
 use crate::grep::{
-    AnswerRoom, FileLines, FileScanner, LINE_OVERHEAD_BYTES, MatchSpan, MatchedLine, ScanOutcome,
+    AnswerSpace, FileLines, FileScanner, LINE_OVERHEAD_BYTES, MatchSpan, MatchedLine, ScanOutcome,
     SearchThreads, collect_lines,
 };
 use toolgate_world::Root;
@@ -139,7 +139,7 @@ impl SearchRun<'_> {
     /// Threads take files in order, and stop taking more once the finished ones fill `room`. A file
     /// that was taken is always searched to its end. The answer therefore does not depend on thread
     /// timing.
-    fn search_batch(&self, batch: &[WalkEntry], room: AnswerRoom) -> Vec<(PathBuf, FileLines)> {
+    fn search_batch(&self, batch: &[WalkEntry], room: AnswerSpace) -> Vec<(PathBuf, FileLines)> {
         let next = AtomicUsize::new(0);
         let found: Mutex<BatchResults> = Mutex::default();
         let work = || {
@@ -160,7 +160,7 @@ impl SearchRun<'_> {
         found.into_iter().map(|(at, result)| (batch[at].path.clone(), result)).collect()
     }
 
-    fn search_file(&self, scanner: &mut FileScanner, path: &Path, room: AnswerRoom) -> FileLines {
+    fn search_file(&self, scanner: &mut FileScanner, path: &Path, room: AnswerSpace) -> FileLines {
         let (Some(matcher), Ok(file)) = (&self.query.text, self.root.open_walked(path)) else {
             return FileLines::Skipped(ScanOutcome::Unreadable);
         };
@@ -205,7 +205,7 @@ impl BatchResults {
         self.files.push((at, result));
     }
 
-    fn fills(&self, room: AnswerRoom) -> bool {
+    fn fills(&self, room: AnswerSpace) -> bool {
         room.is_filled_by(self.lines, self.bytes)
     }
 }
@@ -213,7 +213,7 @@ impl BatchResults {
 /// The answer collected so far.
 struct PartialAnswer {
     /// Lines and bytes that still fit.
-    room: AnswerRoom,
+    room: AnswerSpace,
     /// `true` once a match did not fit.
     full: bool,
     last: Option<LastReturnedMatch>,
@@ -223,7 +223,7 @@ struct PartialAnswer {
 impl PartialAnswer {
     fn new(limit: usize, bytes: u64) -> Self {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let room = AnswerRoom { lines: limit, bytes };
+        let room = AnswerSpace { lines: limit, bytes };
         Self { room, full: false, last: None, output: SearchFilesOutput::default() }
     }
 
@@ -275,12 +275,12 @@ impl PartialAnswer {
     /// Reserves room for `bytes`, and returns false if they do not fit. The first match always
     /// fits.
     fn reserve(&mut self, bytes: usize) -> bool {
-        let AnswerRoom { lines, bytes: left } = self.room;
+        let AnswerSpace { lines, bytes: left } = self.room;
         self.full |= lines == 0 || (self.last.is_some() && bytes > left);
         if self.full {
             return false;
         }
-        self.room = AnswerRoom { lines: lines - 1, bytes: left.saturating_sub(bytes) };
+        self.room = AnswerSpace { lines: lines - 1, bytes: left.saturating_sub(bytes) };
         true
     }
 
