@@ -216,10 +216,10 @@ pub struct ServerSection {
     /// Also serves clients of MCP 2024-11-05 over HTTP, at `/sse` and `/messages`.
     pub http_sse: bool,
     /// Form in which MCP clients get the results of this server's own tools. A request can name
-    /// another in `_meta`, as `io.toolgate/results`. Results of upstreams keep their form.
+    /// another form in `_meta`, as `io.toolgate/results`. Results of upstreams keep their form.
     ///
     /// `text` is one text, written for a model. `structured` is the structured value, and `both`
-    /// has both. With `structured` and `both`, the list of tools has output schemas.
+    /// contains both. With `structured` and `both`, the list of tools has output schemas.
     pub results: ResultForm,
     /// Public URL of the MCP endpoint, such as `https://tools.example/mcp`. Set this URL if clients
     /// reach the server through a proxy.

@@ -11,8 +11,8 @@ use super::server::audit_log;
 /// The time that processes may take to end after the server.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Checks the invariants that hold after the server has stopped. Two others are checked before: that
-/// it still answers, and that its standard output has only messages.
+/// Checks the invariants that hold after the server has stopped. Two others are checked before:
+/// that it still answers, and that its standard output has only messages.
 pub(super) fn check_after_exit(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     check_canaries(attempt);
     check_outside(attempt)?;
@@ -46,8 +46,8 @@ fn check_canaries(attempt: &mut AttackAttempt) {
     attempt.failures.dedup();
 }
 
-/// Returns `text` as it may appear in output: plain, escaped, in hexadecimal, and in base64 at each of
-/// three offsets.
+/// Returns `text` as it may appear in output: plain, escaped, in hexadecimal, and in base64 at each
+/// of three offsets.
 fn encodings(text: &str) -> Vec<Vec<u8>> {
     let escaped: String = text.bytes().map(|byte| format!("\\u{byte:04x}")).collect();
     let hex: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();

@@ -250,8 +250,8 @@ pub(super) fn check_job_ids(
     Ok(Vec::new())
 }
 
-/// J03: starts up to 500 jobs with endless output, to be kept for the shortest time, and waits until the
-/// server forgets the first one.
+/// J03: starts up to 500 jobs with endless output, to be kept for the shortest time, and waits
+/// until the server forgets the first one.
 pub(super) fn check_job_expiry(
     attempt: &mut AttackAttempt,
     client: &mut Client,

@@ -197,8 +197,8 @@ pub(super) fn flood_disk(
         let input = json!({ "source": "f0", "destination": format!("f{i}") });
         let response = client.call("files.copy", &input)?;
         if response.is_error {
-            // A write must be refused, too. A long one may be accepted: while the server receives it,
-            // the limit leaves room again.
+            // A write must be refused, too. A long one may be accepted: while the server receives
+            // it, the limit leaves room again.
             let short = json!({ "path": format!("f{i}"), "content": "x", "overwrite": true });
             let result = call(client, "files.write", &short)?;
             if result.response.is_error {

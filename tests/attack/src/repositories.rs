@@ -142,7 +142,8 @@ pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     check_trap(attempt, trigger)
 }
 
-/// Checks that plain git runs the trap in a copy of the repository. Otherwise, the case proves nothing.
+/// Checks that plain git runs the trap in a copy of the repository. Otherwise, the case proves
+/// nothing.
 fn check_trap(attempt: &mut AttackAttempt, trigger: &str) -> anyhow::Result<()> {
     let copy = attempt.folders.base.join("copy");
     let line = format!(

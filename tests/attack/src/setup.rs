@@ -280,8 +280,8 @@ fn succeeds_unconfined(attempt: &AttackAttempt) -> anyhow::Result<bool> {
     Ok(status.success())
 }
 
-/// Checks that the program succeeds without a sandbox and reaches the listener. Otherwise, its failure
-/// in the sandbox proves nothing.
+/// Checks that the program succeeds without a sandbox and reaches the listener. Otherwise, its
+/// failure in the sandbox proves nothing.
 fn check_exploit(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     if !succeeds_unconfined(attempt)? {
         attempt.skip_reason = Some("the program fails without a sandbox, too".to_owned());

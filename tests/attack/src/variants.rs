@@ -126,8 +126,8 @@ fn translate(tool: &str, input: &Value) -> Vec<CallVariant> {
     }
 }
 
-/// Translates the input of a write. In cases, a write replaces a file unless the input forbids it. In
-/// the catalog, it replaces a file only if the input allows it.
+/// Translates the input of a write. In cases, a write replaces a file unless the input forbids it.
+/// In the catalog, it replaces a file only if the input allows it.
 fn to_write_input(mut input: Value) -> Value {
     let forbids_replacing = input["if_none_match"] == "*";
     let has_etag = input.get("if_match").is_some();
@@ -145,8 +145,8 @@ fn to_write_input(mut input: Value) -> Value {
     input
 }
 
-/// Translates the input of an edit. The catalog has no byte ranges, so both edits get the same line,
-/// which overlaps, too.
+/// Translates the input of an edit. The catalog has no byte ranges, so both edits get the same
+/// line, which overlaps, too.
 fn to_edit_input(mut input: Value) -> Value {
     for edit in input["edits"].as_array_mut().into_iter().flatten() {
         if edit.get("range").is_some() {
@@ -165,8 +165,8 @@ fn rename_key(mut input: Value, from: &str, to: &str) -> Value {
     input
 }
 
-/// Translates the run of a program. A list of arguments is one program. A line runs with each tool that
-/// accepts lines.
+/// Translates the run of a program. A list of arguments is one program. A line runs with each tool
+/// that accepts lines.
 fn run_variants(arguments: &Value) -> Vec<CallVariant> {
     let mut input = json!({});
     for key in ["cwd", "timeout_ms"] {

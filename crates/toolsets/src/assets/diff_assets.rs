@@ -21,10 +21,10 @@ pub struct DiffAssets {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DiffAssetsInput {
-    /// The asset before the change.
+    /// Old asset.
     #[serde(deserialize_with = "exact_json::deserialize")]
     base: Value,
-    /// The asset after the change.
+    /// New asset.
     #[serde(deserialize_with = "exact_json::deserialize")]
     new: Value,
 }

@@ -45,7 +45,7 @@ pub struct LoadDocumentOutput {
     stats: DocumentStats,
 }
 
-/// A document that was loaded.
+/// A document.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 struct LoadedDocument {
@@ -53,7 +53,7 @@ struct LoadedDocument {
     path: String,
     /// The whole text, with its front matter.
     content: String,
-    /// The SHA-256 of the document's bytes.
+    /// The SHA-256 of its bytes.
     #[schemars(regex(pattern = "^[a-f0-9]{64}$"))]
     sha256: String,
 }

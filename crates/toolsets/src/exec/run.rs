@@ -65,8 +65,8 @@ impl Tool for RunProgram {
     const NAME: &'static str = "exec.run";
     const TITLE: &'static str = "Run program";
     const DESCRIPTION: &'static str = "Run one program and return its exit code and output. There \
-        is no terminal, and usually no network. When it ends, everything that it started is \
-        stopped. Programs cannot write `.git`: use the git tools.";
+        is no terminal, and usually no network. When the program ends, everything that it started \
+        is stopped. Programs cannot write `.git`: use the git tools.";
     const EFFECTS: Effects = Effects::Runs;
     const ALIASES: &'static [(&'static str, &'static str)] =
         &[("workdir", "cwd"), ("working_directory", "cwd")];

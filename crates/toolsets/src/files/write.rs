@@ -82,7 +82,7 @@ impl WriteFile {
 impl Tool for WriteFile {
     const NAME: &'static str = "files.write";
     const TITLE: &'static str = "Write file";
-    const DESCRIPTION: &'static str = "Create a file, or replace a whole file. To replace, set \
+    const DESCRIPTION: &'static str = "Create or replace a whole file. To replace, set \
         `overwrite`, or `if_match` to the etag that you read. To change a part, use files_edit.";
     const EFFECTS: Effects = Effects::Changes;
     const RARE_ARGUMENTS: &'static [&'static str] = &["content_base64", "create", "mkdirs", "mode"];

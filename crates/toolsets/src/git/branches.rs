@@ -64,7 +64,7 @@ pub(super) struct GitBranchEntry {
 impl Tool for GitBranches {
     const NAME: &'static str = "git.branches";
     const TITLE: &'static str = "Git branches";
-    const DESCRIPTION: &'static str = "List branches. A star marks the current one.";
+    const DESCRIPTION: &'static str = "List branches. A star marks the current branch.";
     const EFFECTS: Effects = Effects::Reads;
     const RARE_ARGUMENTS: &'static [&'static str] = &["remote"];
     const ALIASES: &'static [(&'static str, &'static str)] = &[("path", "repo")];

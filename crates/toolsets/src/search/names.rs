@@ -91,8 +91,8 @@ pub struct SearchNamesOutput {
     /// Best match first: exact, other capitals, prefix, words, misspelt; functions and types before
     /// others.
     definitions: Vec<Definition>,
-    /// True if there are more. If it is true and `cursor` is null, there are too many to page
-    /// through: narrow the search by `path` or `tags`.
+    /// True if there are more definitions. If `cursor` is null nevertheless, there are too many to
+    /// page through: narrow the search by `path` or `tags`.
     truncated: bool,
     /// The `cursor` of the next page; null at the end.
     cursor: Option<String>,

@@ -24,7 +24,7 @@ pub(super) struct GetJob(pub(super) JobsHandle);
 pub(super) struct GetJobInput {
     /// The job's id.
     job_id: String,
-    /// Time to wait for the end of the job.
+    /// Time to wait for the job's end.
     #[serde(default)]
     #[schemars(range(max = WAIT_MS_MAX))]
     wait_ms: u64,

@@ -28,7 +28,7 @@ impl Tool for StartJob {
     const NAME: &'static str = "jobs.start";
     const TITLE: &'static str = "Start job";
     const DESCRIPTION: &'static str =
-        "Call another tool as a job, for work that takes long. Returns the job's id at once.";
+        "Call another tool as a job, for long work. Returns the job's id at once.";
     /// Effects of starting a job. The tool that the job runs is checked by its own effects, and
     /// waits for its own slot.
     const EFFECTS: Effects = Effects::Changes;

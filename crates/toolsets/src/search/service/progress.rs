@@ -29,17 +29,17 @@ pub struct IndexReport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum IndexState {
-    /// Not opened yet; the first search builds it.
+    /// The index is not opened yet; the first search builds it.
     Absent,
-    /// Files are being read; searches use what is in it.
+    /// Files are being read; searches use the files that are indexed so far.
     Building,
-    /// Damaged or of another version, and being rebuilt.
+    /// The index was damaged or had another version, and is being rebuilt.
     Rebuilding,
-    /// Up to date, and kept so.
+    /// The index is up to date, and changes of files are added to it.
     Ready,
-    /// Kept by another server of this workspace; this one reads it.
+    /// Another server of this workspace maintains the index; this server reads it.
     Following,
-    /// Unavailable or unreadable.
+    /// The index is unavailable or unreadable.
     Away,
 }
 
