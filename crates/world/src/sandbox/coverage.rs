@@ -72,17 +72,16 @@ impl SandboxLayer {
     pub fn effect(self) -> &'static str {
         match self {
             Self::View => {
-                "files outside the view and other processes are hidden; no process outlives its \
-                 program"
+                "hides other files and processes; stops all processes of a program when it ends"
             }
-            Self::Proc => "/proc shows only the program's own processes, and cannot be written",
-            Self::Network => "no network except the sandbox's own loopback",
-            Self::Landlock => "a second check of which files may be read, written and run",
+            Self::Proc => "shows only the program's own processes in /proc, which is read-only",
+            Self::Network => "blocks every network except the sandbox's own loopback",
+            Self::Landlock => "checks a second time which files may be read, written and run",
             Self::Seccomp => {
-                "no sockets of other families, no tracing, mounting, namespaces, io_uring, bpf or \
-                 keys; no set-user-ID files"
+                "blocks other socket families, tracing, mounting, namespaces, io_uring, bpf, keys \
+                 and set-user-ID files"
             }
-            Self::Groups => "limits on the processes and the memory of a run",
+            Self::Groups => "limits the processes and the memory of a run",
         }
     }
 
