@@ -25,7 +25,7 @@ use crate::shell::{build, checkout};
 use client::run_client_suite;
 use matrix::PairOutcome;
 use server::Server;
-use suite::{Outcome, Scenario, ScenarioCheck, Suite};
+use suite::{CheckOutcome, ConformanceScenario, ConformanceSuite, ScenarioCheck};
 use through::{ConformanceClient, ExampleConnection};
 
 pub(crate) use driver::drive;
@@ -64,19 +64,19 @@ struct CheckCounts {
 
 impl CheckCounts {
     /// Counts the outcomes of `scenario`, and prints the checks that did not pass.
-    fn count(&mut self, revision: &str, scenario: &Scenario, checks: &[ScenarioCheck]) {
+    fn count(&mut self, revision: &str, scenario: &ConformanceScenario, checks: &[ScenarioCheck]) {
         for check in checks {
             match check.outcome {
-                Outcome::Passed => self.passed += 1,
-                Outcome::Failed => {
+                CheckOutcome::Passed => self.passed += 1,
+                CheckOutcome::Failed => {
                     self.failed += 1;
                     println!("{revision} {}: {check}", scenario.name);
                 }
-                Outcome::Skipped => {
+                CheckOutcome::Skipped => {
                     self.skipped += 1;
                     eprintln!("{revision} {}: skipped: {check}", scenario.name);
                 }
-                Outcome::Info => {}
+                CheckOutcome::Info => {}
             }
         }
     }
@@ -124,7 +124,7 @@ pub(crate) fn run_command(args: &[String]) -> anyhow::Result<()> {
 
 /// Runs the selected scenarios against the example server, and fails if a check fails.
 fn test_server(options: &ConformanceOptions) -> anyhow::Result<()> {
-    let suite = Suite::installed()?;
+    let suite = ConformanceSuite::installed()?;
     let all = suite.scenarios()?;
     let folder = TempFolder::create()?;
     let server = Server::start(&checkout().join("target/debug/example-everything"), &folder.0)?;
@@ -149,7 +149,7 @@ fn test_server(options: &ConformanceOptions) -> anyhow::Result<()> {
 /// Runs the selected scenarios against the example behind toolgate, for each client and edge. As
 /// many edges run at a time as there are processors. A whole run writes a page of the reference.
 fn test_gateway(options: &ConformanceOptions) -> anyhow::Result<()> {
-    let suite = Suite::installed()?;
+    let suite = ConformanceSuite::installed()?;
     let all = suite.scenarios()?;
     let is_selected = |edge: &ExampleConnection| {
         let name = edge.to_string();
@@ -186,8 +186,8 @@ fn test_gateway(options: &ConformanceOptions) -> anyhow::Result<()> {
 /// Starts toolgate with `edge` as its upstream and runs the selected clients against it.
 fn test_edge(
     edge: ExampleConnection,
-    suite: &Suite,
-    all: &[Scenario],
+    suite: &ConformanceSuite,
+    all: &[ConformanceScenario],
     options: &ConformanceOptions,
 ) -> anyhow::Result<Vec<PairOutcome>> {
     let folder = TempFolder::create()?;
@@ -200,7 +200,7 @@ fn test_edge(
         if is_left_out || options.revision.as_ref().is_some_and(|only| only != client.revision) {
             continue;
         }
-        let is_selected = |scenario: &&Scenario| {
+        let is_selected = |scenario: &&ConformanceScenario| {
             let has_name = options.scenario.as_ref().is_none_or(|name| *name == scenario.name);
             has_name && client.supports(scenario)
         };
@@ -225,9 +225,9 @@ fn test_edge(
 /// Runs `scenarios` against the server at `url` and counts the outcomes of their checks. The suite
 /// writes its files below `results`.
 fn run_scenarios(
-    suite: &Suite,
+    suite: &ConformanceSuite,
     revision: &str,
-    scenarios: &[&Scenario],
+    scenarios: &[&ConformanceScenario],
     url: &str,
     results: &Path,
 ) -> anyhow::Result<CheckCounts> {
@@ -248,15 +248,15 @@ fn run_scenarios(
 
 /// Returns the scenarios to run, by revision.
 fn select_scenarios<'s>(
-    all: &'s [Scenario],
+    all: &'s [ConformanceScenario],
     options: &ConformanceOptions,
-) -> anyhow::Result<Vec<(&'static str, Vec<&'s Scenario>)>> {
+) -> anyhow::Result<Vec<(&'static str, Vec<&'s ConformanceScenario>)>> {
     let mut runs = Vec::new();
     for revision in REVISIONS {
         if options.revision.as_ref().is_some_and(|only| only != revision) {
             continue;
         }
-        let is_selected = |scenario: &&Scenario| {
+        let is_selected = |scenario: &&ConformanceScenario| {
             let has_name = options.scenario.as_ref().is_none_or(|name| *name == scenario.name);
             has_name && scenario.runs_in(revision, EXTENSIONS)
         };

@@ -22,7 +22,7 @@ const CONTRACT_TESTS: &str = "test(/(^|::)(s[0-4]|x)_[0-9]{2}_/)";
 /// Path of the generated page in the checkout.
 const PAGE: &str = "docs/reference/contracts.md";
 
-/// A row and the tests that show it.
+/// A requirement and the tests that show that it is met.
 pub(crate) struct TestedRow {
     row: RequirementRow,
     tests: Vec<TestName>,

@@ -523,7 +523,8 @@ impl ToolOutput {
 pub struct ResultText {
     /// The main text: a file's content, a diff, a program's output.
     pub body: String,
-    /// One line about the body: its etag, or where it was cut and how to get the rest.
+    /// One line about the body, such as its etag, or the place where it was cut and the way to get
+    /// the rest.
     pub note: Option<String>,
 }
 

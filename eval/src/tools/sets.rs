@@ -26,7 +26,7 @@ pub struct CatalogTool {
 pub struct ToolTask {
     /// Questions. A need is met if the answer to any of them contains a tool that meets it.
     pub questions: Vec<String>,
-    /// Needs: for each, the places of the tools that meet it.
+    /// The needs of the task. Each lists the indexes of the tools that meet the need.
     pub needs: Vec<Vec<usize>>,
 }
 

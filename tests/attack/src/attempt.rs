@@ -16,7 +16,7 @@ use super::server::{Server, ServerLaunch};
 use super::variants::CallVariant;
 use super::{invariants, oracle, perform, setup};
 
-/// An attempt while it runs.
+/// A running attempt of an attack, over one dialect and transport.
 pub(super) struct AttackAttempt {
     pub(super) case: AttackCase,
     pub(super) variant: CallVariant,

@@ -2,7 +2,7 @@
 
 use anyhow::ensure;
 
-use super::suite::Suite;
+use super::suite::ConformanceSuite;
 use super::{CheckCounts, ConformanceOptions, EXTENSIONS, TempFolder, driver};
 use crate::shell::copy_of_this;
 
@@ -18,7 +18,7 @@ const SKIPPED: [(&str, &str); 4] = [
 
 /// Runs the selected scenarios, and fails if a check fails.
 pub(super) fn run_client_suite(options: &ConformanceOptions) -> anyhow::Result<()> {
-    let suite = Suite::installed()?;
+    let suite = ConformanceSuite::installed()?;
     let all = suite.client_scenarios()?;
     let folder = TempFolder::create()?;
     let driver = folder.0.join("driver");

@@ -16,14 +16,14 @@ const EXTENSION: &str = "extension";
 const SHOWN_LINES: usize = 8;
 
 /// The suite's program, and the Node that runs it.
-pub(super) struct Suite {
+pub(super) struct ConformanceSuite {
     node: String,
     program: String,
 }
 
 /// One scenario of the suite.
 #[derive(Debug)]
-pub(super) struct Scenario {
+pub(super) struct ConformanceScenario {
     pub(super) name: String,
     /// The revisions that have the scenario, or the mark of an extension.
     revisions: Vec<String>,
@@ -31,23 +31,23 @@ pub(super) struct Scenario {
 
 /// One check of a scenario.
 pub(super) struct ScenarioCheck {
-    pub(super) outcome: Outcome,
+    pub(super) outcome: CheckOutcome,
     id: String,
     message: String,
 }
 
 /// The outcome of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum CheckOutcome {
     Passed,
-    /// Includes warnings: the server does not do what it should.
+    /// The server does not do what it should. Warnings count as failures.
     Failed,
     Skipped,
     /// Information only.
     Info,
 }
 
-impl Suite {
+impl ConformanceSuite {
     /// Finds the suite that setup installed.
     pub(super) fn installed() -> anyhow::Result<Self> {
         let modules = tools().join("node/node_modules");
@@ -61,18 +61,18 @@ impl Suite {
     }
 
     /// Lists the scenarios for servers.
-    pub(super) fn scenarios(&self) -> anyhow::Result<Vec<Scenario>> {
+    pub(super) fn scenarios(&self) -> anyhow::Result<Vec<ConformanceScenario>> {
         self.list("--server")
     }
 
     /// Lists the scenarios for clients.
-    pub(super) fn client_scenarios(&self) -> anyhow::Result<Vec<Scenario>> {
+    pub(super) fn client_scenarios(&self) -> anyhow::Result<Vec<ConformanceScenario>> {
         self.list("--client")
     }
 
-    fn list(&self, kind: &str) -> anyhow::Result<Vec<Scenario>> {
+    fn list(&self, kind: &str) -> anyhow::Result<Vec<ConformanceScenario>> {
         let listed = output(&self.node, &[&self.program, "list", kind])?;
-        let scenarios: Vec<_> = listed.lines().filter_map(Scenario::read).collect();
+        let scenarios: Vec<_> = listed.lines().filter_map(ConformanceScenario::read).collect();
         ensure!(
             !scenarios.is_empty(),
             "the suite lists no scenario in the expected form:\n{listed}"
@@ -83,7 +83,7 @@ impl Suite {
     /// Runs `scenario` against the server at `url`. The suite writes its files below `results`.
     pub(super) fn run(
         &self,
-        scenario: &Scenario,
+        scenario: &ConformanceScenario,
         revision: &str,
         url: &str,
         results: &Path,
@@ -95,7 +95,7 @@ impl Suite {
     /// `results`.
     pub(super) fn run_client(
         &self,
-        scenario: &Scenario,
+        scenario: &ConformanceScenario,
         revision: &str,
         command: &str,
         results: &Path,
@@ -107,7 +107,7 @@ impl Suite {
     fn run_scenario(
         &self,
         args: &[&str],
-        scenario: &Scenario,
+        scenario: &ConformanceScenario,
         revision: &str,
         results: &Path,
     ) -> anyhow::Result<Vec<ScenarioCheck>> {
@@ -132,7 +132,7 @@ impl Suite {
             let end: Vec<_> = text.lines().skip(from).collect();
             let message = format!("the suite failed ({}): {}", output.status, end.join("\n  "));
             return Ok(vec![ScenarioCheck {
-                outcome: Outcome::Failed,
+                outcome: CheckOutcome::Failed,
                 id: "scenario".to_owned(),
                 message,
             }]);
@@ -160,7 +160,7 @@ fn checks(results: &Path) -> anyhow::Result<Option<Vec<Value>>> {
     Ok(None)
 }
 
-impl Scenario {
+impl ConformanceScenario {
     /// Parses a line of the list, e.g. `  - ping [2025-06-18,2025-11-25]`.
     fn read(line: &str) -> Option<Self> {
         let (name, revisions) = line.trim().strip_prefix("- ")?.split_once(" [")?;
@@ -182,10 +182,10 @@ impl ScenarioCheck {
     fn read(check: &Value) -> anyhow::Result<Self> {
         let text = |name: &str| check[name].as_str().unwrap_or_default().to_owned();
         let outcome = match check["status"].as_str() {
-            Some("SUCCESS") => Outcome::Passed,
-            Some("FAILURE" | "WARNING") => Outcome::Failed,
-            Some("SKIPPED") => Outcome::Skipped,
-            Some("INFO") => Outcome::Info,
+            Some("SUCCESS") => CheckOutcome::Passed,
+            Some("FAILURE" | "WARNING") => CheckOutcome::Failed,
+            Some("SKIPPED") => CheckOutcome::Skipped,
+            Some("INFO") => CheckOutcome::Info,
             other => anyhow::bail!("a check has the unknown status {other:?}"),
         };
         let message = match text("errorMessage") {
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn scenarios_run_in_their_revisions_and_extensions_in_the_newest() {
-        let read = |line| Scenario::read(line).expect("a scenario");
+        let read = |line| ConformanceScenario::read(line).expect("a scenario");
         let ping = read("  - ping [2025-06-18,2025-11-25]");
         assert_eq!(ping.name, "ping");
         assert!(
@@ -218,15 +218,15 @@ mod tests {
         assert!(
             !tasks.runs_in("2025-11-25", "2026-07-28") && tasks.runs_in("2026-07-28", "2026-07-28")
         );
-        assert!(Scenario::read("Server scenarios (test against a server):").is_none());
+        assert!(ConformanceScenario::read("Server scenarios (test against a server):").is_none());
     }
 
     #[test]
     fn a_warning_is_a_failure_and_an_unknown_status_an_error() {
         let read =
             |status: &str| ScenarioCheck::read(&serde_json::json!({ "id": "a", "status": status }));
-        assert_eq!(read("WARNING").expect("known").outcome, Outcome::Failed);
-        assert_eq!(read("INFO").expect("known").outcome, Outcome::Info);
+        assert_eq!(read("WARNING").expect("known").outcome, CheckOutcome::Failed);
+        assert_eq!(read("INFO").expect("known").outcome, CheckOutcome::Info);
         assert!(read("MAYBE").is_err());
     }
 }

@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 
 use super::older::{self, RevisionRelay};
 use super::server::Server;
-use super::suite::Scenario;
+use super::suite::ConformanceScenario;
 use crate::shell::checkout;
 
 /// The revisions of clients and of upstreams.
@@ -105,7 +105,7 @@ impl ConformanceClient {
     }
 
     /// Returns true if the client's revision has the scenario and all its messages.
-    pub(super) fn supports(self, scenario: &Scenario) -> bool {
+    pub(super) fn supports(self, scenario: &ConformanceScenario) -> bool {
         // 2025-06-18 is the oldest revision in the suite's list.
         let listed = self.revision.max("2025-06-18");
         let has_messages = has_messages_for(self.revision, &scenario.name);

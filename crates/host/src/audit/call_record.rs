@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolgate_contract::fold_name;
 
-/// Outcome of a call that did what it should.
+/// Outcome of a successful call.
 const OK: &str = "ok";
 
 /// A record that was read from the audit log, with the fields of

@@ -17,7 +17,7 @@ use toolgate_host::{Host, IncomingRequest, JobService};
 use super::{FolderArgs, complain, print, remote, run_to_end, small_runtime};
 use single::JobViewOptions;
 
-/// Jobs per page.
+/// The number of jobs on a page of the list.
 const PAGE: usize = 500;
 
 #[derive(clap::Args)]
