@@ -9,19 +9,19 @@
 
 use anyhow::{Context, bail};
 use toolgate_eval::run::{RunSettings, run_all};
-use toolgate_eval::set::{DataSplit, QUERIES_MORE};
+use toolgate_eval::set::{QUERIES_MORE, Split};
 use toolgate_eval::{page, sources};
 
 fn main() -> anyhow::Result<()> {
-    let mut settings = RunSettings { split: DataSplit::Report, model: true, queries: QUERIES_MORE };
+    let mut settings = RunSettings { split: Split::Report, model: true, queries: QUERIES_MORE };
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         let mut next = || args.next().with_context(|| format!("`{arg}` needs a value"));
         match arg.as_str() {
             "--split" => {
                 settings.split = match next()?.as_str() {
-                    "report" => DataSplit::Report,
-                    "tune" => DataSplit::Tune,
+                    "report" => Split::Report,
+                    "tune" => Split::Tune,
                     other => bail!("`--split` must be report or tune, not `{other}`"),
                 }
             }
@@ -35,7 +35,7 @@ fn main() -> anyhow::Result<()> {
     let tables = run_all(settings)?;
     println!("{tables}");
     let is_whole =
-        settings.split == DataSplit::Report && settings.model && settings.queries >= QUERIES_MORE;
+        settings.split == Split::Report && settings.model && settings.queries >= QUERIES_MORE;
     if is_whole {
         let path = sources::checkout().join("docs/reference/search-quality.md");
         std::fs::write(&path, page::render(&tables))?;

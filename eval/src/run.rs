@@ -8,13 +8,13 @@ use crate::baselines::{convex, dense, rank_of, ripgrep};
 use crate::lookup;
 use crate::measure::{Question, Ratio, SearchMethod, is_low, package_table, ratio, table};
 use crate::ours::{IndexedPackage, SearchStages};
-use crate::set::{DataSplit, EIGHT, NINE, Package, QUERIES_MAX, load};
+use crate::set::{EIGHT, NINE, Package, QUERIES_MAX, Split, load};
 use crate::vectors::Vectors;
 
 /// The options of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunSettings {
-    pub split: DataSplit,
+    pub split: Split,
     /// Also measures the sentence model, on the packages that vectors are measured on.
     pub model: bool,
     /// Largest number of questions of one package.
@@ -110,7 +110,7 @@ pub fn run_all(settings: RunSettings) -> anyhow::Result<String> {
     // Print the first results now: the rest may take minutes.
     eprintln!("{ratios}");
     if settings.model {
-        let names: &[&str] = if settings.split == DataSplit::Report { &NINE } else { &EIGHT };
+        let names: &[&str] = if settings.split == Split::Report { &NINE } else { &EIGHT };
         let packages: Vec<&Package> =
             packages.iter().filter(|it| names.contains(&it.name.as_str())).collect();
         let dense = with_model(&packages, settings)?;

@@ -15,10 +15,9 @@ use anyhow::Context;
 
 use crate::sources::{self, PackageSource};
 
-/// The purpose of a package: training, tuning or the report. It was chosen before anything was
-/// measured.
+/// The use of a package. Each package has one, chosen before anything was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum DataSplit {
+pub enum Split {
     /// Measured and reported. Nothing is tuned on it.
     Report,
     /// Used to choose rules and weights.
@@ -27,7 +26,7 @@ pub enum DataSplit {
     Train,
 }
 
-impl DataSplit {
+impl Split {
     /// Returns the name in the list of packages and on the command line.
     pub fn name(self) -> &'static str {
         match self {
@@ -110,26 +109,24 @@ pub const EIGHT: [&str; 8] =
     ["axum", "ratatui-core", "tonic", "quick-xml", "click", "flask", "jinja2", "requests"];
 
 /// Loads the packages of `split`. Fetches and parses them if they are not in the cache yet.
-pub fn load(split: DataSplit) -> anyhow::Result<Vec<Package>> {
+pub fn load(split: Split) -> anyhow::Result<Vec<Package>> {
     let mut packages = load_whole(split)?;
-    if split == DataSplit::Report {
+    if split == Split::Report {
         packages.iter_mut().for_each(|it| it.pairs.clear());
     }
     Ok(packages)
 }
 
 /// Loads the packages of `split` with all pairs to train on.
-fn load_whole(split: DataSplit) -> anyhow::Result<Vec<Package>> {
+fn load_whole(split: Split) -> anyhow::Result<Vec<Package>> {
     let list = sources::list_packages(split)?;
     let path = cache_file(split, &list);
     if let Some(packages) = cache::read(&path) {
         return Ok(packages);
     }
     let report = match split {
-        DataSplit::Report => None,
-        DataSplit::Tune | DataSplit::Train => {
-            Some(ReportContents::new(&load_whole(DataSplit::Report)?))
-        }
+        Split::Report => None,
+        Split::Tune | Split::Train => Some(ReportContents::new(&load_whole(Split::Report)?)),
     };
     let folder = sources::fetch(split, &list)?;
     let packages =
@@ -164,7 +161,7 @@ impl ReportContents {
 const FORMAT: u32 = 1;
 
 /// Returns the path of the cache of `split`, which depends on the checksums of its packages.
-fn cache_file(split: DataSplit, list: &[PackageSource]) -> PathBuf {
+fn cache_file(split: Split, list: &[PackageSource]) -> PathBuf {
     let mut hash = blake3::Hasher::new();
     hash.update(&FORMAT.to_le_bytes());
     for source in list {
@@ -178,14 +175,14 @@ fn cache_file(split: DataSplit, list: &[PackageSource]) -> PathBuf {
 fn read_package(
     folder: &std::path::Path,
     source: &PackageSource,
-    split: DataSplit,
+    split: Split,
     report: Option<&ReportContents>,
 ) -> anyhow::Result<Package> {
     let functions = functions::parse_package(&source.folder(folder), source.lang())
         .with_context(|| format!("reading {}", source.name))?;
     let count = match split {
-        DataSplit::Report if !NINE.contains(&source.name.as_str()) => QUERIES_MAX,
-        DataSplit::Report | DataSplit::Tune | DataSplit::Train => QUERIES_MORE,
+        Split::Report if !NINE.contains(&source.name.as_str()) => QUERIES_MAX,
+        Split::Report | Split::Tune | Split::Train => QUERIES_MORE,
     };
     let (mut queries, mut pairs) = questions::select(&source.name, &functions);
     let units: Vec<CodeUnit> = functions.into_iter().map(|it| it.unit).collect();

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, bail, ensure};
 use serde::Deserialize;
 
-use crate::set::{DataSplit, PackageLanguage};
+use crate::set::{PackageLanguage, Split};
 
 /// An entry of the list of packages.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -58,7 +58,7 @@ pub fn checkout() -> PathBuf {
 }
 
 /// Reads the list of the packages of `split`.
-pub fn list_packages(split: DataSplit) -> anyhow::Result<Vec<PackageSource>> {
+pub fn list_packages(split: Split) -> anyhow::Result<Vec<PackageSource>> {
     let path = checkout().join("tests/search-eval/packages.toml");
     let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     let mut lists: BTreeMap<String, Vec<PackageSource>> =
@@ -67,7 +67,7 @@ pub fn list_packages(split: DataSplit) -> anyhow::Result<Vec<PackageSource>> {
 }
 
 /// Fetches the missing packages of `list`, and returns the folder that contains a folder for each.
-pub fn fetch(split: DataSplit, list: &[PackageSource]) -> anyhow::Result<PathBuf> {
+pub fn fetch(split: Split, list: &[PackageSource]) -> anyhow::Result<PathBuf> {
     fetch_into(split.name(), list)
 }
 

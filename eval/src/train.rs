@@ -13,7 +13,7 @@ use anyhow::Context;
 use toolgate_chunks::words::{concepts, words};
 use toolgate_search::static_model::StaticModel;
 
-use crate::set::{CodeUnit, DataSplit, Package, load};
+use crate::set::{CodeUnit, Package, Split, load};
 use table::{D, PARTS, TrainedTable, TrainingPair, WeightedWords, weigh};
 
 /// Path of the word vectors in the checkout.
@@ -34,8 +34,8 @@ struct Vocabulary {
 /// Trains the word vectors on the `train` packages, and prints how well they rank alone.
 pub fn train_word_table(epochs: usize, names: f32) -> anyhow::Result<()> {
     let started = Instant::now();
-    let mut packages = load(DataSplit::Train)?;
-    let tune = load(DataSplit::Tune)?;
+    let mut packages = load(Split::Train)?;
+    let tune = load(Split::Tune)?;
     let vocabulary = build_vocabulary(&packages);
     eprintln!(
         "{} packages, {} words, {:?}",
@@ -89,7 +89,7 @@ pub fn train_word_table(epochs: usize, names: f32) -> anyhow::Result<()> {
 pub fn print_table_quality(table: &str) -> anyhow::Result<()> {
     let table =
         StaticModel::parse(Cow::Owned(std::fs::read(table)?)).context("this is not a table")?;
-    println!("{}", candidates::evaluate_alone(&load(DataSplit::Tune)?, &table)?);
+    println!("{}", candidates::evaluate_alone(&load(Split::Tune)?, &table)?);
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 /// One word of a query, with its synonyms.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct QueryWord {
+pub struct Concept {
     /// The word, as [`words`] spells it.
     pub word: String,
     /// Synonyms of the word.
@@ -111,7 +111,7 @@ pub fn distinct_words(text: &str) -> Vec<String> {
 }
 
 /// Returns the distinct concepts in `query`, in the order of the query.
-pub fn concepts(query: &str) -> Vec<QueryWord> {
+pub fn concepts(query: &str) -> Vec<Concept> {
     let lower = query.to_lowercase();
     let is_stop = |word: &str| STOP_WORDS.binary_search(&word).is_ok();
     let is_meaningful = |word: &&str| {
@@ -121,12 +121,12 @@ pub fn concepts(query: &str) -> Vec<QueryWord> {
     // A query of stop words alone is taken literally.
     let all = !lower.split_whitespace().any(|word| is_meaningful(&word));
     let mut known = HashSet::new();
-    let mut concepts: Vec<QueryWord> = Vec::new();
+    let mut concepts: Vec<Concept> = Vec::new();
     for part in query.split_whitespace().filter(|word| all || is_meaningful(word)) {
         words(part, |word| {
             if known.insert(word.to_owned()) {
                 let synonyms = SYNONYMS_BY_WORD.get(word).cloned().unwrap_or_default();
-                concepts.push(QueryWord { word: word.to_owned(), synonyms });
+                concepts.push(Concept { word: word.to_owned(), synonyms });
             }
         });
     }

@@ -7,7 +7,7 @@ pub mod network;
 mod reranker;
 
 pub use crate::fields::{ALL_FIELDS, ChunkField, ChunkTexts, FIELDS};
-pub use question::{WeighedQuestion, WeighedWord};
+pub use question::{WeighedConcept, WeighedQuestion};
 
 use toolgate_chunks::words::words;
 

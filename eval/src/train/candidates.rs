@@ -12,7 +12,7 @@ use toolgate_search::vectors::{VectorPrecision, VectorStore, VectorsError};
 use toolgate_search::{ChunkHash, ChunkSummary};
 
 use super::network::{self, CandidateList};
-use crate::set::{CodeUnit, DataSplit, Package, load};
+use crate::set::{CodeUnit, Package, Split, load};
 use crate::vectors::Vectors;
 
 /// Number of candidates of each kind.
@@ -243,7 +243,7 @@ fn summary_of(unit: &CodeUnit) -> ChunkSummary {
 /// Prints how well BM25F ranks with its current weights.
 pub fn print_bm25f_quality() -> anyhow::Result<()> {
     let mut tally = ReciprocalRankSum::default();
-    for package in load(DataSplit::Tune)? {
+    for package in load(Split::Tune)? {
         let counted = CountedPackage::new(&package, StaticModel::built_in())?;
         for query in package.queries.iter().take(80) {
             let question = counted.question(&query.text);
@@ -274,7 +274,7 @@ struct QuestionCandidates {
 /// chooses the best of three sizes. `model` trains the network for vectors of a model, on the
 /// smallest packages with at most that number of functions together.
 pub fn train_networks(per_package: usize, model: Option<usize>) -> anyhow::Result<()> {
-    let mut packages = load(DataSplit::Tune)?;
+    let mut packages = load(Split::Tune)?;
     if let Some(units) = model {
         packages.sort_by_key(|it| it.units.len());
         let mut remaining = units;

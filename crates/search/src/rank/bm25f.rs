@@ -33,7 +33,7 @@ pub fn score(
     lengths: &[u32; FIELDS],
 ) -> f32 {
     let worths = field_weights(averages, lengths);
-    let add = |(concept, counts): (&super::WeighedWord, &[u16; FIELDS])| {
+    let add = |(concept, counts): (&super::WeighedConcept, &[u16; FIELDS])| {
         let count: f32 = counts.iter().zip(worths).map(|(it, worth)| f32::from(*it) * worth).sum();
         concept.rarity * saturate(count)
     };

@@ -10,13 +10,13 @@ pub struct WeighedQuestion {
     /// Original text.
     pub text: String,
     /// Distinct concepts in the query, in order.
-    pub concepts: Vec<WeighedWord>,
+    pub concepts: Vec<WeighedConcept>,
     index_by_word: HashMap<String, usize>,
 }
 
 /// One word of a query with its weight.
 #[derive(Debug, Clone, PartialEq)]
-pub struct WeighedWord {
+pub struct WeighedConcept {
     /// The word, as [`toolgate_chunks::words`] spells it.
     pub word: String,
     /// Rarity of the word: BM25's inverse document frequency.
@@ -30,9 +30,9 @@ impl WeighedQuestion {
     /// Parses `text` for an index with `chunks` chunks. `holding` returns the number of chunks that
     /// contain a word.
     pub fn new(text: &str, chunks: u64, mut holding: impl FnMut(&str) -> u64) -> Self {
-        let weigh = |word: String| WeighedWord { rarity: rarity(holding(&word), chunks), word };
+        let weigh = |word: String| WeighedConcept { rarity: rarity(holding(&word), chunks), word };
         let words = concepts(text).into_iter().map(|it| it.word).take(CONCEPTS_MAX);
-        let concepts: Vec<WeighedWord> = words.map(weigh).collect();
+        let concepts: Vec<WeighedConcept> = words.map(weigh).collect();
         let index_by_word =
             concepts.iter().enumerate().map(|(at, it)| (it.word.clone(), at)).collect();
         Self { text: text.to_owned(), concepts, index_by_word }
