@@ -196,7 +196,7 @@ async fn similar_text_is_shown_with_the_difference_and_the_text_to_use() {
         (
             "fn a() {\n\tlet x = 1;\n}\n",
             "    let x = 1;\n",
-            r#"the text at line 2 differs only in whitespace, quotes or Unicode normalization: one side is indented with tabs, the other with spaces at line 2: the file has "\tlet x = 1;", old has "    let x = 1;"; use as old: "\tlet x = 1;\n""#,
+            r#"the text at line 2 differs only in whitespace, quotes or Unicode normalization: one side is indented with tabs, the other with spaces, at line 2: the file has "\tlet x = 1;", old has "    let x = 1;"; use as old: "\tlet x = 1;\n""#,
         ),
         (
             "if a {  \n    b\n}\n",

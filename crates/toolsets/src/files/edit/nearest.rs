@@ -158,7 +158,7 @@ fn describe_difference(found: &[u8], old: &[u8]) -> &'static str {
     let bare_a = found.trim_ascii();
     let bare_b = old.trim_ascii();
     if a != b && (a.contains(&b'\t') != b.contains(&b'\t')) {
-        "one side is indented with tabs, the other with spaces"
+        "one side is indented with tabs, the other with spaces,"
     } else if a != b {
         "the indentation differs"
     } else if bare_a == bare_b {
