@@ -56,12 +56,56 @@ impl IncomingRequest {
     }
 }
 
+/// What is needed to seal the state of a request that ends with questions.
+struct QuestionRound {
+    caller: Caller,
+    asker: Asker,
+    /// Digest of the request, or an empty string if it cannot ask.
+    digest: String,
+}
+
 impl Host {
     /// Answers one request.
     ///
     /// Dropping the future stops a running call at once. Cancelling its token lets the call stop by
     /// itself. A job continues in both cases.
     pub async fn answer(&self, incoming: IncomingRequest) -> Result<HostAnswer, CallError> {
+        let gate = self.gate();
+        // Not inline: a local of an async function takes space in the future of each call.
+        let (request, mut call, round) = self.begin_round(&gate, incoming)?;
+        let outcome = match request {
+            HostRequest::CallTool { tool, input } => {
+                (call.tool, call.input) = (tool, input);
+                match tool_search::is_forwarder(&gate, &call) {
+                    // Boxed: few calls are, and every call would reserve space for it.
+                    true => Box::pin(tool_search::run_forwarded(&gate, &mut call)).await,
+                    false => pipeline::run_call(&gate, &mut call, None).await,
+                }
+                .map(HostAnswer::Output)
+            }
+            // Boxed: otherwise every call would reserve stack space for the largest request.
+            request => Box::pin(self.answer_other(&gate, request, call)).await,
+        };
+        match outcome {
+            Err(CallError::Asks { questions }) => {
+                let so_far = (round.asker.answers(), round.asker.stored_note());
+                let state =
+                    gate.state_sealer.seal(&round.caller, &round.digest, so_far, &questions)?;
+                Ok(HostAnswer::Questions { questions, state })
+            }
+            other => other,
+        }
+    }
+
+    /// Returns the request of `incoming` with its call, and what is needed if it ends with questions.
+    ///
+    /// # Errors
+    /// The sealed state is not of this caller and request, or is too old.
+    fn begin_round(
+        &self,
+        gate: &Gate,
+        incoming: IncomingRequest,
+    ) -> Result<(HostRequest, ToolCall, QuestionRound), CallError> {
         let IncomingRequest {
             request,
             caller,
@@ -73,8 +117,6 @@ impl Host {
             metadata,
             time_limit,
         } = incoming;
-        let dialect = Cow::Borrowed(dialect);
-        let gate = self.gate();
         let sealer = &gate.state_sealer;
         // A request that ends with questions is made again and must then be recognized.
         let may_ask = state.is_some() || asker.supported() != QuestionSupport::default();
@@ -92,13 +134,12 @@ impl Host {
         } else {
             asker
         };
-        let owner = caller.clone();
-        let answered = asker.clone();
-        let mut call = ToolCall {
+        let round = QuestionRound { caller: caller.clone(), asker: asker.clone(), digest };
+        let call = ToolCall {
             tool: String::new(),
             input: Value::Null,
             caller,
-            dialect,
+            dialect: Cow::Borrowed(dialect),
             cancel,
             events,
             job: None,
@@ -107,27 +148,7 @@ impl Host {
             time_limit,
             started_work: StartedWork::default(),
         };
-        let outcome = match request {
-            HostRequest::CallTool { tool, input } => {
-                (call.tool, call.input) = (tool, input);
-                match tool_search::is_forwarder(&gate, &call) {
-                    // Boxed: few calls are, and every call would reserve space for it.
-                    true => Box::pin(tool_search::run_forwarded(&gate, &mut call)).await,
-                    false => pipeline::run_call(&gate, &mut call, None).await,
-                }
-                .map(HostAnswer::Output)
-            }
-            // Boxed: otherwise every call would reserve stack space for the largest request.
-            request => Box::pin(self.answer_other(&gate, request, call)).await,
-        };
-        match outcome {
-            Err(CallError::Asks { questions }) => {
-                let so_far = (answered.answers(), answered.stored_note());
-                let state = sealer.seal(&owner, &digest, so_far, &questions)?;
-                Ok(HostAnswer::Questions { questions, state })
-            }
-            other => other,
-        }
+        Ok((request, call, round))
     }
 
     /// Returns the function that redeems the consents of the request state `sealed`, all of one

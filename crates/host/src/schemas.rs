@@ -12,7 +12,6 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use futures_util::future::{Either, Ready, ready};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use toolgate_budget::{BoundedValidator, MemoryAccount, SchemaSize, WorkPool};
@@ -468,17 +467,19 @@ impl CompiledSchemas {
     }
 }
 
-/// A validation: done already, or on another thread.
-type ValidationFuture<T> =
-    Either<Ready<Result<T, CallError>>, BoxFuture<'static, Result<T, CallError>>>;
+/// A validation: done already, or on another thread. A caller matches it, so that the future of a
+/// call needs room for the second form only.
+pub(crate) enum Validation<T> {
+    /// The result.
+    Done(T),
+    /// Work on another thread, which fails if it takes too long.
+    Waiting(BoxFuture<'static, Result<T, CallError>>),
+}
 
 impl ToolIoValidators {
     /// Runs `validate` with these validators and `value`: at once if it takes little time, and
     /// otherwise on a thread of its own with a deadline. `is_foreign` is true for schemas that this
     /// server did not define.
-    ///
-    /// Only a validation on another thread is a future of its own on the heap, so that the future of
-    /// each call stays small.
     ///
     /// # Errors
     /// The validation takes too long, or all threads are busy.
@@ -488,15 +489,15 @@ impl ToolIoValidators {
         value: Value,
         is_foreign: bool,
         validate: impl FnOnce(&Self, Value) -> T + Send + 'static,
-    ) -> ValidationFuture<T> {
+    ) -> Validation<T> {
         let checkers = self.checkers(side);
         let is_direct =
             !is_foreign && is_small(&value) && !checkers.iter().any(SchemaChecker::may_backtrack);
         if is_direct || checkers.iter().all(|checker| checker.is_cheap_for(&value)) {
-            return Either::Left(ready(Ok(validate(self, value))));
+            return Validation::Done(validate(self, value));
         }
         let io = self.clone();
-        Either::Right(Box::pin(async move {
+        Validation::Waiting(Box::pin(async move {
             let pool = io.pool.clone();
             let done = pool.run(move || validate(&io, value)).await;
             done.map_err(|refusal| validation_refusal(side, refusal))

@@ -12,7 +12,7 @@ use toolgate_contract::{
 use crate::catalog::CatalogEntry;
 use crate::header_params;
 use crate::policy::{KnownTools, RuleError, ToolPattern};
-use crate::schemas::{SchemaSide, ToolIoValidators};
+use crate::schemas::{SchemaSide, ToolIoValidators, Validation};
 
 /// Name of the setting with the rules for output checks.
 const SETTING: &str = "validation.shadow";
@@ -79,7 +79,10 @@ impl From<OutputCheck> for OutputCheckRules {
 pub(crate) async fn check_input(entry: &CatalogEntry, input: Value) -> Result<Value, CallError> {
     let tool = entry.shared_tool().clone();
     let valid = move |io: &ToolIoValidators, input| valid_input(io, tool.spec(), input);
-    entry.io.validate(SchemaSide::Input, input, entry.is_foreign(), valid).await?
+    match entry.io.validate(SchemaSide::Input, input, entry.is_foreign(), valid) {
+        Validation::Done(valid) => valid,
+        Validation::Waiting(work) => work.await?,
+    }
 }
 
 /// Checks `input` like [`check_input`], but on this thread and without a deadline.
@@ -161,7 +164,10 @@ pub(crate) async fn check_output(
             let value = output.value.take();
             let find = |io: &ToolIoValidators, value: Value| (io.output_problems(&value), value);
             let checked =
-                entry.io.validate(SchemaSide::Output, value, entry.is_foreign(), find).await;
+                match entry.io.validate(SchemaSide::Output, value, entry.is_foreign(), find) {
+                    Validation::Done(found) => Ok(found),
+                    Validation::Waiting(work) => work.await,
+                };
             let (problems, value) = checked.inspect_err(|error| {
                 tracing::warn!(tool = %entry.spec().id, "{error}");
             })?;
