@@ -13,6 +13,7 @@ mod snapshot;
 mod lexical;
 mod allowed_documents;
 mod candidates;
+mod literal_chunks;
 mod by_name;
 mod leader;
 #[cfg(test)]

@@ -1,13 +1,17 @@
 //! Ranks chunks by how well their words and vectors match a query.
 
+pub mod literals;
 pub mod question;
 pub mod bm25f;
 pub mod features;
 pub mod network;
+pub mod rules;
 mod reranker;
 
 pub use crate::fields::{ALL_FIELDS, ChunkField, ChunkTexts, FIELDS};
+pub use literals::{ExactMatch, QueryLiterals};
 pub use question::{WeighedConcept, WeighedQuestion};
+pub use rules::RankingRules;
 
 use toolgate_chunks::words::words;
 
@@ -67,11 +71,7 @@ pub struct RankedCandidate {
     pub score: f32,
 }
 
-/// Ranks the candidates, and returns at most `top` of them, the best first. Equal candidates are
-/// ordered by path and line.
-///
-/// If `rerank` is set, a network scores them. Otherwise, the order follows from words and vectors
-/// alone.
+/// Ranks the candidates by [`RankingRules::TOOLS`]. See [`rank_by_rules`].
 pub fn rank(
     question: &WeighedQuestion,
     averages: &IndexStatistics,
@@ -79,21 +79,77 @@ pub fn rank(
     rerank: bool,
     top: usize,
 ) -> Vec<RankedCandidate> {
+    rank_by_rules(&RankingRules::TOOLS, question, averages, candidates, rerank, top)
+}
+
+/// Ranks the candidates, and returns at most `top` of them, the best first. Equal candidates are
+/// ordered by path and line.
+///
+/// If `rerank` is set, a network scores them, and a candidate that matches a name or path of the
+/// query exactly comes before all others. Otherwise, the order follows from words and vectors alone.
+pub fn rank_by_rules(
+    rules: &RankingRules,
+    question: &WeighedQuestion,
+    averages: &IndexStatistics,
+    candidates: &[Candidate],
+    rerank: bool,
+    top: usize,
+) -> Vec<RankedCandidate> {
+    let mut placed = place_candidates(rules, question, averages, candidates, rerank);
+    placed.truncate(top);
+    spread_scores(placed)
+}
+
+/// A candidate with the two numbers that decide its place.
+#[derive(Debug, Clone, Copy)]
+struct PlacedCandidate {
+    index: usize,
+    exact: ExactMatch,
+    score: f32,
+}
+
+/// Returns the candidates in order, the best first.
+fn place_candidates(
+    rules: &RankingRules,
+    question: &WeighedQuestion,
+    averages: &IndexStatistics,
+    candidates: &[Candidate],
+    rerank: bool,
+) -> Vec<PlacedCandidate> {
     let scores = match rerank {
-        true => reranker::match_probabilities(question, averages, candidates),
+        true => reranker::match_probabilities(rules, question, averages, candidates),
         false => fused_scores(question, averages, candidates),
     };
-    let ranked =
-        scores.into_iter().enumerate().map(|(at, score)| RankedCandidate { index: at, score });
-    let mut ranked: Vec<RankedCandidate> = ranked.collect();
-    ranked.sort_by(|a, b| {
-        let place = |it: &RankedCandidate| {
+    let is_exact_first = rerank && rules.exact_first && !question.literals.is_empty();
+    let exact = |it: &Candidate| match is_exact_first {
+        true => question.literals.exact_match(question, it),
+        false => ExactMatch::Near,
+    };
+    let scored = candidates.iter().zip(scores).enumerate();
+    let mut placed: Vec<PlacedCandidate> = scored
+        .map(|(index, (it, score))| PlacedCandidate { index, exact: exact(it), score })
+        .collect();
+    placed.sort_by(|a, b| {
+        let place = |it: &PlacedCandidate| {
             (&candidates[it.index].summary.path, candidates[it.index].summary.first)
         };
-        b.score.total_cmp(&a.score).then_with(|| place(a).cmp(&place(b)))
+        let by_score = b.score.total_cmp(&a.score);
+        b.exact.cmp(&a.exact).then(by_score).then_with(|| place(a).cmp(&place(b)))
     });
-    ranked.truncate(top);
-    ranked
+    placed
+}
+
+/// Turns exactness and score into one score from 0 to 1 that keeps the order.
+fn spread_scores(placed: Vec<PlacedCandidate>) -> Vec<RankedCandidate> {
+    let levels = placed.first().map_or(0, |it| it.exact as u8);
+    let ranked = placed.into_iter().map(|PlacedCandidate { index, exact, score }| {
+        let score = match levels {
+            0 => score,
+            _ => (f32::from(exact as u8) + score) / f32::from(levels + 1),
+        };
+        RankedCandidate { index, score }
+    });
+    ranked.collect()
 }
 
 /// Name of the reranker.

@@ -42,6 +42,15 @@ impl AllowedDocuments {
         Ok(Self::Only(bits))
     }
 
+    /// Returns the documents below `end` for which `is_allowed` returns true.
+    pub(super) fn only(end: DocId, is_allowed: impl Fn(DocId) -> bool) -> Self {
+        let mut bits = vec![0_u64; (end as usize).div_ceil(64)];
+        for doc in (0..end).filter(|doc| is_allowed(*doc)) {
+            set_bit(&mut bits, doc);
+        }
+        Self::Only(bits)
+    }
+
     pub(super) fn contains(&self, doc: DocId) -> bool {
         match self {
             Self::All => true,

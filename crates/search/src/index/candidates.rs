@@ -39,8 +39,8 @@ pub struct FoundCandidates {
 const CANDIDATES_PER_CHECK: usize = 64;
 
 impl IndexSnapshot {
-    /// Returns the union of the best chunks by words and by each kind of vector, with all their
-    /// scores.
+    /// Returns the union of the best chunks by words and by each kind of vector, and of those that
+    /// the query names exactly, with all their scores.
     ///
     /// Cancels the search once `wanted` returns false.
     pub fn candidates(
@@ -63,8 +63,8 @@ impl IndexSnapshot {
         let allowed: Vec<AllowedDocuments> =
             inner.segments.iter().map(|it| allowed(it)).collect::<Result<_, _>>()?;
         let mut best = BestChunks::new(sought.limit);
+        let worths = FieldWeightTable::new(&self.statistics());
         if let Some(question) = question {
-            let worths = FieldWeightTable::new(&self.statistics());
             for (at, (part, allowed)) in inner.segments.iter().zip(&allowed).enumerate() {
                 let part = (at, &**part, inner.fields);
                 lexical::score_chunks(&mut best, part, question, &worths, allowed, wanted)?;
@@ -72,6 +72,9 @@ impl IndexSnapshot {
         }
         let total = best.total;
         let mut keys: BTreeSet<(usize, DocId)> = best.into_chunks().collect();
+        if let Some(question) = question {
+            self.add_literal_chunks(&mut keys, question, &allowed, &worths, wanted)?;
+        }
         let near = self.prepare_query(VectorSource::Static, sought.static_vector)?;
         let model = self.prepare_query(VectorSource::Model, sought.model_vector)?;
         for (which, asked) in [(VectorSource::Static, &near), (VectorSource::Model, &model)] {

@@ -3,6 +3,7 @@
 
 mod damage;
 mod filters;
+mod literals;
 mod names;
 mod processes;
 mod ranking;

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 use toolgate_chunks::words::concepts;
 
+use super::literals::QueryLiterals;
+
 /// A parsed search query.
 #[derive(Debug, Clone)]
 pub struct WeighedQuestion {
@@ -11,6 +13,8 @@ pub struct WeighedQuestion {
     pub text: String,
     /// Distinct concepts in the query, in order.
     pub concepts: Vec<WeighedConcept>,
+    /// Names and paths that the query spells out.
+    pub literals: QueryLiterals,
     index_by_word: HashMap<String, usize>,
 }
 
@@ -35,7 +39,8 @@ impl WeighedQuestion {
         let concepts: Vec<WeighedConcept> = words.map(weigh).collect();
         let index_by_word =
             concepts.iter().enumerate().map(|(at, it)| (it.word.clone(), at)).collect();
-        Self { text: text.to_owned(), concepts, index_by_word }
+        let literals = QueryLiterals::parse(text);
+        Self { text: text.to_owned(), concepts, literals, index_by_word }
     }
 
     /// Returns the index of the concept for `word`.

@@ -1,6 +1,6 @@
 //! Reranker: scores candidates with a network and by their kind of text.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::LazyLock;
 
 use toolgate_chunks::ChunkKind;
@@ -8,7 +8,7 @@ use toolgate_chunks::words::distinct_words;
 
 use super::features::{FEATURES, extract_features};
 use super::network::RankingNetwork;
-use super::{Candidate, IndexStatistics, WeighedQuestion};
+use super::{Candidate, IndexStatistics, RankingRules, WeighedQuestion};
 use crate::static_model::StaticModel;
 
 /// Name of the reranker.
@@ -27,16 +27,9 @@ fn load_network(bytes: &[u8]) -> RankingNetwork {
     network
 }
 
-/// Logit penalty for tests that the query does not ask for.
-const TEST_PENALTY: f32 = 1.0;
-const EXAMPLE_PENALTY: f32 = 0.7;
-/// Logit penalty for text that is not code: sections, settings, other text.
-const TEXT_PENALTY: f32 = 0.5;
-/// Logit penalty for each better chunk of the same file, so that results cover several files.
-const SAME_FILE_PENALTY: f32 = 0.1;
-
 /// Returns the estimated probability that each candidate matches.
 pub(super) fn match_probabilities(
+    rules: &RankingRules,
     question: &WeighedQuestion,
     averages: &IndexStatistics,
     candidates: &[Candidate],
@@ -49,9 +42,10 @@ pub(super) fn match_probabilities(
     let mut logits: Vec<f32> = looked
         .iter()
         .zip(candidates)
-        .map(|(features, it)| network.logit(features) - wants.penalty(it))
+        .map(|(features, it)| network.logit(features) - wants.penalty(rules, it))
         .collect();
-    penalize_same_file(&mut logits, candidates);
+    favor_mentioned_files(&mut logits, rules, question, candidates);
+    penalize_same_file(&mut logits, rules, candidates);
     logits.into_iter().map(|logit| 1.0 / (1.0 + (-logit).exp())).collect()
 }
 
@@ -75,27 +69,52 @@ impl RequestedKinds {
     }
 
     /// Returns the logit penalty of `candidate` for its kind of text.
-    fn penalty(&self, candidate: &Candidate) -> f32 {
+    fn penalty(&self, rules: &RankingRules, candidate: &Candidate) -> f32 {
         let is = |tag: &str| candidate.summary.tags.iter().any(|it| it == tag);
-        let test = if is("test") && !self.tests { TEST_PENALTY } else { 0.0 };
-        let example = if is("example") && !self.examples { EXAMPLE_PENALTY } else { 0.0 };
+        let test = if is("test") && !self.tests { rules.test_penalty } else { 0.0 };
+        let example = if is("example") && !self.examples { rules.example_penalty } else { 0.0 };
         let text_score = match candidate.summary.kind {
             ChunkKind::Function | ChunkKind::Type | ChunkKind::Code => 0.0,
             ChunkKind::Section | ChunkKind::Key | ChunkKind::Text if self.texts => 0.0,
-            ChunkKind::Section | ChunkKind::Key | ChunkKind::Text => TEXT_PENALTY,
+            ChunkKind::Section | ChunkKind::Key | ChunkKind::Text => rules.text_penalty,
         };
         test + example + text_score
     }
 }
 
+/// Adds a bonus to the candidates of files that the query mentions, by path or by a name that they
+/// define.
+fn favor_mentioned_files(
+    logits: &mut [f32],
+    rules: &RankingRules,
+    question: &WeighedQuestion,
+    candidates: &[Candidate],
+) {
+    let literals = &question.literals;
+    if literals.is_empty() {
+        return;
+    }
+    let defines = candidates.iter().filter(|it| literals.is_defined_by(&it.summary));
+    let defining: HashSet<&str> = defines.map(|it| it.summary.path.as_str()).collect();
+    for (logit, candidate) in logits.iter_mut().zip(candidates) {
+        let path = candidate.summary.path.as_str();
+        if literals.names_path(path) {
+            *logit += rules.mentioned_path_bonus;
+        }
+        if defining.contains(path) {
+            *logit += rules.mentioned_name_bonus;
+        }
+    }
+}
+
 /// Subtracts a penalty from each candidate for each better candidate of the same file.
-fn penalize_same_file(logits: &mut [f32], candidates: &[Candidate]) {
+fn penalize_same_file(logits: &mut [f32], rules: &RankingRules, candidates: &[Candidate]) {
     let mut order: Vec<usize> = (0..logits.len()).collect();
     order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]));
     let mut before: BTreeMap<&str, f32> = BTreeMap::new();
     for at in order {
         let count = before.entry(&candidates[at].summary.path).or_default();
-        logits[at] -= SAME_FILE_PENALTY * *count;
+        logits[at] -= rules.same_file_penalty * *count;
         *count += 1.0;
     }
 }

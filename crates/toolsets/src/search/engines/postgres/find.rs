@@ -26,6 +26,9 @@ const OVERFETCH_FACTOR: usize = 3;
 /// The largest number of definitions that are read for each kind of similarity to a name.
 const DEFINITIONS_MAX: i64 = 2_000;
 
+/// The largest number of chunks that are added because the query names them or their file.
+const LITERAL_CHUNKS_MAX: usize = 100;
+
 /// The result of a search.
 pub(super) struct PostgresCandidates {
     pub(super) question: Option<WeighedQuestion>,
@@ -68,6 +71,11 @@ pub(super) async fn candidates(
         by_vectors.extend(nearest(&work, tables, space, vector, query, approximate).await?);
     }
     ids.extend(&by_vectors);
+    let mut kept = by_vectors;
+    if let Some(question) = &question {
+        kept.extend(find_literals(&work, tables, question, query).await?);
+        ids.extend(&kept);
+    }
     let mut ids: Vec<i64> = ids.into_iter().collect();
     ids.sort_unstable();
     let empty = WeighedQuestion::new("", 0, |_| 0);
@@ -75,24 +83,24 @@ pub(super) async fn candidates(
     let mut candidates = read_candidates(&work, tables, query, &ids, question_or_empty).await?;
     work.commit().await?;
     if let Some(question) = &question {
-        keep_best(&mut candidates, question, &averages, &by_vectors, query.limit);
+        keep_best(&mut candidates, question, &averages, &kept, query.limit);
     }
     Ok(PostgresCandidates { question, averages, candidates })
 }
 
-/// Keeps the best `limit` candidates, and all that were found by vectors.
+/// Keeps the best `limit` candidates, and those in `kept`, which were not found by words.
 fn keep_best(
     candidates: &mut Vec<Candidate>,
     question: &WeighedQuestion,
     averages: &IndexStatistics,
-    by_vectors: &HashSet<i64>,
+    kept: &HashSet<i64>,
     limit: usize,
 ) {
     let score = |it: &Candidate| bm25f::score(question, averages, &it.counts, &it.lengths);
     let mut scores: Vec<f32> = candidates.iter().map(score).collect();
     scores.sort_unstable_by(|a, b| b.total_cmp(a));
     let score_min = scores.get(limit.saturating_sub(1)).copied().unwrap_or(0.0);
-    candidates.retain(|it| score(it) >= score_min || by_vectors.contains(&it.key.cast_signed()));
+    candidates.retain(|it| score(it) >= score_min || kept.contains(&it.key.cast_signed()));
 }
 
 /// Returns the statistics of the index, and for each vector space whether its approximate index can
@@ -209,6 +217,42 @@ async fn find_by_words(
         tables.table("chunks"),
         filter_join(tables, &query.filter),
         filter_condition(&query.filter)
+    );
+    Ok(client.query_typed(&sql, &params).await?.iter().map(|row| row.get(0)).collect())
+}
+
+/// Returns chunks that define a name of the query, and chunks of the files that it names.
+async fn find_literals(
+    client: &impl GenericClient,
+    tables: &NamespaceTables,
+    question: &WeighedQuestion,
+    query: &EngineQuery,
+) -> Result<Vec<i64>, PostgresError> {
+    let literals = &question.literals;
+    if literals.is_empty() {
+        return Ok(Vec::new());
+    }
+    let symbols: Vec<String> = literals.names.iter().map(|it| rows::symbol_key(&it.name)).collect();
+    let paths: Vec<String> =
+        literals.paths.iter().map(|it| rows::without_nul(&it.path).into_owned()).collect();
+    let (prefixes, tags) = filter_params(&query.filter);
+    let params: [QueryParam<'_>; 4] = [
+        (&symbols, Type::TEXT_ARRAY),
+        (&paths, Type::TEXT_ARRAY),
+        (&prefixes, Type::TEXT_ARRAY),
+        (&tags, Type::TEXT_ARRAY),
+    ];
+    let (chunks, documents) = (tables.table("chunks"), tables.table("documents"));
+    let sql = format!(
+        "(select c.id from {} n join {chunks} c on c.id = n.chunk
+            join {documents} d on d.id = c.document
+            where n.symbol = any($1) {FILTER_CONDITION} limit {LITERAL_CHUNKS_MAX})
+        union
+        (select c.id from {documents} d join {chunks} c on c.document = d.id
+            where exists (select from unnest($2::text[]) p
+                where d.path = p or right(d.path, length(p) + 1) = '/' || p)
+            {FILTER_CONDITION} limit {LITERAL_CHUNKS_MAX})",
+        tables.table("names"),
     );
     Ok(client.query_typed(&sql, &params).await?.iter().map(|row| row.get(0)).collect())
 }

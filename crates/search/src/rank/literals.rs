@@ -1,0 +1,302 @@
+//! Finds the names and paths that a query spells out, and how exactly a chunk matches them.
+
+use toolgate_chunks::ChunkKind;
+use toolgate_chunks::words::words;
+
+use super::{Candidate, WeighedQuestion};
+use crate::ChunkSummary;
+
+/// Largest number of names, and of paths, that are taken from one query.
+const LITERALS_MAX: usize = 4;
+/// Longest extension of a file that a query may name without a folder.
+const EXTENSION_CHARS_MAX: usize = 10;
+
+/// Names and paths that a query spells as code does: `parse_header`, `Session::new`, `src/main.rs`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct QueryLiterals {
+    /// Names of definitions.
+    pub names: Vec<LiteralName>,
+    /// Names or paths of files.
+    pub paths: Vec<LiteralPath>,
+    /// True if the query is one name or path and nothing else.
+    pub is_whole_query: bool,
+}
+
+/// A name of a definition in a query.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LiteralName {
+    /// The name, as the query spells it.
+    pub name: String,
+    /// Names before it that contain it: `Session` in `Session::new`.
+    pub containers: Vec<String>,
+    /// Search word of the whole name, if the name has several parts.
+    whole_word: Option<String>,
+}
+
+/// A name or path of a file in a query.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LiteralPath {
+    /// The path without `./` before it.
+    pub path: String,
+    /// True if the query is about this file: it begins with the path or has a colon after it.
+    pub is_subject: bool,
+}
+
+/// How exactly a chunk matches a name or path of the query. A greater level ranks before every
+/// smaller one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum ExactMatch {
+    /// No exact match.
+    #[default]
+    Near,
+    /// The chunk contains the name, which has several parts.
+    Use,
+    /// The file has the name, apart from its extension and case.
+    FileStem,
+    /// The file has the name and no extension: `Makefile`.
+    FileName,
+    /// The chunk defines the name in another case.
+    OtherCase,
+    /// The chunk defines the name, but is no function or type.
+    Value,
+    /// The chunk is a function or type of this name in another container.
+    Definition,
+    /// The chunk is a function or type of this name in the requested container.
+    ContainedDefinition,
+    /// The query is about the chunk's file and names it by the end of its path.
+    PathEnd,
+    /// The query is about the chunk's file and names its whole path.
+    Path,
+}
+
+impl QueryLiterals {
+    /// Finds the names and paths in `query`.
+    pub fn parse(query: &str) -> Self {
+        let mut literals = Self::default();
+        let tokens: Vec<&str> = query.split_whitespace().collect();
+        literals.is_whole_query = tokens.len() == 1;
+        for (at, token) in tokens.iter().enumerate() {
+            let is_subject = at == 0 || token.ends_with(':');
+            let bare = token.trim_matches(is_wrapper);
+            let bare = if bare.ends_with("()") { bare } else { bare.trim_end_matches(')') };
+            let is_quoted = bare.len() + 2 <= token.len() && token.starts_with(['`', '"', '\'']);
+            let is_taken = literals.is_whole_query || is_quoted;
+            if let Some(name) = LiteralName::parse(bare)
+                && (is_taken || name.is_code(bare))
+                && literals.names.len() < LITERALS_MAX
+            {
+                literals.names.push(name);
+            }
+            // A final dot ends the sentence.
+            let path = bare.trim_end_matches('.').trim_start_matches("./");
+            let is_path = if is_taken { !path.is_empty() } else { names_a_file(path) };
+            let is_address = path.contains("::") || path.contains("//");
+            if is_path && !is_address && literals.paths.len() < LITERALS_MAX {
+                literals.paths.push(LiteralPath { path: path.to_owned(), is_subject });
+            }
+        }
+        literals
+    }
+
+    /// Returns true if the query spells out no name and no path.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty() && self.paths.is_empty()
+    }
+
+    /// Returns how exactly `candidate` matches a name or path that the query is about.
+    pub fn exact_match(&self, question: &WeighedQuestion, candidate: &Candidate) -> ExactMatch {
+        let found = &candidate.summary;
+        let subjects = self.paths.iter().filter(|it| it.is_subject);
+        let by_path = subjects.map(|it| it.exact_match(&found.path)).max().unwrap_or_default();
+        if !self.is_whole_query {
+            // The rest of the query decides among the chunks of the file.
+            return if by_path >= ExactMatch::PathEnd { by_path } else { ExactMatch::Near };
+        }
+        let uses = |it: &LiteralName| {
+            let concept = it.whole_word.as_deref().and_then(|it| question.concept_index(it));
+            let counts = concept.and_then(|at| candidate.counts.get(at));
+            counts.is_some_and(|counts| counts.iter().any(|count| *count > 0))
+        };
+        let by_name = self.names.iter().map(|it| match it.definition_match(found) {
+            ExactMatch::Near if it.is_stem_of(found) => ExactMatch::FileStem,
+            ExactMatch::Near if uses(it) => ExactMatch::Use,
+            found => found,
+        });
+        by_path.max(by_name.max().unwrap_or_default())
+    }
+
+    /// Returns true if `found` defines a name of the query in the same case.
+    pub fn is_defined_by(&self, found: &ChunkSummary) -> bool {
+        self.names.iter().any(|it| found.names.contains(&it.name))
+    }
+
+    /// Returns true if the query names the file at `path` by its path or the end of it.
+    pub fn names_path(&self, path: &str) -> bool {
+        self.paths.iter().any(|it| it.matches(path))
+    }
+}
+
+impl LiteralName {
+    /// Parses a name with its containers. `None` if `text` has characters that names do not have.
+    fn parse(text: &str) -> Option<Self> {
+        let text = text.strip_suffix("()").unwrap_or(text);
+        let is_identifier = |part: &&str| {
+            part.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '$')
+                && part.chars().next().is_some_and(|c| !c.is_numeric())
+        };
+        let mut parts: Vec<&str> = text.split("::").flat_map(|it| it.split(['.', '#'])).collect();
+        if !parts.iter().all(|part| is_identifier(part)) {
+            return None;
+        }
+        let name = parts.pop()?.to_owned();
+        let mut spelled = 0;
+        let mut last = None;
+        words(&name, |word| {
+            spelled += 1;
+            last = Some(word.to_owned());
+        });
+        let whole_word = last.filter(|_| spelled > 1);
+        Some(Self { containers: parts.into_iter().map(str::to_owned).collect(), whole_word, name })
+    }
+
+    /// Returns true if `text`, from which this name was parsed, is spelled as code and not as prose.
+    fn is_code(&self, text: &str) -> bool {
+        let chars: Vec<char> = self.name.chars().collect();
+        let has_hump = chars.windows(2).any(|it| it[0].is_lowercase() && it[1].is_uppercase());
+        let has_underscore = self.name.trim_matches('_').contains('_');
+        has_hump || has_underscore || text.ends_with("()") || text.contains("::")
+    }
+
+    fn definition_match(&self, found: &ChunkSummary) -> ExactMatch {
+        let is_definition = matches!(found.kind, ChunkKind::Function | ChunkKind::Type);
+        match found.kind {
+            ChunkKind::Section | ChunkKind::Text => return ExactMatch::Near,
+            ChunkKind::Function | ChunkKind::Type | ChunkKind::Code | ChunkKind::Key => {}
+        }
+        if found.names.contains(&self.name) {
+            return match is_definition {
+                true if self.is_contained_in(found) => ExactMatch::ContainedDefinition,
+                true => ExactMatch::Definition,
+                false => ExactMatch::Value,
+            };
+        }
+        let folded = self.name.to_lowercase();
+        match found.names.iter().any(|it| it.to_lowercase() == folded) {
+            true => ExactMatch::OtherCase,
+            false => ExactMatch::Near,
+        }
+    }
+
+    fn is_contained_in(&self, found: &ChunkSummary) -> bool {
+        let path = found.path.to_lowercase();
+        self.containers.iter().all(|wanted| {
+            let folded = wanted.to_lowercase();
+            let is_part = |it: &str| it == folded;
+            found.within.iter().any(|it| it.to_lowercase().contains(&folded))
+                || path.split(['/', '.']).any(is_part)
+        })
+    }
+
+    /// Returns true if `found` is code in a file of this name.
+    fn is_stem_of(&self, found: &ChunkSummary) -> bool {
+        let name = file_name(&found.path);
+        let stem = name.split_once('.').map_or(name, |(stem, _)| stem);
+        matches!(found.kind, ChunkKind::Function | ChunkKind::Type | ChunkKind::Code)
+            && self.containers.is_empty()
+            && stem.to_lowercase() == self.name.to_lowercase()
+    }
+}
+
+impl LiteralPath {
+    /// Returns true if `path` is this path or ends with it.
+    pub fn matches(&self, path: &str) -> bool {
+        let before = path.strip_suffix(self.path.as_str());
+        before.is_some_and(|before| before.is_empty() || before.ends_with('/'))
+    }
+
+    fn exact_match(&self, path: &str) -> ExactMatch {
+        let is_bare = !names_a_file(&self.path);
+        match path == self.path {
+            _ if !self.matches(path) => ExactMatch::Near,
+            // A word that is no file elsewhere, such as `Makefile`, may also be a definition.
+            _ if is_bare => ExactMatch::FileName,
+            true => ExactMatch::Path,
+            false => ExactMatch::PathEnd,
+        }
+    }
+}
+
+/// Returns true for marks around a word that do not belong to it.
+fn is_wrapper(c: char) -> bool {
+    matches!(
+        c,
+        '`' | '"' | '\'' | '(' | '[' | ']' | '{' | '}' | '<' | '>' | ',' | ';' | ':' | '?' | '!'
+    )
+}
+
+/// Returns true if `text` is spelled as a path, or as a file name with an extension.
+fn names_a_file(text: &str) -> bool {
+    let name = file_name(text);
+    let has_extension = name.rsplit_once('.').is_some_and(|(_, extension)| {
+        extension.chars().count() <= EXTENSION_CHARS_MAX
+            && extension.chars().next().is_some_and(char::is_alphabetic)
+            && extension.chars().all(char::is_alphanumeric)
+    });
+    !name.is_empty() && (has_extension || text.contains('/'))
+}
+
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(query: &str, names: &[&str], paths: &[&str]) {
+        let found = QueryLiterals::parse(query);
+        let found_names: Vec<String> = found
+            .names
+            .iter()
+            .map(|it| [&it.containers[..], std::slice::from_ref(&it.name)].concat().join("::"))
+            .collect();
+        let found_paths: Vec<&str> = found.paths.iter().map(|it| it.path.as_str()).collect();
+        assert_eq!(
+            (found_names, found_paths),
+            (names.iter().map(|&it| it.to_owned()).collect(), paths.to_vec()),
+            "{query}"
+        );
+    }
+
+    #[test]
+    fn names_and_paths_are_found_by_their_spelling() {
+        check("where is the session stored?", &[], &[]);
+        check("how does parse_header work", &["parse_header"], &[]);
+        check("Fix the JsonReader, again", &["JsonReader"], &[]);
+        check("what calls `open`?", &["open"], &["open"]);
+        check("Session::new() fails", &["Session::new"], &[]);
+        check("aix.c: stub for the linker", &[], &["aix.c"]);
+        check("see ./src/unix/aix.c.", &[], &["src/unix/aix.c"]);
+        check("Sends it to version 1.2 of the API.", &[], &[]);
+        check("Router", &["Router"], &["Router"]);
+        check("https://example.org/a", &[], &[]);
+    }
+
+    #[test]
+    fn a_path_is_the_subject_if_the_query_begins_with_it_or_puts_a_colon_after_it() {
+        let is_subject = |query: &str| QueryLiterals::parse(query).paths[0].is_subject;
+        assert!(is_subject("aix.c stub for the linker"));
+        assert!(is_subject("in src/aix.c: the stub"));
+        assert!(!is_subject("writes settings to package.json"));
+    }
+
+    #[test]
+    fn a_path_matches_only_at_a_folder_boundary() {
+        let path = LiteralPath { path: "unix/aix.c".to_owned(), is_subject: true };
+        assert_eq!(path.exact_match("unix/aix.c"), ExactMatch::Path);
+        assert_eq!(path.exact_match("src/unix/aix.c"), ExactMatch::PathEnd);
+        assert_eq!(path.exact_match("src/posunix/aix.c"), ExactMatch::Near);
+        assert_eq!(path.exact_match("unix/aix.cc"), ExactMatch::Near);
+    }
+}

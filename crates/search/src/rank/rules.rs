@@ -1,0 +1,34 @@
+//! Weights of the rules that adjust the reranker's scores.
+
+/// Weights of the rules beside the reranker's network. Penalties and bonuses are logits. They are
+/// chosen on the `tune` packages of the evaluation.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RankingRules {
+    /// True to place a chunk that matches a name or path of the query exactly before all others.
+    pub exact_first: bool,
+    /// Bonus for a chunk of a file whose name or path the query mentions.
+    pub mentioned_path_bonus: f32,
+    /// Bonus for a chunk of a file that defines a name which the query mentions.
+    pub mentioned_name_bonus: f32,
+    /// Penalty for tests that the query does not ask for.
+    pub test_penalty: f32,
+    /// Penalty for examples that the query does not ask for.
+    pub example_penalty: f32,
+    /// Penalty for text that is not code: sections, settings, other text.
+    pub text_penalty: f32,
+    /// Penalty for each better chunk of the same file, so that results cover several files.
+    pub same_file_penalty: f32,
+}
+
+impl RankingRules {
+    /// The weights of the tools.
+    pub const TOOLS: Self = Self {
+        exact_first: true,
+        mentioned_path_bonus: 1.5,
+        mentioned_name_bonus: 0.5,
+        test_penalty: 1.0,
+        example_penalty: 0.7,
+        text_penalty: 0.5,
+        same_file_penalty: 0.1,
+    };
+}
