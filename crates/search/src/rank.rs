@@ -6,9 +6,11 @@ pub mod bm25f;
 pub mod features;
 pub mod network;
 pub mod rules;
+pub mod by_file;
 mod reranker;
 
 pub use crate::fields::{ALL_FIELDS, ChunkField, ChunkTexts, FIELDS};
+pub use by_file::{RankedFile, group_by_file, rank_files};
 pub use literals::{ExactMatch, QueryLiterals};
 pub use question::{WeighedConcept, WeighedQuestion};
 pub use rules::RankingRules;

@@ -123,6 +123,8 @@ fn search_input(mut params: Map<String, Value>) -> Value {
     }
     rename(&mut params, "path_prefix", "path");
     rename(&mut params, "top_k", "limit");
+    // The contract's matches are passages.
+    params.insert("by_file".to_owned(), json!(false));
     Value::Object(params)
 }
 

@@ -18,6 +18,8 @@ pub struct RankingRules {
     pub text_penalty: f32,
     /// Penalty for each better chunk of the same file, so that results cover several files.
     pub same_file_penalty: f32,
+    /// Weight of a further chunk of a file in the score of the file, from 0 to 1.
+    pub more_chunks_weight: f32,
 }
 
 impl RankingRules {
@@ -30,5 +32,6 @@ impl RankingRules {
         example_penalty: 0.7,
         text_penalty: 0.5,
         same_file_penalty: 0.1,
+        more_chunks_weight: 0.3,
     };
 }

@@ -10,8 +10,8 @@ use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::index_status::{partial_line, status_line};
 use super::{
-    IndexReport, IndexState, SearchHit, SearchRequest, SearchResult, SearchService, WORKSPACE,
-    distinct_tags,
+    HitPlace, IndexReport, IndexState, SearchHit, SearchRequest, SearchResult, SearchService,
+    WORKSPACE, distinct_tags,
 };
 use crate::counted::counted;
 
@@ -29,7 +29,7 @@ pub struct SearchSemanticInput {
     /// A vector to find similar passages, e.g. the `vector` of a match. With a query, both count
     /// alike.
     embedding: Option<Vec<f64>>,
-    /// Most passages.
+    /// Most files.
     #[serde(default = "limit")]
     #[schemars(range(min = 1, max = 50))]
     limit: usize,
@@ -46,6 +46,10 @@ pub struct SearchSemanticInput {
     /// Rerank matches by names and paths, tests last.
     #[serde(default = "yes")]
     rerank: bool,
+    /// Return each file once, with its best passage. Otherwise each passage is a match, and `limit`
+    /// counts passages.
+    #[serde(default = "yes")]
+    by_file: bool,
 }
 
 /// Output of `search.semantic`.
@@ -59,7 +63,7 @@ pub struct SearchSemanticOutput {
     index: IndexReport,
 }
 
-/// A passage of a file.
+/// A file with its best passage.
 #[derive(Debug, Serialize, JsonSchema)]
 struct PassageMatch {
     /// The passage: its file and lines.
@@ -93,6 +97,20 @@ struct PassageMatch {
     /// The vector, if requested and available.
     #[serde(skip_serializing_if = "Option::is_none")]
     vector: Option<Vec<f64>>,
+    /// Up to three more places in the file, best first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    more: Vec<MorePlace>,
+}
+
+/// A further place in the file of a match.
+#[derive(Debug, Serialize, JsonSchema)]
+struct MorePlace {
+    /// The first line, from 1.
+    line_start: u32,
+    /// The last line.
+    line_end: u32,
+    /// The name that it defines, if any.
+    symbol: Option<String>,
 }
 
 /// Models that found the matches.
@@ -123,7 +141,8 @@ impl Tool for SearchSemantic {
         question, best first. For every occurrence of a text, use search_text.";
     const EFFECTS: Effects = Effects::Reads;
     const ALIASES: &'static [(&'static str, &'static str)] = crate::files::FOLDER_ALIASES;
-    const RARE_ARGUMENTS: &'static [&'static str] = &["embedding", "include_vectors", "rerank"];
+    const RARE_ARGUMENTS: &'static [&'static str] =
+        &["embedding", "include_vectors", "rerank", "by_file"];
     const IDEMPOTENT: bool = true;
     type Input = SearchSemanticInput;
     type Output = SearchSemanticOutput;
@@ -138,6 +157,7 @@ impl Tool for SearchSemantic {
             query: input.query,
             embedding: input.embedding,
             top_k: input.limit,
+            by_file: input.by_file,
             namespace,
             path_prefix: input.path,
             tags: distinct_tags(input.tags, "/tags")?,
@@ -162,7 +182,12 @@ impl Tool for SearchSemantic {
         let mut body = partial_line(index);
         for it in matches {
             let path = escape_line(&it.path);
-            body += &format!("{path}:{}-{}\n{}\n\n", it.line_start, it.line_end, it.snippet);
+            body += &format!("{path}:{}-{}\n{}\n", it.line_start, it.line_end, it.snippet);
+            if !it.more.is_empty() {
+                let places: Vec<String> = it.more.iter().map(MorePlace::line).collect();
+                body += &format!("also {}\n", places.join(", "));
+            }
+            body.push('\n');
         }
         let found = match matches.len() as u64 {
             0 => "nothing found".to_owned(),
@@ -186,7 +211,7 @@ impl Tool for SearchSemantic {
 impl PassageMatch {
     fn from_hit(hit: SearchHit) -> Self {
         let SearchHit { id, score, path, first, last, symbol, lang, etag, commit, .. } = hit;
-        let SearchHit { tags, snippet, metadata, vector, .. } = hit;
+        let SearchHit { tags, snippet, metadata, vector, more, .. } = hit;
         Self {
             id,
             score,
@@ -202,7 +227,21 @@ impl PassageMatch {
             snippet,
             metadata: Some(metadata).filter(|it| !it.is_empty()),
             vector,
+            more: more.into_iter().map(MorePlace::from_place).collect(),
         }
+    }
+}
+
+impl MorePlace {
+    fn from_place(place: HitPlace) -> Self {
+        let HitPlace { first, last, symbol } = place;
+        Self { line_start: first, line_end: last, symbol }
+    }
+
+    /// Returns the lines and the name for an answer as text.
+    fn line(&self) -> String {
+        let symbol = self.symbol.as_ref().map(|it| format!(" {}", escape_line(it)));
+        format!("{}-{}{}", self.line_start, self.line_end, symbol.unwrap_or_default())
     }
 }
 

@@ -35,7 +35,7 @@ use super::{SearchSettings, WORKSPACE, embedders};
 use crate::files as files_toolset;
 use toolgate_world::{HttpFetcher, Root};
 
-pub(crate) use answer::{SearchHit, SearchResult};
+pub(crate) use answer::{HitPlace, SearchHit, SearchResult};
 pub(crate) use collection::{NewDocument, UpsertSummary};
 pub use progress::{IndexReport, IndexState};
 pub(crate) use query::{SearchRequest, distinct_tags, resolve_prefix, resolve_tag};

@@ -1,7 +1,7 @@
 //! Tests that exact names and paths rank before similar ones.
 
 use super::*;
-use crate::rank::rank;
+use crate::rank::{RankingRules, rank, rank_files};
 
 /// Checks the places of the best chunks for `query` among `docs`. Each kind of search returns one
 /// candidate only.
@@ -65,4 +65,25 @@ fn a_filter_also_applies_to_exact_names_and_paths() {
         let found = ask(&now, &question, &filter, 1).candidates;
         assert_eq!(paths(&found), ["web/a.rs"], "{query}");
     }
+}
+
+#[test]
+fn a_file_is_one_result_with_its_best_chunk_and_up_to_three_others() {
+    let one = "parse_a the header\n\nparse_b the header\n\nparse_c the header\n\n\
+               parse_d the header\n\nparse_e the header";
+    let docs = [
+        TestDocument::new("many.rs", one, &[]),
+        TestDocument::new("few.rs", "parse_f the header", &[]),
+    ];
+    let (_index, now) = filled(&docs);
+    let question = now.weigh_question("parse the header").unwrap();
+    let found = ask(&now, &question, &DocumentFilter::default(), 100).candidates;
+    let rules = RankingRules::TOOLS;
+    let files = rank_files(&rules, &question, &now.statistics(), &found, true, 10);
+    let shown: Vec<(&str, usize)> = files
+        .iter()
+        .map(|it| (found[it.best.index].summary.path.as_str(), it.more.len()))
+        .collect();
+    assert_eq!(shown, [("many.rs", 3), ("few.rs", 0)]);
+    assert!(files.iter().all(|it| it.best.score > 0.0 && it.best.score <= 1.0), "{files:?}");
 }

@@ -10,7 +10,10 @@ use serde_json::{Map, Value};
 use toolgate_chunks::ChunkKind;
 use toolgate_contract::{ToolContext, ToolError, ToolFault};
 use toolgate_search::embedder::EmbeddingRole;
-use toolgate_search::rank::{Candidate, RERANK_METHOD, RankedCandidate, rank};
+use toolgate_search::rank::{
+    Candidate, RERANK_METHOD, RankedCandidate, RankedFile, RankingRules, group_by_file, rank,
+    rank_files,
+};
 use toolgate_search::{ChunkSummary, DocumentFilter, Embedder, static_model};
 
 use super::checkout;
@@ -71,6 +74,17 @@ pub(crate) struct SearchHit {
     /// The metadata of a document.
     pub(crate) metadata: Map<String, Value>,
     pub(crate) vector: Option<Vec<f64>>,
+    /// Further places in the same file, best first, if hits are files.
+    pub(crate) more: Vec<HitPlace>,
+}
+
+/// A further place in the file of a hit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct HitPlace {
+    pub(crate) first: u32,
+    pub(crate) last: u32,
+    /// The name that it defines.
+    pub(crate) symbol: Option<String>,
 }
 
 /// The reason why a search failed.
@@ -160,15 +174,27 @@ impl SearchAttempt<'_> {
         let EngineMatches { question, averages, mut candidates, total, vectors } = matched;
         // Some files may have changed, so more passages are ranked than requested.
         let top = request.top_k.saturating_mul(2);
-        let ranked: Vec<RankedCandidate> = match &question {
-            Some(question) => {
-                candidates.retain(is_related);
+        if question.is_some() {
+            candidates.retain(is_related);
+        }
+        let mut ranked: Vec<RankedFile> = match (&question, request.by_file) {
+            (Some(question), true) => {
+                let rules = &RankingRules::TOOLS;
+                rank_files(rules, question, &averages, &candidates, request.rerank, top)
+            }
+            (Some(question), false) => {
                 let ranked = rank(question, &averages, &candidates, request.rerank, top);
-                ranked.into_iter().filter(|it| it.score > 0.0).collect()
+                ranked.into_iter().map(RankedFile::from).collect()
             }
             // The caller asks for the nearest passages, even if none is similar.
-            None => rank_by_vectors(&candidates, top),
+            (None, true) => group_by_file(rank_by_vectors(&candidates), &candidates, top),
+            (None, false) => {
+                rank_by_vectors(&candidates).into_iter().take(top).map(RankedFile::from).collect()
+            }
         };
+        if question.is_some() {
+            ranked.retain(|it| it.best.score > 0.0);
+        }
         let hits = match self.read_hits(ctx, &ranked, &candidates).await? {
             Ok(hits) => hits,
             Err(path) => {
@@ -245,15 +271,13 @@ impl SearchAttempt<'_> {
     async fn read_hits(
         &self,
         ctx: &ToolContext,
-        ranked: &[RankedCandidate],
+        ranked: &[RankedFile],
         candidates: &[Candidate],
     ) -> Result<Result<Vec<(usize, SearchHit)>, String>, SearchFailure> {
         let top_k = self.query.request.top_k;
         let is_last = self.is_last;
-        let wanted: Vec<(usize, f32, ChunkSummary)> = ranked
-            .iter()
-            .map(|it| (it.index, it.score, candidates[it.index].summary.clone()))
-            .collect();
+        let wanted: Vec<WantedHit> =
+            ranked.iter().map(|it| WantedHit::new(it, candidates)).collect();
         let Some(root) = self.collection.root() else {
             return Ok(Ok(self.read_documents(wanted).await?));
         };
@@ -263,7 +287,7 @@ impl SearchAttempt<'_> {
                 let checkout = checkout.and_then(|checkout| checkout.current(watch));
                 let mut reader = PassageReader { root, watch, checkout, files: BTreeMap::new() };
                 let mut hits = Vec::new();
-                for (at, score, summary) in wanted {
+                for WantedHit { at, score, summary, more } in wanted {
                     if hits.len() >= top_k {
                         break;
                     }
@@ -273,7 +297,7 @@ impl SearchAttempt<'_> {
                             let commit = commit.clone();
                             let title = title.clone();
                             let hit = make_hit(score, summary, text, Map::new());
-                            hits.push((at, SearchHit { commit, title, ..hit }));
+                            hits.push((at, SearchHit { commit, title, more, ..hit }));
                         }
                         None if is_last => {}
                         None => return Ok(Err(summary.path)),
@@ -287,11 +311,11 @@ impl SearchAttempt<'_> {
 
     async fn read_documents(
         &self,
-        wanted: Vec<(usize, f32, ChunkSummary)>,
+        wanted: Vec<WantedHit>,
     ) -> Result<Vec<(usize, SearchHit)>, EngineError> {
         let mut known: BTreeMap<String, Option<(StoredDocument, Option<String>)>> = BTreeMap::new();
         let mut hits = Vec::new();
-        for (at, score, summary) in wanted {
+        for WantedHit { at, score, summary, more } in wanted {
             if hits.len() >= self.query.request.top_k {
                 break;
             }
@@ -307,7 +331,7 @@ impl SearchAttempt<'_> {
             // The document may just have been removed or replaced.
             if let Some(Some((document, title))) = known.get(&summary.path) {
                 let hit = make_hit(score, summary, &document.text, document.metadata.clone());
-                hits.push((at, SearchHit { title: title.clone(), ..hit }));
+                hits.push((at, SearchHit { title: title.clone(), more, ..hit }));
             }
         }
         Ok(hits)
@@ -332,7 +356,7 @@ fn is_related(candidate: &Candidate) -> bool {
 }
 
 /// Ranks the candidates by vectors alone.
-fn rank_by_vectors(candidates: &[Candidate], top: usize) -> Vec<RankedCandidate> {
+fn rank_by_vectors(candidates: &[Candidate]) -> Vec<RankedCandidate> {
     let score = |it: &Candidate| it.model_cosine.unwrap_or(it.static_cosine).clamp(-1.0, 1.0);
     let scored = candidates
         .iter()
@@ -344,8 +368,42 @@ fn rank_by_vectors(candidates: &[Candidate], top: usize) -> Vec<RankedCandidate>
         (path, *first)
     };
     ranked.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| position(a).cmp(&position(b))));
-    ranked.truncate(top);
     ranked
+}
+
+/// A hit whose text must be read.
+struct WantedHit {
+    /// The index of the candidate.
+    at: usize,
+    score: f32,
+    summary: ChunkSummary,
+    more: Vec<HitPlace>,
+}
+
+impl WantedHit {
+    fn new(ranked: &RankedFile, candidates: &[Candidate]) -> Self {
+        let place = |at: &usize| {
+            let summary = &candidates[*at].summary;
+            let symbol = defined_symbol(summary);
+            HitPlace { first: summary.first, last: summary.last, symbol }
+        };
+        Self {
+            at: ranked.best.index,
+            score: ranked.best.score,
+            summary: candidates[ranked.best.index].summary.clone(),
+            more: ranked.more.iter().map(place).collect(),
+        }
+    }
+}
+
+/// Returns the main name that a passage of code or settings defines.
+fn defined_symbol(summary: &ChunkSummary) -> Option<String> {
+    match summary.kind {
+        ChunkKind::Function | ChunkKind::Type | ChunkKind::Code | ChunkKind::Key => {
+            summary.names.first().cloned()
+        }
+        ChunkKind::Section | ChunkKind::Text => None,
+    }
 }
 
 /// Reads the files of passages again, so that an answer has their current text.
@@ -395,7 +453,8 @@ fn make_hit(
     text: &str,
     metadata: Map<String, Value>,
 ) -> SearchHit {
-    let ChunkSummary { path, first, last, kind, names, lang, tags, etag, commit, .. } = summary;
+    let symbol = defined_symbol(&summary);
+    let ChunkSummary { path, first, last, lang, tags, etag, commit, .. } = summary;
     let lines = (last as usize + 1).saturating_sub(first as usize);
     let skipped = (first as usize).saturating_sub(1);
     let mut snippet: String = text.split_inclusive('\n').skip(skipped).take(lines).collect();
@@ -405,15 +464,11 @@ fn make_hit(
             snippet.pop();
         }
     }
-    let symbol = match kind {
-        ChunkKind::Function | ChunkKind::Type | ChunkKind::Code | ChunkKind::Key => names.first(),
-        ChunkKind::Section | ChunkKind::Text => None,
-    };
     SearchHit {
         id: format!("{path}:{first}-{last}"),
         score: round_score(score),
         title: None,
-        symbol: symbol.cloned(),
+        symbol,
         path,
         first,
         last,
@@ -424,6 +479,7 @@ fn make_hit(
         snippet,
         metadata,
         vector: None,
+        more: Vec::new(),
     }
 }
 

@@ -22,8 +22,11 @@ pub(crate) struct SearchRequest {
     pub(crate) query: Option<String>,
     /// A vector to find similar passages. With a query, both count alike.
     pub(crate) embedding: Option<Vec<f64>>,
-    /// The largest number of passages.
+    /// The largest number of hits.
     pub(crate) top_k: usize,
+    /// True if a hit is a file, with its best passage and the places of others. Otherwise, each
+    /// passage is a hit.
+    pub(crate) by_file: bool,
     /// The namespace; `None` for the whole workspace.
     pub(crate) namespace: Option<String>,
     /// Only files whose path begins with this.

@@ -68,6 +68,28 @@ async fn hits_are_sorted_and_have_the_current_lines_and_etag() {
 }
 
 #[tokio::test]
+async fn hits_by_file_are_distinct_files_with_further_places_in_them() {
+    let service = corpus();
+    let by_file = |query: &str| SearchRequest { by_file: true, top_k: 50, ..request(query) };
+    let found = search(&service, by_file("authentication token request")).await;
+    let mut distinct = paths(&found);
+    distinct.sort_unstable();
+    distinct.dedup();
+    assert_eq!(distinct.len(), found.hits.len(), "{:?}", paths(&found));
+    assert!(found.hits.windows(2).all(|pair| pair[0].score >= pair[1].score));
+    for hit in &found.hits {
+        assert!(hit.more.len() <= 3, "{}", hit.id);
+        let is_other = |it: &crate::search::HitPlace| (it.first, it.last) != (hit.first, hit.last);
+        assert!(hit.more.iter().all(is_other), "{}", hit.id);
+    }
+    assert!(found.hits.iter().any(|hit| !hit.more.is_empty()));
+    for (query, path) in GOLD {
+        let found = search(&service, by_file(query)).await;
+        assert!(paths(&found).iter().take(5).any(|it| *it == path), "{query}");
+    }
+}
+
+#[tokio::test]
 async fn filters_pass_matching_files_only() {
     let service = corpus();
     let all = |request: SearchRequest| SearchRequest { top_k: 50, ..request };
