@@ -110,16 +110,20 @@ pub fn distinct_words(text: &str) -> Vec<String> {
     found
 }
 
+/// Returns true if `query` has no word that carries meaning for a search.
+pub fn has_only_stop_words(query: &str) -> bool {
+    !query.split_whitespace().any(is_meaningful)
+}
+
+fn is_meaningful(word: &str) -> bool {
+    let bare = word.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase();
+    !bare.is_empty() && STOP_WORDS.binary_search(&bare.as_str()).is_err()
+}
+
 /// Returns the distinct concepts in `query`, in the order of the query.
 pub fn concepts(query: &str) -> Vec<Concept> {
-    let lower = query.to_lowercase();
-    let is_stop = |word: &str| STOP_WORDS.binary_search(&word).is_ok();
-    let is_meaningful = |word: &&str| {
-        let bare = word.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase();
-        !bare.is_empty() && !is_stop(&bare)
-    };
     // A query of stop words alone is taken literally.
-    let all = !lower.split_whitespace().any(|word| is_meaningful(&word));
+    let all = has_only_stop_words(query);
     let mut known = HashSet::new();
     let mut concepts: Vec<Concept> = Vec::new();
     for part in query.split_whitespace().filter(|word| all || is_meaningful(word)) {
@@ -354,6 +358,7 @@ mod tests {
         assert_eq!(concepts("where is the session stored?"), concepts("session stored"));
         assert_eq!(concepts("where is it").len(), 3);
         assert!(concepts(" ?! ").is_empty());
+        assert!(has_only_stop_words("Where is it?") && !has_only_stop_words("where is Router"));
     }
 
     #[test]

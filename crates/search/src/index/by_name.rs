@@ -49,7 +49,8 @@ const MISSPELLED_CHARS_MIN: usize = 4;
 
 impl IndexSnapshot {
     /// Finds up to `limit` definitions with a name like `query`, best first. The order is by
-    /// [`NameMatchKind`], then functions and types first, then short names first. In `Session::new`
+    /// [`NameMatchKind`], then functions and types first, then code before tests, then short names
+    /// first. In `Session::new`
     /// or `session.new`, the part before the last name is the container. Definitions in this
     /// container come first.
     pub fn find_named(
@@ -201,7 +202,7 @@ enum SpellingTolerance {
 }
 
 /// Sort key of a match. The smallest key comes first.
-type NameMatchOrder = (NameMatchKind, usize, bool, bool, usize, String, u32);
+type NameMatchOrder = (NameMatchKind, usize, bool, bool, bool, usize, String, u32);
 
 /// A parsed name query.
 #[derive(Debug, Clone)]
@@ -232,7 +233,9 @@ impl NameQuery {
     /// Parses `query`. `None` if it contains no name.
     pub fn parse(query: &str) -> Option<Self> {
         let is_between = |c: char| c.is_whitespace() || matches!(c, ':' | '.' | '#' | '/' | '\\');
-        let query = query.trim().trim_end_matches(['(', ')', ';', '!', '?']);
+        // A name with a wildcard is a prefix.
+        let query = query.trim().trim_end_matches(['(', ')', ';', '!', '?', '*']);
+        let query = query.trim_start_matches('*');
         // Spaces separate the words of one name. Other separators divide containers and name.
         let mut parts: Vec<&str> = query
             .split(|c| is_between(c) && !char::is_whitespace(c))
@@ -330,7 +333,9 @@ impl NameQuery {
             shown.within.iter().any(is) || normalize_name(&shown.path).contains(wanted.as_str())
         };
         let stands_there = self.containers.iter().all(stands_in);
+        let is_test = shown.tags.iter().any(|tag| tag == "test");
         let path = shown.path.clone();
-        (*how, distance, !stands_there, !is_definition, name.len(), path, shown.first)
+        let length = name.len();
+        (*how, distance, !stands_there, !is_definition, is_test, length, path, shown.first)
     }
 }

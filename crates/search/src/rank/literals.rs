@@ -29,8 +29,10 @@ pub struct LiteralName {
     pub name: String,
     /// Names before it that contain it: `Session` in `Session::new`.
     pub containers: Vec<String>,
-    /// Search word of the whole name, if the name has several parts.
+    /// Search word of the whole name.
     whole_word: Option<String>,
+    /// True if the name has several parts, so that few other names have its search word.
+    has_parts: bool,
 }
 
 /// A name or path of a file in a query.
@@ -113,11 +115,7 @@ impl QueryLiterals {
             // The rest of the query decides among the chunks of the file.
             return if by_path >= ExactMatch::PathEnd { by_path } else { ExactMatch::Near };
         }
-        let uses = |it: &LiteralName| {
-            let concept = it.whole_word.as_deref().and_then(|it| question.concept_index(it));
-            let counts = concept.and_then(|at| candidate.counts.get(at));
-            counts.is_some_and(|counts| counts.iter().any(|count| *count > 0))
-        };
+        let uses = |it: &LiteralName| it.has_parts && it.occurs_in(question, candidate);
         let by_name = self.names.iter().map(|it| match it.definition_match(found) {
             ExactMatch::Near if it.is_stem_of(found) => ExactMatch::FileStem,
             ExactMatch::Near if uses(it) => ExactMatch::Use,
@@ -129,6 +127,23 @@ impl QueryLiterals {
     /// Returns true if `found` defines a name of the query in the same case.
     pub fn is_defined_by(&self, found: &ChunkSummary) -> bool {
         self.names.iter().any(|it| found.names.contains(&it.name))
+    }
+
+    /// Returns a name of the query that none of the candidates contains.
+    pub fn unknown_name(
+        &self,
+        question: &WeighedQuestion,
+        candidates: &[Candidate],
+    ) -> Option<&LiteralName> {
+        let is_known = |it: &LiteralName, candidate: &Candidate| {
+            it.occurs_in(question, candidate)
+                || it.definition_match(&candidate.summary) != ExactMatch::Near
+                || self.names_path(&candidate.summary.path)
+        };
+        self.names.iter().find(|it| {
+            let is_searched = it.concept(question).is_some();
+            is_searched && !candidates.iter().any(|candidate| is_known(it, candidate))
+        })
     }
 
     /// Returns true if the query names the file at `path` by its path or the end of it.
@@ -156,8 +171,8 @@ impl LiteralName {
             spelled += 1;
             last = Some(word.to_owned());
         });
-        let whole_word = last.filter(|_| spelled > 1);
-        Some(Self { containers: parts.into_iter().map(str::to_owned).collect(), whole_word, name })
+        let containers = parts.into_iter().map(str::to_owned).collect();
+        Some(Self { containers, whole_word: last, has_parts: spelled > 1, name })
     }
 
     /// Returns true if `text`, from which this name was parsed, is spelled as code and not as prose.
@@ -166,6 +181,17 @@ impl LiteralName {
         let has_hump = chars.windows(2).any(|it| it[0].is_lowercase() && it[1].is_uppercase());
         let has_underscore = self.name.trim_matches('_').contains('_');
         has_hump || has_underscore || text.ends_with("()") || text.contains("::")
+    }
+
+    /// Returns the index of the concept of the whole name.
+    fn concept(&self, question: &WeighedQuestion) -> Option<usize> {
+        question.concept_index(self.whole_word.as_deref()?)
+    }
+
+    /// Returns true if `candidate` contains the search word of the whole name.
+    fn occurs_in(&self, question: &WeighedQuestion, candidate: &Candidate) -> bool {
+        let counts = self.concept(question).and_then(|at| candidate.counts.get(at));
+        counts.is_some_and(|counts| counts.iter().any(|count| *count > 0))
     }
 
     fn definition_match(&self, found: &ChunkSummary) -> ExactMatch {

@@ -244,6 +244,11 @@ impl SearchNamesInput {
             let message = format!("it must have 1 to {NAME_BYTES_MAX} bytes and not be blank");
             return Err(ToolError::invalid("/query", message));
         }
+        if !query.chars().any(|c| c.is_alphanumeric() || c == '_') {
+            let message =
+                format!("`{query}` has no letter or digit; pass a name or the beginning of one");
+            return Err(ToolError::invalid("/query", message));
+        }
         if *limit == 0 || *limit > LIMIT_MAX {
             return Err(ToolError::invalid("/limit", format!("it must be from 1 to {LIMIT_MAX}")));
         }

@@ -59,6 +59,9 @@ pub struct SearchSemanticOutput {
     matches: Vec<PassageMatch>,
     /// Models that were used.
     usage: ModelUsage,
+    /// The correction of a misspelled name in the query, or the reason why nothing was found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
     /// State of the searched index.
     index: IndexReport,
 }
@@ -166,13 +169,21 @@ impl Tool for SearchSemantic {
         };
         let found = self.service.search(ctx, request).await?;
         let SearchResult {
-            hits, embedding_model, embed_time_ms, rerank_model, note, index, ..
+            hits,
+            embedding_model,
+            embed_time_ms,
+            rerank_model,
+            note,
+            hint,
+            index,
+            ..
         } = found;
         let rerank_model = rerank_model.map(str::to_owned);
         let usage = ModelUsage { embedding_model, embed_time_ms, rerank_model, note };
         Ok(SearchSemanticOutput {
             matches: hits.into_iter().map(PassageMatch::from_hit).collect(),
             usage,
+            hint,
             index,
         })
     }
@@ -204,7 +215,8 @@ impl Tool for SearchSemantic {
             | IndexState::Away => format!("index: {}", status_line(index)),
         };
         let model = output.usage.note.as_ref().map(|it| format!("; {it}")).unwrap_or_default();
-        ResultText::from_body(body).with_note(format!("{found}; {searched}{model}"))
+        let hint = output.hint.as_ref().map(|it| format!("; {it}")).unwrap_or_default();
+        ResultText::from_body(body).with_note(format!("{found}; {searched}{model}{hint}"))
     }
 }
 

@@ -42,6 +42,16 @@ fn an_exact_name_ranks_before_similar_ones() {
             ("src/parse.rs:parse_header", NameMatchKind::Words),
         ],
     );
+    check(
+        "parse_header_*",
+        &[
+            ("src/parse.rs:parse_header_map", NameMatchKind::Prefix),
+            ("src/parse.rs:ParseHeader", NameMatchKind::Words),
+            ("src/parse.rs:parse_header", NameMatchKind::Words),
+            ("src/session.rs:headerParser", NameMatchKind::Words),
+        ],
+    );
+    check("*", &[]);
     check("tokeniser", &[("src/other.rs:tokenizer", NameMatchKind::Misspelled)]);
     check("Sesion", &[("src/session.rs:Session", NameMatchKind::Misspelled)]);
     check("nex", &[]);
@@ -58,4 +68,16 @@ fn the_container_before_a_name_selects_the_match() {
         "other.new",
         &[("src/other.rs:new", NameMatchKind::Exact), ("src/session.rs:new", NameMatchKind::Exact)],
     );
+}
+
+#[test]
+fn a_definition_in_code_ranks_before_the_same_name_in_a_test() {
+    let docs = [
+        TestDocument::new("a_test.rs", "Router a", &["rust", "test"]),
+        TestDocument::new("b.rs", "Router b", &["rust"]),
+    ];
+    let (_index, now) = filled(&docs);
+    let named = now.find_named("Router", &DocumentFilter::default(), 10).unwrap();
+    let paths: Vec<&str> = named.iter().map(|it| it.summary.path.as_str()).collect();
+    assert_eq!(paths, ["b.rs", "a_test.rs"]);
 }

@@ -24,10 +24,12 @@ use super::query::{SearchQuery, normalize};
 use crate::search::engines::{
     EngineError, EngineMatches, EngineQuery, StoredDocument, VectorOrigin,
 };
+use query_hints::{correct_query, explain_no_match, keep_exact_if_only_stop_words};
 use title::document_title;
 use toolgate_world::Root;
 use toolgate_world::root::WorkMonitor;
 
+mod query_hints;
 mod title;
 
 /// The number of candidates that the engine returns for each way of searching.
@@ -50,6 +52,8 @@ pub(crate) struct SearchResult {
     pub(crate) rerank_model: Option<&'static str>,
     /// The reason why the configured model was not used, if there is one.
     pub(crate) note: Option<String>,
+    /// A correction of the query, or the reason why it found nothing.
+    pub(crate) hint: Option<String>,
     pub(crate) index: IndexReport,
 }
 
@@ -158,6 +162,7 @@ impl SearchAttempt<'_> {
             embed_time_ms: query_vector.ms,
             rerank_model: (query.query.is_some() && request.rerank).then_some(RERANK_METHOD),
             note: query_vector.note,
+            hint: None,
             index: self.index.clone(),
         };
         // The index is not open yet, so it has no matches.
@@ -170,12 +175,16 @@ impl SearchAttempt<'_> {
             filter,
             limit: CANDIDATES_MAX,
         };
-        let matched = self.collection.engine.candidates(engine_query).await?;
+        let (matched, hint) = self.find_candidates(engine_query).await?;
         let EngineMatches { question, averages, mut candidates, total, vectors } = matched;
+        found.hint = hint;
         // Some files may have changed, so more passages are ranked than requested.
         let top = request.top_k.saturating_mul(2);
-        if question.is_some() {
+        if let Some(question) = &question {
             candidates.retain(is_related);
+            if query.vector.is_none() {
+                keep_exact_if_only_stop_words(question, &mut candidates);
+            }
         }
         let mut ranked: Vec<RankedFile> = match (&question, request.by_file) {
             (Some(question), true) => {
@@ -219,7 +228,37 @@ impl SearchAttempt<'_> {
             .collect();
         let total = total.unwrap_or(candidates.len() as u64);
         found.total = total.max(found.hits.len() as u64);
+        if found.hits.is_empty() && query.vector.is_none() {
+            found.total = 0;
+            found.hint = query.query.as_deref().map(explain_no_match);
+        }
         Ok(Some(found))
+    }
+
+    /// Gets the candidates of `query`. If it spells a name that does not exist, gets those of the
+    /// corrected query, and returns the correction.
+    async fn find_candidates(
+        &self,
+        query: EngineQuery,
+    ) -> Result<(EngineMatches, Option<String>), EngineError> {
+        let engine = &*self.collection.engine;
+        let matched = engine.candidates(query.clone()).await?;
+        let corrected = match &matched.question {
+            Some(question) => correct_query(engine, &query, question, &matched.candidates).await?,
+            None => None,
+        };
+        match corrected {
+            Some(corrected) => {
+                let built_in = static_model::embed_query(&corrected.query);
+                let given = self.query.vector.as_ref();
+                let given = given.filter(|it| it.0 == VectorOrigin::Static);
+                let near = combine(built_in, given.map(|it| it.1.as_slice()));
+                let query =
+                    EngineQuery { query: Some(corrected.query), static_vector: near, ..query };
+                Ok((engine.candidates(query).await?, Some(corrected.hint)))
+            }
+            None => Ok((matched, None)),
+        }
     }
 
     /// Requests the model's vector of the query, if any indexed passage has one to compare it with.

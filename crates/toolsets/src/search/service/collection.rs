@@ -162,12 +162,21 @@ impl SearchCollection {
             }
         };
         let mut progress = self.progress.clone();
+        let mut reported_total = None;
         loop {
             if !was_sent {
                 break;
             }
             tokio::select! {
-                _ = &mut caught_up => break,
+                caught = &mut caught_up => {
+                    // The total also counted files that turned out to have no text.
+                    if let (Some(total), Ok(())) = (reported_total, caught) {
+                        let files = self.progress.borrow().files;
+                        let message = format!("{} indexed", counted(files, "file", "files"));
+                        ctx.report_progress(total, Some(total), Some(message));
+                    }
+                    break;
+                }
                 changed = progress.changed() => {
                     if changed.is_err() {
                         break;
@@ -178,6 +187,7 @@ impl SearchCollection {
                         #[allow(clippy::cast_precision_loss, reason = "progress is approximate")]
                         let done = files as f64;
                         let total = total.map(|total| total as f64);
+                        reported_total = total.or(reported_total);
                         ctx.report_progress(done, total, Some(message));
                     }
                 }

@@ -90,6 +90,27 @@ async fn hits_by_file_are_distinct_files_with_further_places_in_them() {
 }
 
 #[tokio::test]
+async fn a_misspelled_name_is_corrected_and_the_hint_says_so() {
+    let found = search(&corpus(), request("AuthMiddelware")).await;
+    assert_eq!(found.hits[0].path, "src/http/auth.rs");
+    let hint = found.hint.unwrap();
+    assert_eq!(hint, "no `AuthMiddelware` was found; searched for `AuthMiddleware`");
+}
+
+#[tokio::test]
+async fn a_query_that_cannot_match_finds_nothing_and_says_why() {
+    let service = corpus();
+    for (query, reason) in [
+        ("where is it", "the query has only common words"),
+        ("где хранится сессия", "write it in the language of the code"),
+    ] {
+        let found = search(&service, request(query)).await;
+        assert_eq!((found.total, paths(&found)), (0, Vec::new()), "{query}");
+        assert!(found.hint.as_ref().unwrap().contains(reason), "{:?}", found.hint);
+    }
+}
+
+#[tokio::test]
 async fn filters_pass_matching_files_only() {
     let service = corpus();
     let all = |request: SearchRequest| SearchRequest { top_k: 50, ..request };

@@ -138,3 +138,16 @@ async fn an_incomplete_list_of_definitions_is_marked_as_truncated() {
     assert!(summary(&page).0 <= 1 && summary(&page).1 && page["cursor"].is_null(), "{page}");
     assert!(note.ends_with("narrow the search by path or tags"), "{note}");
 }
+
+#[tokio::test]
+async fn a_name_without_letters_and_digits_is_rejected() {
+    let folder = TempDir::new().unwrap();
+    put(&folder, "a.md", "# *All* of it\n\nText.\n");
+    let service = service(folder.path(), &SearchSettings::default());
+    for query in ["*", "**", "..."] {
+        let (fault, message) =
+            call_error(&service, "search.names", json!({ "query": query })).await;
+        assert_eq!(fault, ToolFault::Invalid { pointer: "/query".into() }, "{query}");
+        assert!(message.contains("no letter or digit"), "{message}");
+    }
+}

@@ -1,0 +1,71 @@
+//! Corrects a misspelled name in a query, and explains why a query finds nothing.
+
+use toolgate_chunks::words::has_only_stop_words;
+use toolgate_search::index::NameMatchKind;
+use toolgate_search::rank::{Candidate, ExactMatch, WeighedQuestion};
+
+use crate::search::engines::{EngineError, EngineQuery, SearchEngine};
+
+/// A query with a misspelled name replaced by the name of a definition.
+pub(super) struct CorrectedQuery {
+    pub(super) query: String,
+    /// The correction, for the caller.
+    pub(super) hint: String,
+}
+
+/// Returns the corrected query if it spells out a name that no candidate contains, and a definition
+/// has a similar name.
+pub(super) async fn correct_query(
+    engine: &dyn SearchEngine,
+    query: &EngineQuery,
+    question: &WeighedQuestion,
+    candidates: &[Candidate],
+) -> Result<Option<CorrectedQuery>, EngineError> {
+    let unknown = question.literals.unknown_name(question, candidates);
+    let Some(name) = unknown.map(|it| it.name.clone()) else { return Ok(None) };
+    let found = engine.find_definitions(name.clone(), query.filter.clone(), 1).await?;
+    let similar = found.into_iter().find(|it| it.match_kind == NameMatchKind::Misspelled);
+    Ok(similar.map(|it| CorrectedQuery {
+        query: question.text.replacen(&name, &it.name, 1),
+        hint: format!("no `{name}` was found; searched for `{}`", it.name),
+    }))
+}
+
+/// Removes the candidates that a query of common words alone would match by chance. Exact names
+/// and paths stay.
+pub(super) fn keep_exact_if_only_stop_words(
+    question: &WeighedQuestion,
+    candidates: &mut Vec<Candidate>,
+) {
+    if has_only_stop_words(&question.text) {
+        candidates.retain(|it| question.literals.exact_match(question, it) > ExactMatch::FileStem);
+    }
+}
+
+/// Returns the reason why `query` found nothing.
+pub(super) fn explain_no_match(query: &str) -> String {
+    if has_only_stop_words(query) {
+        return "the query has only common words; name what you look for".to_owned();
+    }
+    let is_foreign = |c: char| c.is_alphabetic() && !c.is_ascii();
+    match query.chars().any(is_foreign) {
+        true => "no passage has a word of the query; write it in the language of the code, which \
+                 is usually English"
+            .to_owned(),
+        false => "no passage has a word of the query or a similar one; try other words, or \
+                  English if the query is in another language"
+            .to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_for_no_match_depends_on_the_query() {
+        assert!(explain_no_match("where is it?").contains("common words"));
+        assert!(explain_no_match("где хранится сессия").contains("language of the code"));
+        assert!(explain_no_match("wo liegt das").contains("try other words"));
+    }
+}
