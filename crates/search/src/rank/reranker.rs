@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::LazyLock;
 
 use toolgate_chunks::ChunkKind;
-use toolgate_chunks::words::distinct_words;
+use toolgate_chunks::words::{distinct_words, identifier_parts};
 
 use super::features::{FEATURES, extract_features};
 use super::network::RankingNetwork;
-use super::{Candidate, IndexStatistics, RankingRules, WeighedQuestion};
+use super::{Candidate, ChunkField, IndexStatistics, RankingRules, WeighedQuestion};
 use crate::static_model::StaticModel;
 
 /// Name of the reranker.
@@ -42,7 +42,9 @@ pub(super) fn match_probabilities(
     let mut logits: Vec<f32> = looked
         .iter()
         .zip(candidates)
-        .map(|(features, it)| network.logit(features) - wants.penalty(rules, it))
+        .map(|(features, it)| {
+            network.logit(features) + owner_bonus(rules, question, it) - wants.penalty(rules, it)
+        })
         .collect();
     favor_mentioned_files(&mut logits, rules, question, candidates);
     penalize_same_file(&mut logits, rules, candidates);
@@ -71,7 +73,7 @@ impl RequestedKinds {
     /// Returns the logit penalty of `candidate` for its kind of text.
     fn penalty(&self, rules: &RankingRules, candidate: &Candidate) -> f32 {
         let is = |tag: &str| candidate.summary.tags.iter().any(|it| it == tag);
-        let test = if is("test") && !self.tests { rules.test_penalty } else { 0.0 };
+        let test = if is_test(candidate) && !self.tests { rules.test_penalty } else { 0.0 };
         let example = if is("example") && !self.examples { rules.example_penalty } else { 0.0 };
         let text_score = match candidate.summary.kind {
             ChunkKind::Function | ChunkKind::Type | ChunkKind::Code => 0.0,
@@ -80,6 +82,37 @@ impl RequestedKinds {
         };
         test + example + text_score
     }
+}
+
+/// Names of modules and types that contain tests beside the code that they test.
+const TEST_CONTAINERS: [&str; 3] = ["test", "tests", "benches"];
+
+/// Returns true if `candidate` is in a test file or in a module of tests.
+fn is_test(candidate: &Candidate) -> bool {
+    let summary = &candidate.summary;
+    summary.tags.iter().any(|tag| tag == "test")
+        || summary.within.iter().any(|it| TEST_CONTAINERS.contains(&it.as_str()))
+}
+
+/// Returns the bonus of a function with a name of one word for words of the query in the names that
+/// contain it and in its path. A word of its own name counts there already.
+fn owner_bonus(rules: &RankingRules, question: &WeighedQuestion, candidate: &Candidate) -> f32 {
+    let Some(name) = candidate.summary.names.first() else { return 0.0 };
+    let mut parts = 0;
+    identifier_parts(name, |_| parts += 1);
+    if parts > 1 || candidate.summary.kind != ChunkKind::Function {
+        return 0.0;
+    }
+    let mut owned = 0.0;
+    let mut all = 0.0;
+    for (concept, counts) in question.concepts.iter().zip(&candidate.counts) {
+        let has = |field: ChunkField| counts[field as usize] > 0;
+        all += concept.rarity;
+        if !has(ChunkField::Name) && (has(ChunkField::Within) || has(ChunkField::Path)) {
+            owned += concept.rarity;
+        }
+    }
+    rules.owner_bonus * owned / f32::max(all, 1e-6)
 }
 
 /// Adds a bonus to the candidates of files that the query mentions, by path or by a name that they
@@ -116,5 +149,56 @@ fn penalize_same_file(logits: &mut [f32], rules: &RankingRules, candidates: &[Ca
         let count = before.entry(&candidates[at].summary.path).or_default();
         logits[at] -= rules.same_file_penalty * *count;
         *count += 1.0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ChunkSummary;
+    use crate::rank::{FIELDS, count_words};
+
+    fn candidate(question: &WeighedQuestion, within: &str, name: &str, tags: &[&str]) -> Candidate {
+        let texts = [name, within, "src/a.rs", "", "", ""];
+        let (counts, lengths): (_, [u32; FIELDS]) = count_words(question, &texts);
+        let summary = ChunkSummary {
+            path: "src/a.rs".to_owned(),
+            first: 1,
+            last: 2,
+            kind: ChunkKind::Function,
+            names: vec![name.to_owned()],
+            within: within.split_whitespace().map(str::to_owned).collect(),
+            head: String::new(),
+            lang: None,
+            tags: tags.iter().map(|&tag| tag.to_owned()).collect(),
+            etag: String::new(),
+            commit: None,
+        };
+        Candidate { key: 0, counts, lengths, static_cosine: 0.0, model_cosine: None, summary }
+    }
+
+    #[test]
+    fn the_class_counts_for_a_method_with_a_name_of_one_word_only() {
+        let question = WeighedQuestion::new("close the session", 10, |_| 1);
+        let bonus = |within: &str, name: &str| {
+            let candidate = candidate(&question, within, name, &[]);
+            owner_bonus(&RankingRules::TOOLS, &question, &candidate)
+        };
+        assert!(bonus("Session", "close") > 0.0);
+        assert!(bonus("Session", "close").total_cmp(&bonus("Cache", "close")).is_gt());
+        assert!(bonus("Session", "close_all").abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_module_of_tests_is_penalized_like_a_test_file_unless_the_query_asks_for_tests() {
+        let penalty = |query: &str, within: &str, tags: &[&str]| {
+            let question = WeighedQuestion::new(query, 10, |_| 1);
+            let candidate = candidate(&question, within, "parse_header", tags);
+            RequestedKinds::for_question(&question).penalty(&RankingRules::TOOLS, &candidate)
+        };
+        assert!(penalty("parse a header", "tests", &[]) > 0.0);
+        assert!(penalty("parse a header", "", &["test"]) > 0.0);
+        assert!(penalty("parse a header", "", &[]).abs() < 1e-6);
+        assert!(penalty("test that parses a header", "tests", &[]).abs() < 1e-6);
     }
 }

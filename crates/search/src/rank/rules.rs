@@ -10,6 +10,9 @@ pub struct RankingRules {
     pub mentioned_path_bonus: f32,
     /// Bonus for a chunk of a file that defines a name which the query mentions.
     pub mentioned_name_bonus: f32,
+    /// Bonus for a function with a name of one word if words of the query occur in the names that
+    /// contain it or in its path. It is scaled by the share of these words, by weight.
+    pub owner_bonus: f32,
     /// Penalty for tests that the query does not ask for.
     pub test_penalty: f32,
     /// Penalty for examples that the query does not ask for.
@@ -28,6 +31,7 @@ impl RankingRules {
         exact_first: true,
         mentioned_path_bonus: 1.5,
         mentioned_name_bonus: 0.5,
+        owner_bonus: 0.5,
         test_penalty: 1.0,
         example_penalty: 0.7,
         text_penalty: 0.5,
