@@ -15,6 +15,8 @@ pub mod ours;
 pub mod vectors;
 pub mod measure;
 pub mod lookup;
+pub mod rules;
+pub mod commits;
 pub mod page;
 pub mod train;
 pub mod tools;

@@ -1,16 +1,22 @@
-//! Two other kinds of queries: for a symbol by its name, and with two or three words.
+//! Other kinds of queries: for a symbol or a file by its name, and with two or three words.
 
 use std::collections::HashMap;
+
+use toolgate_search::rank::RankingRules;
 
 use crate::baselines::bm25::{Bm25, WordSplitting};
 use crate::baselines::rank_of;
 use crate::measure::{Question, SearchMethod, table};
 use crate::ours::{IndexedPackage, SearchStages};
+use crate::rules::unique_names;
+use crate::run::RunSettings;
 use crate::set::questions::identifier_parts;
 use crate::set::{Package, PackageLanguage, Query};
 
 /// Number of symbols of one package that are looked for.
 const SYMBOLS: usize = 20;
+/// Number of files of one package that are looked for by name.
+const FILES: usize = 40;
 
 /// The stages of the tools without a downloaded model.
 const TOOLS: SearchStages = SearchStages { words: true, statics: true, model: false, rerank: true };
@@ -38,11 +44,13 @@ const SPELLINGS: [(SymbolSpelling, &str); 4] = [
 ];
 
 /// Returns the tables of all kinds of queries over `packages`, as Markdown.
-pub fn tables(packages: &[Package], queries: usize) -> anyhow::Result<String> {
+pub fn tables(packages: &[Package], settings: RunSettings) -> anyhow::Result<String> {
+    let RunSettings { queries, split, .. } = settings;
     let mut tracks: Vec<(&str, Vec<Question>, Vec<SearchMethod>)> = SPELLINGS
         .iter()
         .map(|(_, title)| (*title, Vec::new(), Vec::new()))
         .chain([("two or three rare words of each question", Vec::new(), Vec::new())])
+        .chain([("a file by its name", Vec::new(), Vec::new())])
         .collect();
     for (index, package) in packages.iter().enumerate() {
         let baseline = Bm25::new(package, WordSplitting::Symbols);
@@ -58,6 +66,14 @@ pub fn tables(packages: &[Package], queries: usize) -> anyhow::Result<String> {
                 add(methods, "ours: names", ours.rank_by_name(&text, unit)?);
             }
         }
+        let (_, questions, methods) = &mut tracks[SPELLINGS.len() + 1];
+        for (text, unit) in file_name_queries(package).into_iter().take(FILES.min(queries)) {
+            questions.push(question(1.0));
+            let path = package.units[unit].path.as_str();
+            add(methods, BASELINE, file_rank_of(package, &baseline.scores(&[&text])[0], path));
+            let (weighed, found) = ours.find(&text)?;
+            add(methods, "ours", ours.file_rank(&RankingRules::TOOLS, &weighed, &found, path));
+        }
         let (_, questions, methods) = &mut tracks[SPELLINGS.len()];
         let rarities = rarities(package);
         for query in package.queries.iter().take(count) {
@@ -71,7 +87,45 @@ pub fn tables(packages: &[Package], queries: usize) -> anyhow::Result<String> {
     let shown = tracks.iter().map(|(title, questions, methods)| {
         format!("### Query: {title}\n\n{}", table(methods, questions))
     });
-    Ok(format!("## Other kinds of queries\n\n{}", shown.collect::<Vec<_>>().join("\n")))
+    let shown = shown.collect::<Vec<_>>().join("\n");
+    Ok(format!("## Other kinds of queries ({})\n\n{shown}", split.name()))
+}
+
+/// Returns the name of each file of `package` whose name is unique, in a random order that is always
+/// the same, with one of its functions.
+pub(crate) fn file_name_queries(package: &Package) -> Vec<(String, usize)> {
+    let mut paths: Vec<(&str, usize)> = Vec::new();
+    for (unit, index) in package.units.iter().zip(0..) {
+        if paths.last().is_none_or(|(path, _)| *path != unit.path) {
+            paths.push((&unit.path, index));
+        }
+    }
+    let names = paths.iter().map(|&(path, _)| path.rsplit('/').next().unwrap_or(path));
+    let mut queries: Vec<(String, usize)> = unique_names(names)
+        .into_iter()
+        .map(|(name, place)| (name.to_owned(), paths[place].1))
+        .collect();
+    queries.sort_by_cached_key(|(name, _)| *blake3::hash(name.as_bytes()).as_bytes());
+    queries
+}
+
+/// Returns the names of functions that have a question and a unique name.
+pub(crate) fn symbol_name_queries(package: &Package) -> Vec<(String, usize)> {
+    symbol_queries(package, SymbolSpelling::Exact)
+}
+
+/// Returns the rank of the file at `path` by the best function of each file.
+fn file_rank_of(package: &Package, scores: &[f32], path: &str) -> Option<usize> {
+    let mut files: HashMap<&str, f32> = HashMap::new();
+    for (unit, score) in package.units.iter().zip(scores) {
+        let best = files.entry(&unit.path).or_default();
+        *best = best.max(*score);
+    }
+    let mut scores: Vec<(&str, f32)> = files.into_iter().collect();
+    scores.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(b.0)));
+    let own = scores.iter().position(|(it, score)| *it == path && *score > 0.0)?;
+    let scores: Vec<f32> = scores.into_iter().map(|(_, score)| score).collect();
+    rank_of(&scores, own)
 }
 
 fn add(methods: &mut Vec<SearchMethod>, name: &str, rank: Option<usize>) {
@@ -95,8 +149,10 @@ fn symbol_queries(package: &Package, spelling: SymbolSpelling) -> Vec<(String, u
             SymbolSpelling::Qualified => {
                 let within = unit.within.split(' ').next().filter(|it| !it.is_empty())?;
                 let separator = match package.lang {
-                    PackageLanguage::Rust => "::",
-                    PackageLanguage::Python => ".",
+                    PackageLanguage::Rust | PackageLanguage::Ruby => "::",
+                    PackageLanguage::Python | PackageLanguage::JavaScript | PackageLanguage::Go => {
+                        "."
+                    }
                 };
                 Some(format!("{within}{separator}{name}"))
             }

@@ -10,32 +10,53 @@
 use anyhow::{Context, bail};
 use toolgate_eval::run::{RunSettings, run_all};
 use toolgate_eval::set::{QUERIES_MORE, Split};
-use toolgate_eval::{page, sources};
+use toolgate_eval::{commits, page, rules, sources};
 
 fn main() -> anyhow::Result<()> {
-    let mut settings = RunSettings { split: Split::Report, model: true, queries: QUERIES_MORE };
     let mut args = std::env::args().skip(1);
+    let mut split = None;
+    let mut model = true;
+    let mut queries = QUERIES_MORE;
+    let mut is_about_rules = false;
     while let Some(arg) = args.next() {
         let mut next = || args.next().with_context(|| format!("`{arg}` needs a value"));
         match arg.as_str() {
             "--split" => {
-                settings.split = match next()?.as_str() {
+                split = Some(match next()?.as_str() {
+                    "fresh" => Split::Fresh,
                     "report" => Split::Report,
                     "tune" => Split::Tune,
-                    other => bail!("`--split` must be report or tune, not `{other}`"),
-                }
+                    other => bail!("`--split` must be fresh, report or tune, not `{other}`"),
+                });
             }
-            "--queries" => settings.queries = next()?.parse()?,
-            "--no-model" => settings.model = false,
-            _ => {
-                bail!("unknown option `{arg}`; the options are --split, --queries and --no-model")
+            "--queries" => queries = next()?.parse()?,
+            "--no-model" => model = false,
+            "--rules" => is_about_rules = true,
+            "--draw" => return sources::draw::draw(&next()?),
+            "--commits" => {
+                let repositories: Vec<String> = args.by_ref().collect();
+                println!("{}", commits::run(&repositories)?);
+                return Ok(());
             }
+            _ => bail!("unknown option `{arg}`; the options are {OPTIONS}"),
         }
     }
-    let tables = run_all(settings)?;
+    if is_about_rules {
+        println!("{}", rules::run(split.unwrap_or(Split::Tune), queries)?);
+        return Ok(());
+    }
+    let splits = match split {
+        Some(split) => vec![split],
+        None if sources::list_packages(Split::Fresh).is_ok() => vec![Split::Fresh, Split::Report],
+        None => vec![Split::Report],
+    };
+    let mut tables = String::new();
+    for split in splits {
+        tables += &run_all(RunSettings { split, model, queries })?;
+        tables.push('\n');
+    }
     println!("{tables}");
-    let is_whole =
-        settings.split == Split::Report && settings.model && settings.queries >= QUERIES_MORE;
+    let is_whole = split.is_none() && model && queries >= QUERIES_MORE;
     if is_whole {
         let path = sources::checkout().join("docs/reference/search-quality.md");
         std::fs::write(&path, page::render(&tables))?;
@@ -43,3 +64,6 @@ fn main() -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+const OPTIONS: &str =
+    "--split, --queries, --no-model, --rules, --draw SEED and --commits REPOSITORY...";

@@ -63,27 +63,32 @@ fn reciprocal_rank(rank: &Option<usize>) -> f64 {
 /// Returns a table of all `methods`, as Markdown.
 pub fn table(methods: &[SearchMethod], questions: &[Question]) -> String {
     let low = questions.iter().filter(|it| it.is_low()).count();
+    let is_asked = |lang: &PackageLanguage| questions.iter().any(|it| it.lang == *lang);
+    let languages: Vec<PackageLanguage> =
+        PackageLanguage::ALL.into_iter().filter(is_asked).collect();
+    let names: String = languages.iter().map(|it| format!("{} | ", it.name())).collect();
     let mut table = format!(
-        "| {} questions | MRR@10 (95 %) | R@1 | R@5 | R@10 | Rust | Python | low overlap ({low}) |\n\
-         |---|---|---|---|---|---|---|---|\n",
-        questions.len()
+        "| {} questions | MRR@10 (95 %) | R@1 | R@5 | R@10 | {names}low overlap ({low}) |\n{}|\n",
+        questions.len(),
+        "|---".repeat(6 + languages.len())
     );
     for method in methods {
         let reciprocal_ranks = method.reciprocal_ranks();
         let sample = |random: &mut SplitMix64| mean(&resample(&reciprocal_ranks, random));
         let (least, most) = interval(sample);
-        let mrr_of = |lang: PackageLanguage| method.mrr(questions, |it| it.lang == lang);
+        let mrr_of = |lang: &PackageLanguage| {
+            format!("{:.3} | ", method.mrr(questions, |it| it.lang == *lang))
+        };
+        let by_language: String = languages.iter().map(mrr_of).collect();
         _ = writeln!(
             table,
-            "| {} | {:.3} ±{:.3} | {:.3} | {:.3} | {:.3} | {:.3} | {:.3} | {} |",
+            "| {} | {:.3} ±{:.3} | {:.3} | {:.3} | {:.3} | {by_language}{} |",
             method.name,
             mean(&reciprocal_ranks),
             (most - least) / 2.0,
             method.recall(1),
             method.recall(5),
             method.recall(10),
-            mrr_of(PackageLanguage::Rust),
-            mrr_of(PackageLanguage::Python),
             if low > 0 {
                 format!("{:.3}", method.mrr(questions, Question::is_low))
             } else {

@@ -7,7 +7,9 @@ use toolgate_chunks::{ChunkKind, TextChunk};
 use toolgate_search::document::borrow_texts;
 use toolgate_search::embedder::embedding_text;
 use toolgate_search::index::{CandidateQuery, IndexLocation, IndexSnapshot, SearchIndex};
-use toolgate_search::rank::{Candidate, IndexStatistics, rank};
+use toolgate_search::rank::{
+    Candidate, IndexStatistics, RankingRules, WeighedQuestion, rank, rank_by_rules, rank_files,
+};
 use toolgate_search::{ChunkHash, DocumentFilter, IndexDocument, VectorSpace, static_model};
 
 use crate::set::{CodeUnit, Package, PackageLanguage};
@@ -56,10 +58,7 @@ impl IndexedPackage {
                 fingerprint: b"",
                 etag: "",
                 commit: None,
-                lang: Some(match package.lang {
-                    PackageLanguage::Rust => "rust",
-                    PackageLanguage::Python => "python",
-                }),
+                lang: Some(package.lang.tag()),
                 tags: &[],
                 text: &text,
                 chunks: &chunks,
@@ -108,6 +107,47 @@ impl IndexedPackage {
             ranks.push(rank.map(|it| it + 1));
         }
         Ok(ranks)
+    }
+
+    /// Returns the query with the weights of its words, and the candidates of the tools without a
+    /// downloaded model.
+    pub fn find(&self, question: &str) -> anyhow::Result<(WeighedQuestion, Vec<Candidate>)> {
+        let weighed = self.snapshot.weigh_question(question)?;
+        let static_vector = static_model::embed_query(question);
+        let query = CandidateQuery {
+            static_vector: static_vector.as_deref(),
+            model_vector: None,
+            filter: &DocumentFilter::default(),
+            limit: LIMIT,
+        };
+        let found = self.snapshot.candidates(Some(&weighed), &query, &|| true)?.candidates;
+        Ok((weighed, found))
+    }
+
+    /// Returns the rank of the function `unit` by `rules`.
+    pub fn unit_rank(
+        &self,
+        rules: &RankingRules,
+        question: &WeighedQuestion,
+        found: &[Candidate],
+        unit: usize,
+    ) -> Option<usize> {
+        let ranked = rank_by_rules(rules, question, &self.averages, found, true, TOP);
+        let place = ranked.iter().position(|it| self.unit(&found[it.index]) == Some(unit));
+        place.map(|it| it + 1)
+    }
+
+    /// Returns the rank of the file at `path` by `rules`.
+    pub fn file_rank(
+        &self,
+        rules: &RankingRules,
+        question: &WeighedQuestion,
+        found: &[Candidate],
+        path: &str,
+    ) -> Option<usize> {
+        let ranked = rank_files(rules, question, &self.averages, found, true, TOP);
+        let place = ranked.iter().position(|it| found[it.best.index].summary.path == path);
+        place.map(|it| it + 1)
     }
 
     /// Returns the rank of the function `unit` among the definitions with names like `name`.

@@ -14,9 +14,16 @@ A question is the first sentence of a function's doc comment. That function is i
 among all functions of its package. Doc comments, docstrings and other comments are removed from the
 searched code. tree-sitter finds the functions. Tests and vendored code are excluded.
 
-The packages are well-known crates and Python wheels, fetched by name and version and verified by
-checksum. [packages.toml](../../tests/search-eval/packages.toml) explains how they were split. Nothing
-was tuned on the packages reported here.
+Packages are fetched by name and version and verified by checksum. Each is in one split:
+
+- *fresh*: drawn by a rule from [a list of names](../../tests/search-eval/pool.txt) in five languages,
+  after the last change of the ranking. The order is that of the SHA-256 of a seed, the kind and the
+  name. The first five packages of each language with at least 20 questions are taken, in their
+  newest version. After a change because of a fresh result, they become tuning packages, and a new
+  draw replaces them.
+- *report*: well-known crates and Python wheels. Nothing was tuned on them, but the methods were chosen
+  by a look at their results. [packages.toml](../../tests/search-eval/packages.toml) explains how they
+  were split from the tuning packages.
 
 A question is used if all of these hold:
 

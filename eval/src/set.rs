@@ -18,6 +18,10 @@ use crate::sources::{self, PackageSource};
 /// The use of a package. Each package has one, chosen before anything was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Split {
+    /// Drawn by a rule after the last change of the ranking, measured and reported first. Nothing
+    /// may be changed after a look at it. Otherwise its packages move to `tune`, and a new draw
+    /// replaces them.
+    Fresh,
     /// Measured and reported. Nothing is tuned on it.
     Report,
     /// Used to choose rules and weights.
@@ -30,6 +34,7 @@ impl Split {
     /// Returns the name in the list of packages and on the command line.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Fresh => "fresh",
             Self::Report => "report",
             Self::Tune => "tune",
             Self::Train => "train",
@@ -42,6 +47,36 @@ impl Split {
 pub enum PackageLanguage {
     Rust,
     Python,
+    JavaScript,
+    Go,
+    Ruby,
+}
+
+impl PackageLanguage {
+    /// All languages, in the order of tables.
+    pub const ALL: [Self; 5] = [Self::Rust, Self::Python, Self::JavaScript, Self::Go, Self::Ruby];
+
+    /// Returns the name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rust => "Rust",
+            Self::Python => "Python",
+            Self::JavaScript => "JavaScript",
+            Self::Go => "Go",
+            Self::Ruby => "Ruby",
+        }
+    }
+
+    /// Returns the name that our search gives to the language.
+    pub fn tag(self) -> &'static str {
+        match self {
+            Self::Rust => "rust",
+            Self::Python => "python",
+            Self::JavaScript => "javascript",
+            Self::Go => "go",
+            Self::Ruby => "ruby",
+        }
+    }
 }
 
 /// One package of the set.
@@ -111,7 +146,7 @@ pub const EIGHT: [&str; 8] =
 /// Loads the packages of `split`. Fetches and parses them if they are not in the cache yet.
 pub fn load(split: Split) -> anyhow::Result<Vec<Package>> {
     let mut packages = load_whole(split)?;
-    if split == Split::Report {
+    if matches!(split, Split::Report | Split::Fresh) {
         packages.iter_mut().for_each(|it| it.pairs.clear());
     }
     Ok(packages)
@@ -125,7 +160,7 @@ fn load_whole(split: Split) -> anyhow::Result<Vec<Package>> {
         return Ok(packages);
     }
     let report = match split {
-        Split::Report => None,
+        Split::Report | Split::Fresh => None,
         Split::Tune | Split::Train => Some(ReportContents::new(&load_whole(Split::Report)?)),
     };
     let folder = sources::fetch(split, &list)?;
@@ -181,6 +216,7 @@ fn read_package(
     let functions = functions::parse_package(&source.folder(folder), source.lang())
         .with_context(|| format!("reading {}", source.name))?;
     let count = match split {
+        Split::Fresh => QUERIES_MAX,
         Split::Report if !NINE.contains(&source.name.as_str()) => QUERIES_MAX,
         Split::Report | Split::Tune | Split::Train => QUERIES_MORE,
     };
@@ -192,6 +228,14 @@ fn read_package(
     }
     queries.truncate(count);
     Ok(Package { name: source.name.clone(), lang: source.lang(), units, queries, pairs })
+}
+
+/// Returns the number of questions of the package `source` in `folder`.
+pub(crate) fn count_questions(
+    folder: &std::path::Path,
+    source: &PackageSource,
+) -> anyhow::Result<usize> {
+    Ok(read_package(folder, source, Split::Fresh, None)?.queries.len())
 }
 
 /// Maps `list` by `each` in two threads, and keeps the order.

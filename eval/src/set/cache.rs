@@ -10,8 +10,7 @@ pub(super) fn read(path: &Path) -> Option<Vec<Package>> {
     let mut rest = bytes.as_slice();
     let packages = read_list(&mut rest, |rest| {
         let name = read_text(rest)?;
-        let lang =
-            if read_number(rest)? == 0 { PackageLanguage::Rust } else { PackageLanguage::Python };
+        let lang = *PackageLanguage::ALL.get(read_number(rest)?)?;
         let units = read_list(rest, |rest| {
             Some(CodeUnit {
                 name: read_text(rest)?,

@@ -1,6 +1,8 @@
 //! Finds the functions of a package by tree-sitter. It does not use our own chunks, so that a
 //! change of those never changes the set.
 
+mod commented;
+
 use std::ops::Range;
 use std::path::Path;
 
@@ -44,6 +46,9 @@ pub fn parse_file(path: &str, text: &str, lang: PackageLanguage) -> anyhow::Resu
     let language = match lang {
         PackageLanguage::Rust => tree_sitter_rust::LANGUAGE.into(),
         PackageLanguage::Python => tree_sitter_python::LANGUAGE.into(),
+        PackageLanguage::JavaScript => tree_sitter_javascript::LANGUAGE.into(),
+        PackageLanguage::Go => tree_sitter_go::LANGUAGE.into(),
+        PackageLanguage::Ruby => tree_sitter_ruby::LANGUAGE.into(),
     };
     parser
         .set_language(&language)
@@ -53,6 +58,9 @@ pub fn parse_file(path: &str, text: &str, lang: PackageLanguage) -> anyhow::Resu
     match lang {
         PackageLanguage::Rust => walk.rust(tree.root_node()),
         PackageLanguage::Python => walk.python(tree.root_node()),
+        PackageLanguage::JavaScript | PackageLanguage::Go | PackageLanguage::Ruby => {
+            walk.commented(tree.root_node(), lang);
+        }
     }
     Ok(walk.found)
 }
@@ -71,11 +79,18 @@ fn collect_files(
         let is_source = match lang {
             PackageLanguage::Rust => name.ends_with(".rs") && name != "build.rs",
             PackageLanguage::Python => name.ends_with(".py"),
+            PackageLanguage::JavaScript => {
+                let ends = [".js", ".mjs", ".cjs"];
+                ends.iter().any(|it| name.ends_with(it)) && !name.contains(".min.")
+            }
+            PackageLanguage::Go => name.ends_with(".go") && !name.ends_with(".pb.go"),
+            PackageLanguage::Ruby => name.ends_with(".rb"),
         };
         let kind = entry.file_type()?;
-        if kind.is_dir() && !is_left_out(&name) {
+        let is_spec = commented::is_spec(&name, lang);
+        if kind.is_dir() && !is_left_out(&name) && !is_spec {
             collect_files(folder, &path, lang, files)?;
-        } else if kind.is_file() && is_source && !is_test(&name) {
+        } else if kind.is_file() && is_source && !is_test(&name) && !is_spec {
             files.push(path);
         }
     }
@@ -209,6 +224,11 @@ impl<'t> SyntaxWalk<'t> {
         else {
             return;
         };
+        self.named_function(item, name, body, doc);
+    }
+
+    /// Adds the function `item` with its name and its body.
+    fn named_function(&mut self, item: Node<'_>, name: Node<'_>, body: Node<'_>, doc: &str) {
         let mut comments = Vec::new();
         collect_comments(item, &mut comments);
         let head = self.text_without(item.start_byte()..body.start_byte(), &comments);

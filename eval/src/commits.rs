@@ -1,0 +1,331 @@
+//! Measures how well search finds the files of a change by the subject of its commit.
+//!
+//! The files of one commit are indexed. The subjects of later commits are the questions, and the
+//! files that they change and that existed then are the right answers.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+use toolgate_chunks::{
+    FileClass, FilePurpose, TextChunk, chunks, is_generated, is_generated_text, is_vendored,
+};
+use toolgate_search::index::{CandidateQuery, IndexLocation, IndexSnapshot, SearchIndex};
+use toolgate_search::rank::{RankingRules, rank_files};
+use toolgate_search::{DocumentFilter, IndexDocument, static_model};
+
+use crate::baselines::bm25::{Bm25, WordSplitting};
+use crate::set::{CodeUnit, Package, PackageLanguage};
+
+/// Number of commits of one repository that are questions.
+const COMMITS: usize = 20;
+/// Number of recent commits among which they are chosen, by their hash.
+const RECENT: usize = 400;
+/// Largest number of files of a commit. Larger ones change many places by one rule.
+const FILES_MAX: usize = 5;
+/// Largest size of a file, as in the tools.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Number of results that count.
+const TOP: usize = 10;
+/// Number of candidates of each kind, as in the tools.
+const LIMIT: usize = 150;
+
+/// A commit as a question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct CommitQuestion {
+    id: String,
+    subject: String,
+    /// The changed files that existed when the files were indexed.
+    files: BTreeSet<String>,
+}
+
+/// Sums over the questions of a method.
+#[derive(Debug, Clone, Copy, Default)]
+struct FileRecall {
+    recall: f64,
+    reciprocal_rank: f64,
+}
+
+/// Returns the table of all `repositories`, which are folders or bare repositories of git.
+pub fn run(repositories: &[String]) -> anyhow::Result<String> {
+    ensure!(!repositories.is_empty(), "pass the folder of a git repository");
+    let mut sums: Vec<(String, FileRecall)> = Vec::new();
+    let mut count = 0_usize;
+    for repository in repositories {
+        let (base, questions) = choose(Path::new(repository))
+            .with_context(|| format!("reading the commits of {repository}"))?;
+        let files = read_files(Path::new(repository), &base)?;
+        let found = measure(&files, &questions)?;
+        eprintln!("{repository}: {} files, {} commits", files.len(), questions.len());
+        count += questions.len();
+        for (name, sum) in found {
+            match sums.iter_mut().find(|it| it.0 == name) {
+                Some((_, all)) => {
+                    all.recall += sum.recall;
+                    all.reciprocal_rank += sum.reciprocal_rank;
+                }
+                None => sums.push((name, sum)),
+            }
+        }
+    }
+    #[allow(clippy::cast_precision_loss, reason = "commits are few")]
+    let all = count.max(1) as f64;
+    let mut page = format!(
+        "## Query: subject of a commit → its files ({} repositories)\n\n\
+         | {count} commits | R@{TOP} | MRR@{TOP} |\n|---|---|---|\n",
+        repositories.len()
+    );
+    for (name, sum) in sums {
+        let (recall, rank) = (sum.recall / all, sum.reciprocal_rank / all);
+        writeln!(page, "| {name} | {recall:.3} | {rank:.3} |")?;
+    }
+    Ok(page)
+}
+
+/// Returns the commit whose files are indexed, and the later commits that are questions.
+fn choose(repository: &Path) -> anyhow::Result<(String, Vec<CommitQuestion>)> {
+    let recent = RECENT.to_string();
+    let log = git(
+        repository,
+        &[
+            "log",
+            "--no-merges",
+            "--first-parent",
+            "-n",
+            &recent,
+            "--name-only",
+            "--format=%x00%H%x01%s",
+        ],
+    )?;
+    let mut commits: Vec<CommitQuestion> = log.split('\0').filter_map(parse_commit).collect();
+    let last = commits.last().context("there are no commits")?.id.clone();
+    let existing: BTreeSet<String> = git(repository, &["ls-tree", "-r", "--name-only", &last])?
+        .lines()
+        .map(str::to_owned)
+        .collect();
+    commits.pop();
+    for it in &mut commits {
+        it.files.retain(|path| existing.contains(path) && is_searched(path));
+    }
+    commits.retain(|it| !it.files.is_empty() && it.subject.split_whitespace().count() >= 3);
+    commits.sort_by(|a, b| a.id.cmp(&b.id));
+    commits.truncate(COMMITS);
+    Ok((last, commits))
+}
+
+/// Parses the part of a log about one commit: id and subject in a line, then its files.
+fn parse_commit(text: &str) -> Option<CommitQuestion> {
+    let (head, files) = text.split_once('\n').unwrap_or((text, ""));
+    let (id, subject) = head.split_once('\x01')?;
+    let files: BTreeSet<String> =
+        files.lines().filter(|it| !it.is_empty()).map(str::to_owned).collect();
+    // The last commit is the base and may have changed many files.
+    let files = if files.len() <= FILES_MAX { files } else { BTreeSet::new() };
+    Some(CommitQuestion { id: id.to_owned(), subject: subject.to_owned(), files })
+}
+
+/// Returns true if the tools index a file of this name, and changes of it have a place in code.
+fn is_searched(path: &str) -> bool {
+    FileClass::for_path(path).kind == FilePurpose::Code && !is_generated(path) && !is_vendored(path)
+}
+
+/// Returns the text files of a commit, by path.
+fn read_files(repository: &Path, commit: &str) -> anyhow::Result<Vec<(String, String)>> {
+    let folder = crate::sources::folder().join("commits").join(commit);
+    if !folder.is_dir() {
+        std::fs::create_dir_all(&folder)?;
+        let archive = folder.join(".archive.tar");
+        let output = format!("--output={}", archive.display());
+        git(repository, &["archive", "--format=tar", &output, commit])?;
+        let status =
+            Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(&folder).status()?;
+        ensure!(status.success(), "tar failed: {status}");
+        std::fs::remove_file(&archive)?;
+    }
+    let mut files = Vec::new();
+    for path in git(repository, &["ls-tree", "-r", "--name-only", commit])?.lines() {
+        if is_generated(path) || is_vendored(path) {
+            continue;
+        }
+        let file = folder.join(path);
+        let Ok(meta) = std::fs::symlink_metadata(&file) else { continue };
+        if !meta.is_file() || meta.len() > FILE_BYTES_MAX {
+            continue;
+        }
+        let Ok(text) = String::from_utf8(std::fs::read(&file)?) else { continue };
+        if !text.contains('\0') && !is_generated_text(&text) {
+            files.push((path.to_owned(), text));
+        }
+    }
+    Ok(files)
+}
+
+/// Returns the sums of each method over `questions`.
+fn measure(
+    files: &[(String, String)],
+    questions: &[CommitQuestion],
+) -> anyhow::Result<Vec<(String, FileRecall)>> {
+    let cut: Vec<(&str, &str, Vec<TextChunk>)> = files
+        .iter()
+        .map(|(path, text)| (path.as_str(), text.as_str(), chunks(path, text)))
+        .collect();
+    let snapshot = index(&cut)?;
+    let package = chunk_package(&cut);
+    let baseline = Bm25::new(&package, WordSplitting::Symbols);
+    let tools = RankingRules::TOOLS;
+    let variants = [
+        ("ours", tools),
+        ("ours, without exact matches first", RankingRules { exact_first: false, ..tools }),
+        ("ours, without mentioned names", RankingRules { mentioned_name_bonus: 0.0, ..tools }),
+        ("ours, best chunk of a file only", RankingRules { more_chunks_weight: 0.0, ..tools }),
+        ("ours, tests like code", RankingRules { test_penalty: 0.0, ..tools }),
+        ("ours, tests further behind", RankingRules { test_penalty: 2.0, ..tools }),
+        ("ours, texts further behind", RankingRules { text_penalty: 1.5, ..tools }),
+    ];
+    let mut sums: Vec<(String, FileRecall)> =
+        vec![("BM25 with symbol and path".to_owned(), FileRecall::default())];
+    sums.extend(variants.iter().map(|(name, _)| ((*name).to_owned(), FileRecall::default())));
+    for question in questions {
+        let found = best_files(&package, &baseline.scores(&[&question.subject])[0]);
+        sums[0].1.add(&found, &question.files);
+        let weighed = snapshot.weigh_question(&question.subject)?;
+        let static_vector = static_model::embed_query(&question.subject);
+        let query = CandidateQuery {
+            static_vector: static_vector.as_deref(),
+            model_vector: None,
+            filter: &DocumentFilter::default(),
+            limit: LIMIT,
+        };
+        let candidates = snapshot.candidates(Some(&weighed), &query, &|| true)?.candidates;
+        for ((_, rules), (_, sum)) in variants.iter().zip(&mut sums[1..]) {
+            let statistics = snapshot.statistics();
+            let ranked = rank_files(rules, &weighed, &statistics, &candidates, true, TOP);
+            let paths: Vec<&str> =
+                ranked.iter().map(|it| candidates[it.best.index].summary.path.as_str()).collect();
+            sum.add(&paths, &question.files);
+        }
+    }
+    Ok(sums)
+}
+
+impl FileRecall {
+    /// Adds one question: the files that were found, best first, and the right ones.
+    #[allow(clippy::cast_precision_loss, reason = "files are few")]
+    fn add(&mut self, found: &[&str], right: &BTreeSet<String>) {
+        let hits = found.iter().take(TOP).filter(|path| right.contains(**path)).count();
+        self.recall += hits as f64 / right.len().clamp(1, TOP) as f64;
+        let first = found.iter().take(TOP).position(|path| right.contains(*path));
+        self.reciprocal_rank += first.map_or(0.0, |at| 1.0 / (at + 1) as f64);
+    }
+}
+
+fn index(cut: &[(&str, &str, Vec<TextChunk>)]) -> anyhow::Result<IndexSnapshot> {
+    let (search_index, _) = SearchIndex::open(IndexLocation::Memory, None)?;
+    let mut writer = search_index.writer()?.context("an index in memory has one writer")?;
+    for (path, text, chunks) in cut {
+        let class = FileClass::for_path(path);
+        let tags: Vec<String> = class.tags().into_iter().map(str::to_owned).collect();
+        writer.put(&IndexDocument {
+            path,
+            fingerprint: b"",
+            etag: "",
+            commit: None,
+            lang: class.lang,
+            tags: &tags,
+            text,
+            chunks,
+        })?;
+    }
+    writer.commit()?;
+    Ok(search_index.snapshot()?)
+}
+
+/// Returns the chunks as the functions of a package, for the baseline.
+fn chunk_package(cut: &[(&str, &str, Vec<TextChunk>)]) -> Package {
+    let mut units = Vec::new();
+    for (path, text, chunks) in cut {
+        units.extend(chunks.iter().map(|chunk| CodeUnit {
+            name: chunk.names.join(" "),
+            within: chunk.within.join(" "),
+            path: (*path).to_owned(),
+            head: chunk.head.clone(),
+            body: text.get(chunk.bytes.clone()).unwrap_or_default().to_owned(),
+        }));
+    }
+    Package {
+        name: "commit".to_owned(),
+        // Baselines ignore it.
+        lang: PackageLanguage::Rust,
+        units,
+        queries: Vec::new(),
+        pairs: Vec::new(),
+    }
+}
+
+/// Returns the files with the best unit each, best first.
+fn best_files<'p>(package: &'p Package, scores: &[f32]) -> Vec<&'p str> {
+    let mut best: HashMap<&str, f32> = HashMap::new();
+    for (unit, score) in package.units.iter().zip(scores).filter(|(_, score)| **score > 0.0) {
+        let of_file = best.entry(&unit.path).or_default();
+        *of_file = of_file.max(*score);
+    }
+    let mut files: Vec<(&str, f32)> = best.into_iter().collect();
+    files.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(b.0)));
+    files.into_iter().take(TOP).map(|(path, _)| path).collect()
+}
+
+/// Runs git in `repository` and returns its output.
+fn git(repository: &Path, args: &[&str]) -> anyhow::Result<String> {
+    let mut command = Command::new("git");
+    command.arg("-c").arg("core.quotePath=false").arg("-C").arg(repository).args(args);
+    let output = command.output().with_context(|| format!("cannot start {command:?}"))?;
+    ensure!(
+        output.status.success(),
+        "{command:?} failed: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_commit_is_parsed_with_its_files_unless_they_are_many() {
+        let parsed = parse_commit("abc\x01Fix the stub of aix\n\nsrc/a.c\nsrc/b.c\n\n").unwrap();
+        assert_eq!((parsed.id.as_str(), parsed.subject.as_str()), ("abc", "Fix the stub of aix"));
+        assert_eq!(parsed.files.iter().collect::<Vec<_>>(), ["src/a.c", "src/b.c"]);
+        let many = "abc\x01Rename\n\n1\n2\n3\n4\n5\n6\n";
+        assert!(parse_commit(many).unwrap().files.is_empty());
+        assert_eq!(parse_commit(""), None);
+    }
+
+    #[test]
+    fn recall_counts_the_right_files_among_those_found() {
+        let mut sum = FileRecall::default();
+        let right = ["a", "b"].map(str::to_owned).into();
+        sum.add(&["x", "a"], &right);
+        assert!((sum.recall - 0.5).abs() < 1e-9);
+        assert!((sum.reciprocal_rank - 0.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_file_is_found_by_the_subject_of_its_commit() {
+        let files = [
+            ("src/pot.rs", "pub fn heat_pot() {\n    on();\n}\n"),
+            ("src/tap.rs", "pub fn open_tap() {\n    flow();\n}\n"),
+        ];
+        let files = files.map(|(path, text)| (path.to_owned(), text.to_owned()));
+        let question = CommitQuestion {
+            id: String::new(),
+            subject: "Heat the pot slowly".to_owned(),
+            files: ["src/pot.rs".to_owned()].into(),
+        };
+        for (name, sum) in measure(&files, &[question]).unwrap() {
+            assert!((sum.reciprocal_rank - 1.0).abs() < 1e-9, "{name}: {sum:?}");
+        }
+    }
+}

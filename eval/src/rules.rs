@@ -1,0 +1,119 @@
+//! Measures each rule of the ranking by leaving it out, and tries other weights.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+use toolgate_search::rank::RankingRules;
+
+use crate::lookup::{file_name_queries, symbol_name_queries};
+use crate::measure::{Question, SearchMethod, table};
+use crate::ours::IndexedPackage;
+use crate::set::{Package, Split, load};
+
+/// A variant of the rules, with a name for tables.
+type RuleVariant = (String, RankingRules);
+
+/// What is measured for each variant.
+const TASKS: [&str; 4] = [
+    "docstring → function",
+    "docstring → file",
+    "name of a function → function",
+    "name of a file → file",
+];
+
+/// Returns the tables of all tasks over the packages of `split`, for the rules of the tools and
+/// for each of them left out or changed.
+pub fn run(split: Split, queries: usize) -> anyhow::Result<String> {
+    let packages = load(split)?;
+    let variants = variants();
+    let mut tracks: Vec<(Vec<Question>, Vec<SearchMethod>)> = TASKS
+        .iter()
+        .map(|_| (Vec::new(), variants.iter().map(|(name, _)| SearchMethod::new(name)).collect()))
+        .collect();
+    for (index, package) in packages.iter().enumerate() {
+        let ours = IndexedPackage::new(package, None)?;
+        for (task, text, overlap, unit) in task_queries(package, queries) {
+            let (questions, methods) = &mut tracks[task];
+            questions.push(Question { package: index, lang: package.lang, overlap });
+            let (weighed, found) = ours.find(&text)?;
+            for (method, (_, rules)) in methods.iter_mut().zip(&variants) {
+                method.ranks.push(match task {
+                    0 | 2 => ours.unit_rank(rules, &weighed, &found, unit),
+                    _ => ours.file_rank(rules, &weighed, &found, &package.units[unit].path),
+                });
+            }
+        }
+        eprintln!("{}", package.name);
+    }
+    let mut page = format!("## Rules of the ranking ({})\n\n", split.name());
+    for (title, (questions, methods)) in TASKS.iter().zip(&tracks) {
+        writeln!(page, "### {title}\n\n{}", table(methods, questions))?;
+    }
+    Ok(page)
+}
+
+/// Returns the queries of all tasks: the task, the text, its overlap and a function that answers it.
+fn task_queries(package: &Package, queries: usize) -> Vec<(usize, String, f32, usize)> {
+    let mut all = Vec::new();
+    for it in package.queries.iter().take(queries) {
+        all.extend([0, 1].map(|task| (task, it.text.clone(), it.overlap, it.unit)));
+    }
+    let names = symbol_name_queries(package).into_iter().take(queries);
+    all.extend(names.map(|(text, unit)| (2, text, 1.0, unit)));
+    let files = file_name_queries(package).into_iter().take(queries);
+    all.extend(files.map(|(text, unit)| (3, text, 1.0, unit)));
+    all
+}
+
+/// Returns the rules of the tools, and variants that differ in one weight.
+fn variants() -> Vec<RuleVariant> {
+    let tools = RankingRules::TOOLS;
+    let mut all: Vec<RuleVariant> = vec![
+        ("all rules".to_owned(), tools),
+        ("without exact matches first".to_owned(), RankingRules { exact_first: false, ..tools }),
+    ];
+    let weights: [(&str, fn(&mut RankingRules) -> &mut f32, &[f32]); 6] = [
+        ("bonus of a mentioned path", |it| &mut it.mentioned_path_bonus, &[0.0, 1.0, 3.0]),
+        ("bonus of a mentioned name", |it| &mut it.mentioned_name_bonus, &[0.0, 0.25, 1.0]),
+        ("bonus of the owner", |it| &mut it.owner_bonus, &[0.0, 0.25, 1.0, 2.0]),
+        ("penalty of tests", |it| &mut it.test_penalty, &[0.0, 2.0, 3.0]),
+        ("penalty in one file", |it| &mut it.same_file_penalty, &[0.0, 0.3]),
+        ("weight of further chunks", |it| &mut it.more_chunks_weight, &[0.0, 0.15, 0.5]),
+    ];
+    for (name, weight, values) in weights {
+        for value in values {
+            let mut rules = tools;
+            *weight(&mut rules) = *value;
+            all.push((format!("{name}: {value}"), rules));
+        }
+    }
+    all
+}
+
+/// Returns the names that occur once among `names`, with their places.
+pub(crate) fn unique_names<'n>(
+    names: impl Iterator<Item = &'n str> + Clone,
+) -> Vec<(&'n str, usize)> {
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    for name in names.clone() {
+        *counts.entry(name).or_default() += 1;
+    }
+    names.zip(0..).filter(|(name, _)| counts[name] == 1).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_variant_differs_from_the_rules_of_the_tools() {
+        let variants = variants();
+        assert_eq!(variants[0].1, RankingRules::TOOLS);
+        assert!(variants[1..].iter().all(|(_, rules)| *rules != RankingRules::TOOLS));
+    }
+
+    #[test]
+    fn only_names_that_occur_once_are_unique() {
+        assert_eq!(unique_names(["a", "b", "a", "c"].into_iter()), [("b", 1), ("c", 3)]);
+    }
+}
