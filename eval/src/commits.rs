@@ -89,15 +89,7 @@ fn choose(repository: &Path) -> anyhow::Result<(String, Vec<CommitQuestion>)> {
     let recent = RECENT.to_string();
     let log = git(
         repository,
-        &[
-            "log",
-            "--no-merges",
-            "--first-parent",
-            "-n",
-            &recent,
-            "--name-only",
-            "--format=%x00%H%x01%s",
-        ],
+        &["log", "--no-merges", "-n", &recent, "--name-only", "--format=%x00%H%x01%s"],
     )?;
     let mut commits: Vec<CommitQuestion> = log.split('\0').filter_map(parse_commit).collect();
     let last = commits.last().context("there are no commits")?.id.clone();

@@ -12,7 +12,7 @@ use toolgate_search::rank::{
 };
 use toolgate_search::{ChunkHash, DocumentFilter, IndexDocument, VectorSpace, static_model};
 
-use crate::set::{CodeUnit, Package, PackageLanguage};
+use crate::set::{CodeUnit, Package};
 use crate::vectors::Vectors;
 
 /// Number of candidates of each kind before reranking, as in the tools.
@@ -206,6 +206,7 @@ fn file(units: &[(usize, &CodeUnit)]) -> (String, Vec<TextChunk>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::set::PackageLanguage;
 
     fn unit(path: &str, name: &str, body: &str) -> CodeUnit {
         let (head, _) = body.split_once(" {").unwrap_or_default();

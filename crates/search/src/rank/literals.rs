@@ -161,7 +161,7 @@ impl LiteralName {
                 && part.chars().next().is_some_and(|c| !c.is_numeric())
         };
         let mut parts: Vec<&str> = text.split("::").flat_map(|it| it.split(['.', '#'])).collect();
-        if !parts.iter().all(|part| is_identifier(part)) {
+        if !parts.iter().all(is_identifier) {
             return None;
         }
         let name = parts.pop()?.to_owned();

@@ -11,8 +11,8 @@ use toolgate_chunks::ChunkKind;
 use toolgate_contract::{ToolContext, ToolError, ToolFault};
 use toolgate_search::embedder::EmbeddingRole;
 use toolgate_search::rank::{
-    Candidate, RERANK_METHOD, RankedCandidate, RankedFile, RankingRules, group_by_file, rank,
-    rank_files,
+    Candidate, IndexStatistics, RERANK_METHOD, RankedCandidate, RankedFile, RankingRules,
+    WeighedQuestion, group_by_file, rank, rank_files,
 };
 use toolgate_search::{ChunkSummary, DocumentFilter, Embedder, static_model};
 
@@ -20,7 +20,7 @@ use super::checkout;
 use super::collection::SearchCollection;
 use super::embedding::NO_VECTORS;
 use super::progress::{IndexReport, IndexState};
-use super::query::{SearchQuery, normalize};
+use super::query::{SearchQuery, SearchRequest, normalize};
 use crate::search::engines::{
     EngineError, EngineMatches, EngineQuery, StoredDocument, VectorOrigin,
 };
@@ -178,32 +178,13 @@ impl SearchAttempt<'_> {
         let (matched, hint) = self.find_candidates(engine_query).await?;
         let EngineMatches { question, averages, mut candidates, total, vectors } = matched;
         found.hint = hint;
-        // Some files may have changed, so more passages are ranked than requested.
-        let top = request.top_k.saturating_mul(2);
         if let Some(question) = &question {
             candidates.retain(is_related);
             if query.vector.is_none() {
                 keep_exact_if_only_stop_words(question, &mut candidates);
             }
         }
-        let mut ranked: Vec<RankedFile> = match (&question, request.by_file) {
-            (Some(question), true) => {
-                let rules = &RankingRules::TOOLS;
-                rank_files(rules, question, &averages, &candidates, request.rerank, top)
-            }
-            (Some(question), false) => {
-                let ranked = rank(question, &averages, &candidates, request.rerank, top);
-                ranked.into_iter().map(RankedFile::from).collect()
-            }
-            // The caller asks for the nearest passages, even if none is similar.
-            (None, true) => group_by_file(rank_by_vectors(&candidates), &candidates, top),
-            (None, false) => {
-                rank_by_vectors(&candidates).into_iter().take(top).map(RankedFile::from).collect()
-            }
-        };
-        if question.is_some() {
-            ranked.retain(|it| it.best.score > 0.0);
-        }
+        let ranked = rank_matches(request, question.as_ref(), &averages, &candidates);
         let hits = match self.read_hits(ctx, &ranked, &candidates).await? {
             Ok(hits) => hits,
             Err(path) => {
@@ -375,6 +356,37 @@ impl SearchAttempt<'_> {
         }
         Ok(hits)
     }
+}
+
+/// Ranks the candidates as `request` asks for: by file, or each passage by itself.
+fn rank_matches(
+    request: &SearchRequest,
+    question: Option<&WeighedQuestion>,
+    averages: &IndexStatistics,
+    candidates: &[Candidate],
+) -> Vec<RankedFile> {
+    // Some files may have changed, so more are ranked than requested.
+    let top = request.top_k.saturating_mul(2);
+    let Some(question) = question else {
+        // The caller asks for the nearest passages, even if none is similar.
+        let ranked = rank_by_vectors(candidates);
+        return match request.by_file {
+            true => group_by_file(ranked, candidates, top),
+            false => ranked.into_iter().take(top).map(RankedFile::from).collect(),
+        };
+    };
+    let mut ranked: Vec<RankedFile> = match request.by_file {
+        true => {
+            let rules = &RankingRules::TOOLS;
+            rank_files(rules, question, averages, candidates, request.rerank, top)
+        }
+        false => {
+            let ranked = rank(question, averages, candidates, request.rerank, top);
+            ranked.into_iter().map(RankedFile::from).collect()
+        }
+    };
+    ranked.retain(|it| it.best.score > 0.0);
+    ranked
 }
 
 /// Adds two vectors and normalizes the sum. Returns the only one if the other is missing.
