@@ -9,15 +9,12 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, ensure};
-use toolgate_chunks::{
-    FileClass, FilePurpose, TextChunk, chunks, is_generated, is_generated_text, is_vendored,
-};
-use toolgate_search::index::{CandidateQuery, IndexLocation, IndexSnapshot, SearchIndex};
+use toolgate_chunks::{FileClass, FilePurpose, is_generated, is_generated_text, is_vendored};
 use toolgate_search::rank::{RankingRules, rank_files};
-use toolgate_search::{DocumentFilter, IndexDocument, static_model};
 
 use crate::baselines::bm25::{Bm25, WordSplitting};
-use crate::set::{CodeUnit, Package, PackageLanguage};
+use crate::chunked::{ChunkedFile, FileIndex, chunk_package};
+use crate::set::Package;
 
 /// Number of commits of one repository that are questions.
 const COMMITS: usize = 20;
@@ -29,8 +26,6 @@ const FILES_MAX: usize = 5;
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Number of results that count.
 const TOP: usize = 10;
-/// Number of candidates of each kind, as in the tools.
-const LIMIT: usize = 150;
 
 /// A commit as a question.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -159,12 +154,10 @@ fn measure(
     files: &[(String, String)],
     questions: &[CommitQuestion],
 ) -> anyhow::Result<Vec<(String, FileRecall)>> {
-    let cut: Vec<(&str, &str, Vec<TextChunk>)> = files
-        .iter()
-        .map(|(path, text)| (path.as_str(), text.as_str(), chunks(path, text)))
-        .collect();
-    let snapshot = index(&cut)?;
-    let package = chunk_package(&cut);
+    let files: Vec<ChunkedFile> =
+        files.iter().map(|(path, text)| ChunkedFile::new(path.clone(), text.clone())).collect();
+    let ours = FileIndex::new(&files)?;
+    let package = chunk_package(&files);
     let baseline = Bm25::new(&package, WordSplitting::Symbols);
     let tools = RankingRules::TOOLS;
     let variants = [
@@ -182,18 +175,9 @@ fn measure(
     for question in questions {
         let found = best_files(&package, &baseline.scores(&[&question.subject])[0]);
         sums[0].1.add(&found, &question.files);
-        let weighed = snapshot.weigh_question(&question.subject)?;
-        let static_vector = static_model::embed_query(&question.subject);
-        let query = CandidateQuery {
-            static_vector: static_vector.as_deref(),
-            model_vector: None,
-            filter: &DocumentFilter::default(),
-            limit: LIMIT,
-        };
-        let candidates = snapshot.candidates(Some(&weighed), &query, &|| true)?.candidates;
+        let (weighed, candidates) = ours.find(&question.subject)?;
         for ((_, rules), (_, sum)) in variants.iter().zip(&mut sums[1..]) {
-            let statistics = snapshot.statistics();
-            let ranked = rank_files(rules, &weighed, &statistics, &candidates, true, TOP);
+            let ranked = rank_files(rules, &weighed, &ours.statistics, &candidates, true, TOP);
             let paths: Vec<&str> =
                 ranked.iter().map(|it| candidates[it.best.index].summary.path.as_str()).collect();
             sum.add(&paths, &question.files);
@@ -210,49 +194,6 @@ impl FileRecall {
         self.recall += hits as f64 / right.len().clamp(1, TOP) as f64;
         let first = found.iter().take(TOP).position(|path| right.contains(*path));
         self.reciprocal_rank += first.map_or(0.0, |at| 1.0 / (at + 1) as f64);
-    }
-}
-
-fn index(cut: &[(&str, &str, Vec<TextChunk>)]) -> anyhow::Result<IndexSnapshot> {
-    let (search_index, _) = SearchIndex::open(IndexLocation::Memory, None)?;
-    let mut writer = search_index.writer()?.context("an index in memory has one writer")?;
-    for (path, text, chunks) in cut {
-        let class = FileClass::for_path(path);
-        let tags: Vec<String> = class.tags().into_iter().map(str::to_owned).collect();
-        writer.put(&IndexDocument {
-            path,
-            fingerprint: b"",
-            etag: "",
-            commit: None,
-            lang: class.lang,
-            tags: &tags,
-            text,
-            chunks,
-        })?;
-    }
-    writer.commit()?;
-    Ok(search_index.snapshot()?)
-}
-
-/// Returns the chunks as the functions of a package, for the baseline.
-fn chunk_package(cut: &[(&str, &str, Vec<TextChunk>)]) -> Package {
-    let mut units = Vec::new();
-    for (path, text, chunks) in cut {
-        units.extend(chunks.iter().map(|chunk| CodeUnit {
-            name: chunk.names.join(" "),
-            within: chunk.within.join(" "),
-            path: (*path).to_owned(),
-            head: chunk.head.clone(),
-            body: text.get(chunk.bytes.clone()).unwrap_or_default().to_owned(),
-        }));
-    }
-    Package {
-        name: "commit".to_owned(),
-        // Baselines ignore it.
-        lang: PackageLanguage::Rust,
-        units,
-        queries: Vec::new(),
-        pairs: Vec::new(),
     }
 }
 

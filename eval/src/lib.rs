@@ -17,6 +17,8 @@ pub mod measure;
 pub mod lookup;
 pub mod rules;
 pub mod commits;
+pub mod real_files;
+mod chunked;
 pub mod page;
 pub mod train;
 pub mod tools;

@@ -9,8 +9,8 @@
 
 use anyhow::{Context, bail};
 use toolgate_eval::run::{RunSettings, run_all};
-use toolgate_eval::set::{QUERIES_MORE, Split};
-use toolgate_eval::{commits, page, rules, sources};
+use toolgate_eval::set::{QUERIES_MAX, QUERIES_MORE, Split};
+use toolgate_eval::{commits, page, real_files, rules, sources};
 
 fn main() -> anyhow::Result<()> {
     let mut args = std::env::args().skip(1);
@@ -53,6 +53,8 @@ fn main() -> anyhow::Result<()> {
     let mut tables = String::new();
     for split in splits {
         tables += &run_all(RunSettings { split, model, queries })?;
+        tables.push('\n');
+        tables += &real_files::run(split, queries.min(QUERIES_MAX))?;
         tables.push('\n');
     }
     println!("{tables}");

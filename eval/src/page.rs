@@ -47,6 +47,8 @@ contains. Below 0.34, names do not help.
 - *ours*: the index behind the tools, one chunk for each function; *words* is BM25 over fields,
   *static* the built-in word vectors, *rerank* the reranking network.
 
+*Whole files* have our own chunks, with comments blanked. A chunk is right if it overlaps the function.
+
 MRR@10 is the mean of the reciprocal rank of the right answer, 0 beyond the tenth. ± is half of the
 95 % interval of 1,000 bootstrap samples of the questions. Equal scores share their middle rank.
 ";

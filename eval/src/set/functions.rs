@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use anyhow::Context;
-use tree_sitter::{Node, Parser};
+use tree_sitter::{Node, Parser, Tree};
 
 use super::{CodeUnit, PackageLanguage};
 
@@ -17,6 +17,17 @@ pub struct Function {
     pub unit: CodeUnit,
     /// Doc comment of the function, without comment marks, or an empty string.
     pub doc: String,
+    /// First and last line of the function, from 1.
+    pub lines: (u32, u32),
+}
+
+/// A file without comments and docstrings. Its lines are those of the original file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StrippedFile {
+    pub path: String,
+    pub text: String,
+    /// First and last line of each function, in the order of [`parse_package`].
+    pub functions: Vec<(u32, u32)>,
 }
 
 /// Largest size of a source file. Larger files are generated.
@@ -24,24 +35,72 @@ const FILE_BYTES_MAX: u64 = 1_000_000;
 
 /// Returns all functions of the package in `folder`. Files are sorted by path.
 pub fn parse_package(folder: &Path, lang: PackageLanguage) -> anyhow::Result<Vec<Function>> {
-    let mut files = Vec::new();
-    collect_files(folder, "", lang, &mut files)?;
-    files.sort();
     let mut functions = Vec::new();
-    for path in files {
+    for (path, text) in source_files(folder, lang)? {
+        functions.extend(parse_file(&path, &text, lang)?);
+    }
+    Ok(functions)
+}
+
+/// Returns the files of the package in `folder` without comments. Files are sorted by path.
+pub fn strip_package(folder: &Path, lang: PackageLanguage) -> anyhow::Result<Vec<StrippedFile>> {
+    let mut files = Vec::new();
+    for (path, text) in source_files(folder, lang)? {
+        let functions = parse_file(&path, &text, lang)?.into_iter().map(|it| it.lines).collect();
+        let text = blank_comments(&text, lang)?;
+        files.push(StrippedFile { path, text, functions });
+    }
+    Ok(files)
+}
+
+/// Returns the path and text of each source file, sorted by path.
+fn source_files(folder: &Path, lang: PackageLanguage) -> anyhow::Result<Vec<(String, String)>> {
+    let mut paths = Vec::new();
+    collect_files(folder, "", lang, &mut paths)?;
+    paths.sort();
+    let mut files = Vec::new();
+    for path in paths {
         let file = folder.join(&path);
         if std::fs::metadata(&file)?.len() > FILE_BYTES_MAX {
             continue;
         }
         // Files that are not UTF-8 are test data.
         let Ok(text) = String::from_utf8(std::fs::read(&file)?) else { continue };
-        functions.extend(parse_file(&path, &text, lang)?);
+        files.push((path, text));
     }
-    Ok(functions)
+    Ok(files)
+}
+
+/// Removes comments and docstrings from `text`, except for their line breaks.
+fn blank_comments(text: &str, lang: PackageLanguage) -> anyhow::Result<String> {
+    let mut comments = Vec::new();
+    collect_comments(parse_tree(text, lang)?.root_node(), &mut comments);
+    let mut blanked = String::with_capacity(text.len());
+    let mut position = 0;
+    for comment in comments {
+        blanked.push_str(&text[position..comment.start.max(position)]);
+        blanked.extend(text[comment.clone()].chars().filter(|c| *c == '\n'));
+        position = comment.end.max(position);
+    }
+    blanked.push_str(&text[position..]);
+    Ok(blanked)
 }
 
 /// Returns the functions of one file.
 pub fn parse_file(path: &str, text: &str, lang: PackageLanguage) -> anyhow::Result<Vec<Function>> {
+    let tree = parse_tree(text, lang)?;
+    let mut walk = SyntaxWalk { path, text, within: Vec::new(), found: Vec::new() };
+    match lang {
+        PackageLanguage::Rust => walk.rust(tree.root_node()),
+        PackageLanguage::Python => walk.python(tree.root_node()),
+        PackageLanguage::JavaScript | PackageLanguage::Go | PackageLanguage::Ruby => {
+            walk.commented(tree.root_node(), lang);
+        }
+    }
+    Ok(walk.found)
+}
+
+fn parse_tree(text: &str, lang: PackageLanguage) -> anyhow::Result<Tree> {
     let mut parser = Parser::new();
     let language = match lang {
         PackageLanguage::Rust => tree_sitter_rust::LANGUAGE.into(),
@@ -53,16 +112,7 @@ pub fn parse_file(path: &str, text: &str, lang: PackageLanguage) -> anyhow::Resu
     parser
         .set_language(&language)
         .map_err(|err| anyhow::anyhow!("cannot load the grammar: {err}"))?;
-    let tree = parser.parse(text, None).context("the parser returned no tree")?;
-    let mut walk = SyntaxWalk { path, text, within: Vec::new(), found: Vec::new() };
-    match lang {
-        PackageLanguage::Rust => walk.rust(tree.root_node()),
-        PackageLanguage::Python => walk.python(tree.root_node()),
-        PackageLanguage::JavaScript | PackageLanguage::Go | PackageLanguage::Ruby => {
-            walk.commented(tree.root_node(), lang);
-        }
-    }
-    Ok(walk.found)
+    parser.parse(text, None).context("the parser returned no tree")
 }
 
 /// Collects the source files below `folder`/`beneath`.
@@ -244,7 +294,9 @@ impl<'t> SyntaxWalk<'t> {
             head: head.split_whitespace().collect::<Vec<_>>().join(" "),
             body: self.text_without(item.byte_range(), &comments),
         };
-        self.found.push(Function { unit, doc: doc.trim().to_owned() });
+        let row = |row: usize| u32::try_from(row + 1).unwrap_or(u32::MAX);
+        let lines = (row(item.start_position().row), row(item.end_position().row));
+        self.found.push(Function { unit, doc: doc.trim().to_owned(), lines });
     }
 
     fn text_of(&self, node: Node<'_>) -> &'t str {
@@ -320,4 +372,20 @@ fn python_doc(literal: &str) -> String {
     let text =
         literal_start.get(quotes..literal_start.len().saturating_sub(quotes)).unwrap_or_default();
     text.lines().map(str::trim).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blanked_comments_keep_the_lines_of_functions() {
+        let rust = "/// Heats\n/// it.\nfn heat() {\n    on(); // now\n}\n";
+        assert_eq!(
+            blank_comments(rust, PackageLanguage::Rust).unwrap(),
+            "\n\nfn heat() {\n    on(); \n}\n"
+        );
+        let functions = parse_file("a.rs", rust, PackageLanguage::Rust).unwrap();
+        assert_eq!(functions[0].lines, (3, 5));
+    }
 }

@@ -62,6 +62,36 @@ pub(crate) fn status(client: &mut Client, namespace: &str) -> Value {
 }
 
 #[test]
+fn a_file_is_one_match_with_its_other_places_unless_passages_are_requested() {
+    let workspace = Workspace::new()
+        .file("zoo.md", "# Feed okapi\n\nHay.\n\n# Wash okapi\n\nWater.\n")
+        .file("keeper.md", "# Call okapi\n\nBy name.\n");
+    over_both(&workspace, |client| {
+        let files = search(client, json!({ "query": "feed or wash the okapi" }));
+        assert_eq!(paths(&files), ["zoo.md", "keeper.md"], "{files}");
+        let more = files["matches"][0]["more"].as_array().unwrap();
+        assert_eq!(more.len(), 1, "{files}");
+        assert!(files["matches"][1].get("more").is_none(), "{files}");
+        let passages = json!({ "query": "feed or wash the okapi", "by_file": false });
+        let passages = search(client, passages);
+        assert_eq!(paths(&passages).len(), 3, "{passages}");
+    });
+}
+
+#[test]
+fn a_misspelled_name_finds_its_definition_and_a_hint_says_so() {
+    let workspace = Workspace::new().file("io.rs", "pub struct JsonReader;\n");
+    over_both(&workspace, |client| {
+        let found = search(client, json!({ "query": "JsonRaeder" }));
+        assert_eq!(paths(&found), ["io.rs"], "{found}");
+        assert_eq!(found["hint"], "no `JsonRaeder` was found; searched for `JsonReader`");
+        let none = search(client, json!({ "query": "where is it" }));
+        assert_eq!(paths(&none), [""; 0], "{none}");
+        assert!(none["hint"].as_str().unwrap().contains("only common words"), "{none}");
+    });
+}
+
+#[test]
 fn a_query_in_words_finds_the_code_with_its_current_lines_and_etag() {
     let workspace = corpus();
     over_both_tuned(

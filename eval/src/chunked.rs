@@ -1,0 +1,91 @@
+//! Whole files, cut into chunks and indexed as the tools do it.
+
+use anyhow::Context;
+use toolgate_chunks::{FileClass, TextChunk, chunks};
+use toolgate_search::index::{CandidateQuery, IndexLocation, IndexSnapshot, SearchIndex};
+use toolgate_search::rank::{Candidate, IndexStatistics, WeighedQuestion};
+use toolgate_search::{DocumentFilter, IndexDocument, static_model};
+
+use crate::set::{CodeUnit, Package, PackageLanguage};
+
+/// Number of candidates of each kind, as in the tools.
+const LIMIT: usize = 150;
+
+/// A file and its chunks.
+pub(crate) struct ChunkedFile {
+    pub(crate) path: String,
+    pub(crate) text: String,
+    pub(crate) chunks: Vec<TextChunk>,
+}
+
+impl ChunkedFile {
+    pub(crate) fn new(path: String, text: String) -> Self {
+        let chunks = chunks(&path, &text);
+        Self { path, text, chunks }
+    }
+}
+
+/// An index of files.
+pub(crate) struct FileIndex {
+    snapshot: IndexSnapshot,
+    pub(crate) statistics: IndexStatistics,
+}
+
+impl FileIndex {
+    pub(crate) fn new(files: &[ChunkedFile]) -> anyhow::Result<Self> {
+        let (search_index, _) = SearchIndex::open(IndexLocation::Memory, None)?;
+        let mut writer = search_index.writer()?.context("an index in memory has one writer")?;
+        for file in files {
+            let class = FileClass::for_path(&file.path);
+            let tags: Vec<String> = class.tags().into_iter().map(str::to_owned).collect();
+            writer.put(&IndexDocument {
+                path: &file.path,
+                fingerprint: b"",
+                etag: "",
+                commit: None,
+                lang: class.lang,
+                tags: &tags,
+                text: &file.text,
+                chunks: &file.chunks,
+            })?;
+        }
+        writer.commit()?;
+        let snapshot = search_index.snapshot()?;
+        Ok(Self { statistics: snapshot.statistics(), snapshot })
+    }
+
+    /// Returns the query with the weights of its words, and the candidates of the tools without a
+    /// downloaded model.
+    pub(crate) fn find(&self, query: &str) -> anyhow::Result<(WeighedQuestion, Vec<Candidate>)> {
+        let weighed = self.snapshot.weigh_question(query)?;
+        let static_vector = static_model::embed_query(query);
+        let sought = CandidateQuery {
+            static_vector: static_vector.as_deref(),
+            model_vector: None,
+            filter: &DocumentFilter::default(),
+            limit: LIMIT,
+        };
+        let found = self.snapshot.candidates(Some(&weighed), &sought, &|| true)?.candidates;
+        Ok((weighed, found))
+    }
+}
+
+/// Returns the chunks of `files` as the functions of a package, for baselines, which ignore its
+/// language.
+pub(crate) fn chunk_package(files: &[ChunkedFile]) -> Package {
+    let unit = |file: &ChunkedFile, chunk: &TextChunk| CodeUnit {
+        name: chunk.names.join(" "),
+        within: chunk.within.join(" "),
+        path: file.path.clone(),
+        head: chunk.head.clone(),
+        body: file.text.get(chunk.bytes.clone()).unwrap_or_default().to_owned(),
+    };
+    let units = files.iter().flat_map(|file| file.chunks.iter().map(move |it| unit(file, it)));
+    Package {
+        name: String::new(),
+        lang: PackageLanguage::Rust,
+        units: units.collect(),
+        queries: Vec::new(),
+        pairs: Vec::new(),
+    }
+}

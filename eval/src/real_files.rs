@@ -1,0 +1,113 @@
+//! Measures search in whole files with our own chunks, instead of in single functions.
+//!
+//! Comments are blanked in the files. A chunk is right if it overlaps the function that a question
+//! asks for.
+
+use std::fmt::Write as _;
+
+use toolgate_search::rank::{Candidate, RankingRules, rank_by_rules, rank_files};
+
+use crate::baselines::bm25::{Bm25, WordSplitting};
+use crate::baselines::rank_of;
+use crate::chunked::{ChunkedFile, FileIndex, chunk_package};
+use crate::measure::{Question, SearchMethod, is_low, ratio, table};
+use crate::set::functions::{StrippedFile, strip_package};
+use crate::set::{Split, load};
+use crate::sources;
+
+/// Number of results that count.
+const TOP: usize = 10;
+
+/// The methods, in the order of the table.
+const METHODS: [&str; 4] = [
+    "BM25 with symbol and path",
+    "ours, by passage",
+    "ours, by file: the best passage",
+    "ours, by file: any of its places",
+];
+
+/// Lines of a function in its file.
+struct FunctionPlace<'f> {
+    path: &'f str,
+    first: u32,
+    last: u32,
+}
+
+impl FunctionPlace<'_> {
+    fn overlaps(&self, path: &str, first: u32, last: u32) -> bool {
+        self.path == path && first <= self.last && self.first <= last
+    }
+
+    fn is_in(&self, candidate: &Candidate) -> bool {
+        let found = &candidate.summary;
+        self.overlaps(&found.path, found.first, found.last)
+    }
+}
+
+/// Returns the table over the packages of `split`.
+pub fn run(split: Split, queries: usize) -> anyhow::Result<String> {
+    let list = sources::list_packages(split)?;
+    let packages = load(split)?;
+    let folder = sources::fetch(split, &list)?;
+    let mut questions = Vec::new();
+    let mut methods: Vec<SearchMethod> = METHODS.iter().map(|it| SearchMethod::new(it)).collect();
+    for (index, (package, source)) in packages.iter().zip(&list).enumerate() {
+        let stripped = strip_package(&source.folder(&folder), package.lang)?;
+        let places: Vec<FunctionPlace<'_>> = stripped.iter().flat_map(places_of).collect();
+        let files: Vec<ChunkedFile> =
+            stripped.iter().map(|it| ChunkedFile::new(it.path.clone(), it.text.clone())).collect();
+        let ours = FileIndex::new(&files)?;
+        let baseline = Bm25::new(&chunk_package(&files), WordSplitting::Symbols);
+        for query in package.queries.iter().take(queries) {
+            let place = &places[query.unit];
+            questions.push(Question { package: index, lang: package.lang, overlap: query.overlap });
+            let scores = &baseline.scores(&[&query.text])[0];
+            methods[0].ranks.push(best_rank(&files, scores, place));
+            let (weighed, found) = ours.find(&query.text)?;
+            let rules = &RankingRules::TOOLS;
+            let passages = rank_by_rules(rules, &weighed, &ours.statistics, &found, true, TOP);
+            let rank = passages.iter().position(|it| place.is_in(&found[it.index]));
+            methods[1].ranks.push(rank.map(|it| it + 1));
+            let ranked = rank_files(rules, &weighed, &ours.statistics, &found, true, TOP);
+            let rank = ranked.iter().position(|it| place.is_in(&found[it.best.index]));
+            methods[2].ranks.push(rank.map(|it| it + 1));
+            let rank = ranked.iter().position(|it| {
+                place.is_in(&found[it.best.index])
+                    || it.more.iter().any(|at| place.is_in(&found[*at]))
+            });
+            methods[3].ranks.push(rank.map(|it| it + 1));
+        }
+        eprintln!("{}: {} files", package.name, files.len());
+    }
+    let mut page = format!("## Whole files with our own chunks ({})\n\n", split.name());
+    writeln!(page, "{}", table(&methods, &questions))?;
+    for (title, low) in [("all questions", false), ("low overlap", true)] {
+        let ratio = ratio(&methods[1], &methods[0], &questions, |it| !low || is_low(it));
+        writeln!(
+            page,
+            "- {title}: passages **{:.3}** ({:.3} to {:.3}) of BM25 with symbol and path",
+            ratio.value, ratio.least, ratio.most
+        )?;
+    }
+    Ok(page)
+}
+
+fn places_of(file: &StrippedFile) -> impl Iterator<Item = FunctionPlace<'_>> {
+    let place = move |(first, last): &(u32, u32)| FunctionPlace {
+        path: file.path.as_str(),
+        first: *first,
+        last: *last,
+    };
+    file.functions.iter().map(place)
+}
+
+/// Returns the rank of the best chunk that overlaps the function at `place`.
+fn best_rank(files: &[ChunkedFile], scores: &[f32], place: &FunctionPlace<'_>) -> Option<usize> {
+    let chunks = files.iter().flat_map(|file| file.chunks.iter().map(move |it| (file, it)));
+    let right = chunks
+        .zip(scores)
+        .enumerate()
+        .filter(|(_, ((file, chunk), _))| place.overlaps(&file.path, chunk.first, chunk.last));
+    let best = right.max_by(|(_, (_, a)), (_, (_, b))| a.total_cmp(b))?;
+    rank_of(scores, best.0)
+}
