@@ -9,7 +9,6 @@ use tantivy::{DocId, DocSet, TERMINATED};
 use super::IndexError;
 use super::allowed_documents::AllowedDocuments;
 use super::lexical::{self, BestChunks, FieldWeightTable};
-use super::schema::normalize_name;
 use super::segment::IndexSegment;
 use super::snapshot::IndexSnapshot;
 use crate::rank::{QueryLiterals, WeighedQuestion};
@@ -38,8 +37,7 @@ impl IndexSnapshot {
         }
         let mut best = BestChunks::new(FILE_CHUNKS_MAX);
         for (at, (part, allowed)) in self.inner.segments.iter().zip(allowed).enumerate() {
-            for literal in &literals.names {
-                let symbol = normalize_name(&literal.name);
+            for symbol in literals.symbols() {
                 let term = Term::from_field_text(self.inner.fields.symbol, &symbol);
                 let docs = documents_with_term(part, &term, allowed)?;
                 keys.extend(docs.into_iter().map(|doc| (at, doc)));

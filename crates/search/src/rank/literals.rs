@@ -8,6 +8,8 @@ use crate::ChunkSummary;
 
 /// Largest number of names, and of paths, that are taken from one query.
 const LITERALS_MAX: usize = 4;
+/// Largest number of words of a query that may be the words of one name.
+const NAME_WORDS_MAX: usize = 5;
 /// Longest extension of a file that a query may name without a folder.
 const EXTENSION_CHARS_MAX: usize = 10;
 
@@ -20,6 +22,11 @@ pub struct QueryLiterals {
     pub paths: Vec<LiteralPath>,
     /// True if the query is one name or path and nothing else.
     pub is_whole_query: bool,
+    /// The words of the query run together, in lower case, if they may be the words of one name:
+    /// `jsonreader` for `json reader`.
+    joined_words: Option<String>,
+    /// The words of the query with `_` between them.
+    snake_words: Option<String>,
 }
 
 /// A name of a definition in a query.
@@ -58,6 +65,8 @@ pub enum ExactMatch {
     FileStem,
     /// The file has the name and no extension: `Makefile`.
     FileName,
+    /// The query consists of the words of a name that the chunk defines.
+    SplitName,
     /// The chunk defines the name in another case.
     OtherCase,
     /// The chunk defines the name, but is no function or type.
@@ -78,6 +87,11 @@ impl QueryLiterals {
         let mut literals = Self::default();
         let tokens: Vec<&str> = query.split_whitespace().collect();
         literals.is_whole_query = tokens.len() == 1;
+        let is_word = |token: &&str| token.chars().all(char::is_alphanumeric);
+        if (2..=NAME_WORDS_MAX).contains(&tokens.len()) && tokens.iter().all(is_word) {
+            literals.joined_words = Some(tokens.concat().to_lowercase());
+            literals.snake_words = Some(tokens.join("_").to_lowercase());
+        }
         for (at, token) in tokens.iter().enumerate() {
             let is_subject = at == 0 || token.ends_with(':');
             let bare = token.trim_matches(is_wrapper);
@@ -103,7 +117,13 @@ impl QueryLiterals {
 
     /// Returns true if the query spells out no name and no path.
     pub fn is_empty(&self) -> bool {
-        self.names.is_empty() && self.paths.is_empty()
+        self.names.is_empty() && self.paths.is_empty() && self.joined_words.is_none()
+    }
+
+    /// Returns the names that a definition may have to match exactly, in lower case.
+    pub fn symbols(&self) -> impl Iterator<Item = String> + '_ {
+        let names = self.names.iter().map(|it| it.name.to_lowercase());
+        names.chain(self.joined_words.clone()).chain(self.snake_words.clone())
     }
 
     /// Returns how exactly `candidate` matches a name or path that the query is about.
@@ -111,6 +131,9 @@ impl QueryLiterals {
         let found = &candidate.summary;
         let subjects = self.paths.iter().filter(|it| it.is_subject);
         let by_path = subjects.map(|it| it.exact_match(&found.path)).max().unwrap_or_default();
+        if self.defines_joined_words(found) {
+            return ExactMatch::SplitName;
+        }
         if !self.is_whole_query {
             // The rest of the query decides among the chunks of the file.
             return if by_path >= ExactMatch::PathEnd { by_path } else { ExactMatch::Near };
@@ -122,6 +145,14 @@ impl QueryLiterals {
             found => found,
         });
         by_path.max(by_name.max().unwrap_or_default())
+    }
+
+    /// Returns true if `found` is code that defines a name whose words are those of the query.
+    fn defines_joined_words(&self, found: &ChunkSummary) -> bool {
+        let Some(joined) = &self.joined_words else { return false };
+        let is_code = matches!(found.kind, ChunkKind::Function | ChunkKind::Type | ChunkKind::Code);
+        let is_name = |name: &String| name.replace('_', "").to_lowercase() == *joined;
+        is_code && found.names.iter().any(is_name)
     }
 
     /// Returns true if `found` defines a name of the query in the same case.
@@ -307,6 +338,14 @@ mod tests {
         check("Sends it to version 1.2 of the API.", &[], &[]);
         check("Router", &["Router"], &["Router"]);
         check("https://example.org/a", &[], &[]);
+    }
+
+    #[test]
+    fn the_words_of_a_short_query_may_be_those_of_one_name() {
+        let symbols = |query: &str| QueryLiterals::parse(query).symbols().collect::<Vec<_>>();
+        assert_eq!(symbols("Json reader"), ["jsonreader", "json_reader"]);
+        assert!(symbols("where is the session stored now").is_empty());
+        assert!(symbols("read, then close").is_empty());
     }
 
     #[test]

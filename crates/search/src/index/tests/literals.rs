@@ -33,6 +33,16 @@ fn a_definition_with_the_exact_name_ranks_first_and_one_in_another_case_second()
 }
 
 #[test]
+fn a_name_is_found_first_by_its_words_in_order() {
+    let docs = [
+        ("a.rs", "read_json json reader json reader json reader"),
+        ("b.rs", "JsonReader with a long body that says something else and more of it"),
+        ("c.rs", "readerjson other"),
+    ];
+    check(&docs, "json reader", &["b.rs:1", "a.rs:1"]);
+}
+
+#[test]
 fn a_file_is_found_by_its_name_or_path_even_if_others_have_its_words_more_often() {
     let docs = [
         ("web/vitest/config.ts", "vitest config ts vitest config ts vitest config ts"),

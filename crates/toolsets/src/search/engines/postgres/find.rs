@@ -232,7 +232,7 @@ async fn find_literals(
     if literals.is_empty() {
         return Ok(Vec::new());
     }
-    let symbols: Vec<String> = literals.names.iter().map(|it| rows::symbol_key(&it.name)).collect();
+    let symbols: Vec<String> = literals.symbols().map(|it| rows::symbol_key(&it)).collect();
     let paths: Vec<String> =
         literals.paths.iter().map(|it| rows::without_nul(&it.path).into_owned()).collect();
     let (prefixes, tags) = filter_params(&query.filter);
