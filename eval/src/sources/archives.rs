@@ -57,7 +57,8 @@ pub(super) fn fetch_version(
     };
     let sha256 = file_sha256(&archive)?;
     let source = PackageSource { name: name.to_owned(), version, kind, sha256 };
-    std::fs::rename(&unpacked, source.folder(sources))?;
+    let folder = create_empty(&source.folder(sources))?;
+    std::fs::rename(&unpacked, folder)?;
     std::fs::remove_dir_all(&work)?;
     Ok(source)
 }
