@@ -20,6 +20,8 @@ pub struct QueryLiterals {
     pub names: Vec<LiteralName>,
     /// Names or paths of files.
     pub paths: Vec<LiteralPath>,
+    /// Quoted texts of several words.
+    pub phrases: Vec<String>,
     /// True if the query is one name or path and nothing else.
     pub is_whole_query: bool,
     /// The words of the query run together, in lower case, if they may be the words of one name:
@@ -87,6 +89,7 @@ impl QueryLiterals {
         let mut literals = Self::default();
         let tokens: Vec<&str> = query.split_whitespace().collect();
         literals.is_whole_query = tokens.len() == 1;
+        literals.phrases = quoted_phrases(query);
         let is_word = |token: &&str| token.chars().all(char::is_alphanumeric);
         if (2..=NAME_WORDS_MAX).contains(&tokens.len()) && tokens.iter().all(is_word) {
             literals.joined_words = Some(tokens.concat().to_lowercase());
@@ -284,6 +287,19 @@ impl LiteralPath {
     }
 }
 
+/// Returns the texts of several words between backticks or double quotes.
+fn quoted_phrases(query: &str) -> Vec<String> {
+    let mut phrases = Vec::new();
+    for mark in ['`', '"'] {
+        let parts: Vec<&str> = query.split(mark).collect();
+        // The last part has no mark after it.
+        let quoted = parts.iter().take(parts.len() - 1).skip(1).step_by(2).map(|it| it.trim());
+        phrases.extend(quoted.filter(|it| it.contains(char::is_whitespace)).map(str::to_owned));
+    }
+    phrases.truncate(LITERALS_MAX);
+    phrases
+}
+
 /// Returns true for marks around a word that do not belong to it.
 fn is_wrapper(c: char) -> bool {
     matches!(
@@ -346,6 +362,15 @@ mod tests {
         assert_eq!(symbols("Json reader"), ["jsonreader", "json_reader"]);
         assert!(symbols("where is the session stored now").is_empty());
         assert!(symbols("read, then close").is_empty());
+    }
+
+    #[test]
+    fn a_phrase_is_a_quoted_text_of_several_words() {
+        let phrases = |query: &str| QueryLiterals::parse(query).phrases;
+        assert_eq!(phrases("who logs \"no such file\"?"), ["no such file"]);
+        assert_eq!(phrases("`let it = 1` and `open` and `a b`"), ["let it = 1", "a b"]);
+        assert!(phrases("a 6\" screen").is_empty());
+        assert!(phrases("").is_empty());
     }
 
     #[test]

@@ -25,11 +25,13 @@ use crate::search::engines::{
     EngineError, EngineMatches, EngineQuery, StoredDocument, VectorOrigin,
 };
 use query_hints::{correct_query, explain_no_match, keep_exact_if_only_stop_words};
+use quoted_phrases::QuotedPhrases;
 use title::document_title;
 use toolgate_world::Root;
 use toolgate_world::root::WorkMonitor;
 
 mod query_hints;
+mod quoted_phrases;
 mod title;
 
 /// The number of candidates that the engine returns for each way of searching.
@@ -184,9 +186,12 @@ impl SearchAttempt<'_> {
                 keep_exact_if_only_stop_words(question, &mut candidates);
             }
         }
-        let ranked = rank_matches(request, question.as_ref(), &averages, &candidates);
-        let hits = match self.read_hits(ctx, &ranked, &candidates).await? {
-            Ok(hits) => hits,
+        let quoted = QuotedPhrases::new(question.as_ref(), request);
+        // Some files may have changed, so more are ranked than requested.
+        let top = quoted.examined().max(request.top_k.saturating_mul(2));
+        let ranked = rank_matches(request, question.as_ref(), &averages, &candidates, top);
+        let hits = match self.read_hits(ctx, &ranked, &candidates, quoted.examined()).await? {
+            Ok(hits) => quoted.put_first(hits),
             Err(path) => {
                 self.collection.report_changed(path);
                 return Ok(None);
@@ -197,7 +202,8 @@ impl SearchAttempt<'_> {
             let origin =
                 if self.embedder.is_some() { VectorOrigin::Model } else { VectorOrigin::Static };
             let vectors = vectors.load(keys, origin).await?;
-            let numbers = |it: Vec<f32>| it.into_iter().map(round_score).collect();
+            let numbers =
+                |it: Vec<f32>| it.into_iter().map(|it| round_score(f64::from(it))).collect();
             let by_index = hits.iter().zip(vectors).map(|((at, _), it)| Some((*at, numbers(it?))));
             by_index.flatten().collect()
         } else {
@@ -286,20 +292,20 @@ impl SearchAttempt<'_> {
         }
     }
 
-    /// Reads the best passages. Returns each with the index of its candidate, or the path of a file
+    /// Reads the best passages, at most `limit` of them. Returns each with the index of its candidate, or the path of a file
     /// that has changed since it was indexed.
     async fn read_hits(
         &self,
         ctx: &ToolContext,
         ranked: &[RankedFile],
         candidates: &[Candidate],
+        limit: usize,
     ) -> Result<Result<Vec<(usize, SearchHit)>, String>, SearchFailure> {
-        let top_k = self.query.request.top_k;
         let is_last = self.is_last;
         let wanted: Vec<WantedHit> =
             ranked.iter().map(|it| WantedHit::new(it, candidates)).collect();
         let Some(root) = self.collection.root() else {
-            return Ok(Ok(self.read_documents(wanted).await?));
+            return Ok(Ok(self.read_documents(wanted, limit).await?));
         };
         let checkout = self.collection.checkout().cloned();
         let hits = root
@@ -308,7 +314,7 @@ impl SearchAttempt<'_> {
                 let mut reader = PassageReader { root, watch, checkout, files: BTreeMap::new() };
                 let mut hits = Vec::new();
                 for WantedHit { at, score, summary, more } in wanted {
-                    if hits.len() >= top_k {
+                    if hits.len() >= limit {
                         break;
                     }
                     watch.check_cancelled()?;
@@ -332,11 +338,12 @@ impl SearchAttempt<'_> {
     async fn read_documents(
         &self,
         wanted: Vec<WantedHit>,
+        limit: usize,
     ) -> Result<Vec<(usize, SearchHit)>, EngineError> {
         let mut known: BTreeMap<String, Option<(StoredDocument, Option<String>)>> = BTreeMap::new();
         let mut hits = Vec::new();
         for WantedHit { at, score, summary, more } in wanted {
-            if hits.len() >= self.query.request.top_k {
+            if hits.len() >= limit {
                 break;
             }
             if !known.contains_key(&summary.path) {
@@ -358,15 +365,15 @@ impl SearchAttempt<'_> {
     }
 }
 
-/// Ranks the candidates as `request` asks for: by file, or each passage by itself.
+/// Ranks the candidates as `request` asks for: by file, or each passage by itself. Returns at most
+/// `top` results.
 fn rank_matches(
     request: &SearchRequest,
     question: Option<&WeighedQuestion>,
     averages: &IndexStatistics,
     candidates: &[Candidate],
+    top: usize,
 ) -> Vec<RankedFile> {
-    // Some files may have changed, so more are ranked than requested.
-    let top = request.top_k.saturating_mul(2);
     let Some(question) = question else {
         // The caller asks for the nearest passages, even if none is similar.
         let ranked = rank_by_vectors(candidates);
@@ -517,7 +524,7 @@ fn make_hit(
     }
     SearchHit {
         id: format!("{path}:{first}-{last}"),
-        score: round_score(score),
+        score: round_score(f64::from(score)),
         title: None,
         symbol,
         path,
@@ -535,6 +542,6 @@ fn make_hit(
 }
 
 /// Rounds a score or vector element to six decimals.
-fn round_score(number: f32) -> f64 {
-    (f64::from(number) * 1e6).round() / 1e6
+fn round_score(number: f64) -> f64 {
+    (number * 1e6).round() / 1e6
 }

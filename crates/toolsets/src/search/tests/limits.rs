@@ -151,3 +151,17 @@ async fn a_name_without_letters_and_digits_is_rejected() {
         assert!(message.contains("no letter or digit"), "{message}");
     }
 }
+
+#[tokio::test]
+async fn a_passage_with_the_quoted_phrase_comes_first() {
+    let folder = TempDir::new().unwrap();
+    put(&folder, "words.md", "# No such file\n\nA file, such a file, no file, no such thing.\n");
+    put(&folder, "log.rs", "fn open_all() {\n    warn(\"no such file\");\n}\n");
+    let service = service(folder.path(), &SearchSettings::default());
+    for by_file in [true, false] {
+        let quoted = SearchRequest { by_file, ..request("where is \"no such file\" written") };
+        let found = search(&service, quoted).await;
+        assert_eq!(found.hits[0].path, "log.rs", "{by_file}");
+        assert!(found.hits.is_sorted_by(|a, b| a.score >= b.score), "{by_file}");
+    }
+}

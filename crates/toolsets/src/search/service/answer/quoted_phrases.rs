@@ -1,0 +1,48 @@
+//! Puts passages with a quoted phrase of the query first.
+//!
+//! The index knows which words a passage has, but not their order. So more passages are read than
+//! requested, and those with the phrase come first.
+
+use toolgate_search::rank::WeighedQuestion;
+
+use super::{SearchHit, round_score};
+use crate::search::service::query::SearchRequest;
+
+/// The smallest number of hits that are read if the query has a phrase.
+const EXAMINED_MIN: usize = 40;
+
+/// The quoted phrases of a query.
+pub(super) struct QuotedPhrases<'q> {
+    phrases: &'q [String],
+    top_k: usize,
+}
+
+impl<'q> QuotedPhrases<'q> {
+    pub(super) fn new(question: Option<&'q WeighedQuestion>, request: &SearchRequest) -> Self {
+        let phrases: &[String] = match question {
+            Some(question) if request.rerank => &question.literals.phrases,
+            Some(_) | None => &[],
+        };
+        Self { phrases, top_k: request.top_k }
+    }
+
+    /// Returns the number of hits to read.
+    pub(super) fn examined(&self) -> usize {
+        if self.phrases.is_empty() { self.top_k } else { self.top_k.max(EXAMINED_MIN) }
+    }
+
+    /// Puts the hits with all phrases first, and keeps as many as were requested.
+    pub(super) fn put_first(&self, mut hits: Vec<(usize, SearchHit)>) -> Vec<(usize, SearchHit)> {
+        let has_all =
+            |hit: &SearchHit| self.phrases.iter().all(|it| hit.snippet.contains(it.as_str()));
+        if !self.phrases.is_empty() && hits.iter().any(|(_, hit)| has_all(hit)) {
+            for (_, hit) in &mut hits {
+                let level = f64::from(u8::from(has_all(&*hit)));
+                hit.score = round_score((level + hit.score) / 2.0);
+            }
+            hits.sort_by_key(|(_, hit)| !has_all(hit));
+        }
+        hits.truncate(self.top_k);
+        hits
+    }
+}
