@@ -29,6 +29,38 @@ const SPECIAL_IPV4: [(Ipv4Addr, u32); 14] = [
     (Ipv4Addr::new(240, 0, 0, 0), 4),
 ];
 
+/// Blocks of IPv4 addresses of private networks, each with its prefix length.
+const PRIVATE_IPV4: [(Ipv4Addr, u32); 4] = [
+    (Ipv4Addr::new(10, 0, 0, 0), 8),
+    (Ipv4Addr::new(100, 64, 0, 0), 10),
+    (Ipv4Addr::new(172, 16, 0, 0), 12),
+    (Ipv4Addr::new(192, 168, 0, 0), 16),
+];
+
+/// Block of IPv6 addresses of private networks (unique local addresses), with its prefix length.
+const PRIVATE_IPV6: (Ipv6Addr, u32) = (Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0), 7);
+
+/// Addresses of the metadata services of clouds, which hand out credentials of this machine. The
+/// link-local ones are in [`SPECIAL_IPV4`].
+const METADATA_IPV4: [Ipv4Addr; 3] = [
+    // Alibaba Cloud.
+    Ipv4Addr::new(100, 100, 100, 200),
+    // Azure.
+    Ipv4Addr::new(168, 63, 129, 16),
+    // Oracle Cloud.
+    Ipv4Addr::new(192, 0, 0, 192),
+];
+
+/// Addresses of the metadata services of clouds over IPv6.
+const METADATA_IPV6: [Ipv6Addr; 4] = [
+    // AWS, for machines, for containers (ECS) and for pods (EKS).
+    Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254),
+    Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x170),
+    Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23),
+    // Google Cloud.
+    Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
+];
+
 /// Block of global unicast addresses. No other IPv6 address is public.
 const GLOBAL_IPV6: (Ipv6Addr, u32) = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
 
@@ -84,11 +116,30 @@ pub fn is_public(address: IpAddr) -> bool {
     }
 }
 
+/// Returns true if `address` is in a private network and is no metadata service of a cloud. An IPv6
+/// address that embeds an IPv4 address is private if the IPv4 address is.
+pub fn is_private_network(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => is_private_ipv4(v4),
+        IpAddr::V6(v6) => match embedded_ipv4(v6) {
+            Some(v4) => is_private_ipv4(v4),
+            None => is_in_ipv6_block(v6, PRIVATE_IPV6) && !METADATA_IPV6.contains(&v6),
+        },
+    }
+}
+
 fn is_public_ipv4(address: Ipv4Addr) -> bool {
-    let is_in = |(block, prefix): &(Ipv4Addr, u32)| {
-        (address.to_bits() ^ block.to_bits()) >> (u32::BITS - prefix) == 0
-    };
-    !SPECIAL_IPV4.iter().any(is_in)
+    !SPECIAL_IPV4.iter().any(|block| is_in_ipv4_block(address, *block))
+        && !METADATA_IPV4.contains(&address)
+}
+
+fn is_private_ipv4(address: Ipv4Addr) -> bool {
+    PRIVATE_IPV4.iter().any(|block| is_in_ipv4_block(address, *block))
+        && !METADATA_IPV4.contains(&address)
+}
+
+fn is_in_ipv4_block(address: Ipv4Addr, (block, prefix): (Ipv4Addr, u32)) -> bool {
+    (address.to_bits() ^ block.to_bits()) >> (u32::BITS - prefix) == 0
 }
 
 fn is_in_ipv6_block(address: Ipv6Addr, (block, prefix): (Ipv6Addr, u32)) -> bool {
@@ -225,6 +276,46 @@ mod tests {
             "2002:101:101::",
         ] {
             assert!(is_public(address(text)), "{text}");
+        }
+    }
+
+    #[test]
+    fn private_networks_exclude_metadata_services_and_link_local_addresses() {
+        for text in [
+            "10.0.0.1",
+            "100.64.0.1",
+            "172.31.255.255",
+            "192.168.1.1",
+            "fd12::1",
+            "fc00::",
+            "::ffff:10.0.0.1",
+        ] {
+            assert!(is_private_network(address(text)), "{text}");
+        }
+        for text in [
+            "1.1.1.1",
+            "127.0.0.1",
+            "169.254.169.254",
+            "100.100.100.200",
+            "192.0.0.192",
+            "224.0.0.1",
+            "0.0.0.0",
+            "::1",
+            "fe80::1",
+            "fd00:ec2::254",
+            "fd20:ce::254",
+            "::ffff:169.254.169.254",
+            "::ffff:100.100.100.200",
+            "2606:4700::1111",
+        ] {
+            assert!(!is_private_network(address(text)), "{text}");
+        }
+    }
+
+    #[test]
+    fn metadata_services_are_not_public() {
+        for text in ["168.63.129.16", "::ffff:168.63.129.16", "169.254.169.254", "fd00:ec2::254"] {
+            assert!(!is_public(address(text)), "{text}");
         }
     }
 

@@ -1,10 +1,11 @@
-//! Parts that all clients of the network share: URLs, classes of IP addresses, pauses between
-//! attempts, server-sent events, and an HTTP client.
+//! Parts that all clients of the network share: URLs, classes of IP addresses, rules about
+//! reachable hosts, pauses between attempts, server-sent events, and an HTTP client.
 //!
 //! This crate opens no connections. The HTTP client calls a function of its owner for each new
 //! connection, so that the owner decides which addresses are reachable.
 
 pub mod addresses;
+mod host_rules;
 mod backoff;
 mod event_stream;
 mod url;
@@ -12,5 +13,6 @@ mod http_client;
 
 pub use backoff::{Backoff, parse_retry_after};
 pub use event_stream::{SseEvent, SseParser, TruncatedText};
+pub use host_rules::{HostRule, HostRules, normalize_host};
 pub use http_client::{ByteStream, HttpClient, HttpFailure};
 pub use url::{HttpUrl, HttpUrlError};

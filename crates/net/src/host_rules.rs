@@ -1,0 +1,360 @@
+//! Rules that name the hosts a program may reach: `packages.example.com`, `*.mirror.example`,
+//! `git.example.com:22`.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use crate::addresses::{is_own_address, is_own_host, is_private_network, is_public};
+
+/// The ports of a rule without a port: HTTPS and HTTP.
+const DEFAULT_PORTS: [u16; 2] = [443, 80];
+/// The longest host name in bytes (RFC 1035).
+const HOST_BYTES_MAX: usize = 253;
+/// The longest label of a host name in bytes.
+const LABEL_BYTES_MAX: usize = 63;
+
+/// A rule that allows connections to a host.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct HostRule {
+    host: RuledHost,
+    /// The allowed port. `None` allows the default ports.
+    port: Option<u16>,
+}
+
+/// The host of a rule. Names are in lower case.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum RuledHost {
+    Name(String),
+    /// All names below this name, but not the name itself.
+    Below(String),
+    Address(IpAddr),
+}
+
+/// The rules of one program.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct HostRules(Vec<HostRule>);
+
+impl HostRules {
+    /// Parses the rules in `texts`.
+    ///
+    /// # Errors
+    /// A sentence about the first invalid rule.
+    pub fn parse<S: AsRef<str>>(texts: &[S]) -> Result<Self, String> {
+        texts.iter().map(|text| HostRule::parse(text.as_ref())).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Returns true if no host is allowed.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns true if a rule allows connections to `host`, a result of [`normalize_host`], on
+    /// `port`.
+    pub fn allow(&self, host: &str, port: u16) -> bool {
+        self.matching(host, port).next().is_some()
+    }
+
+    /// Returns true if a rule allows connections to `host` on any port.
+    pub fn name_host(&self, host: &str) -> bool {
+        self.0.iter().any(|rule| rule.host.matches(host))
+    }
+
+    /// Returns true if a rule names `port` of `host` explicitly.
+    pub fn name_port(&self, host: &str, port: u16) -> bool {
+        self.matching(host, port).any(|rule| rule.port.is_some())
+    }
+
+    /// Returns true if a rule allows a connection to `host` on `port` at its address `address`.
+    ///
+    /// A name may be in a private network only if a rule names it exactly. No rule except one about
+    /// this machine allows this machine's addresses, and no rule allows link-local addresses or
+    /// metadata services.
+    pub fn allow_address(&self, host: &str, port: u16, address: IpAddr) -> bool {
+        self.matching(host, port).any(|rule| rule.host.allows_address(address))
+    }
+
+    fn matching(&self, host: &str, port: u16) -> impl Iterator<Item = &HostRule> {
+        self.0.iter().filter(move |rule| rule.allows_port(port) && rule.host.matches(host))
+    }
+}
+
+impl fmt::Display for HostRules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, rule) in self.0.iter().enumerate() {
+            let separator = if at == 0 { "" } else { ", " };
+            write!(f, "{separator}{rule}")?;
+        }
+        Ok(())
+    }
+}
+
+impl HostRule {
+    /// Parses a rule: a host name, `*.` and a name, or an IP address, and optionally `:` and a port.
+    /// An IPv6 address is in brackets.
+    ///
+    /// # Errors
+    /// A sentence that explains why `text` is no rule.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let odd = |why: &str| Err(format!("the host {text:?} is invalid: {why}"));
+        if text.contains("://") {
+            return odd("write the host without a scheme such as `https://`");
+        }
+        if text.contains('/') {
+            return odd(
+                "toolgate does not decrypt connections, so it cannot check a path; leave the path \
+                 out to allow the whole host",
+            );
+        }
+        if text.contains('@') {
+            return odd("it contains `@`; write host names, without a user");
+        }
+        let Some((host, port)) = split_port(text) else {
+            return odd("the port must be 1 to 65535, and an IPv6 address must be in brackets");
+        };
+        let host = match host.strip_prefix("*.") {
+            Some(name) => {
+                let Some(name) = normalize_host(name) else {
+                    return odd("after `*.` there must be a host name");
+                };
+                if name.parse::<IpAddr>().is_ok() {
+                    return odd("an IP address has no names below it");
+                }
+                if !name.contains('.') && name != "localhost" {
+                    return odd("a wildcard below a top-level domain allows too much");
+                }
+                RuledHost::Below(name)
+            }
+            None if host.contains('*') => {
+                return odd("`*` is only allowed as the first label, `*.`");
+            }
+            None => {
+                let Some(name) = normalize_host(host) else {
+                    return odd(
+                        "it must be a host name of letters, digits, `-` and `.` (IDNs in their \
+                         `xn--` form) or an IP address",
+                    );
+                };
+                match name.parse::<IpAddr>() {
+                    Ok(address) if !is_reachable_if_named(address) => {
+                        return odd("no program may reach this address");
+                    }
+                    Ok(address) => RuledHost::Address(address.to_canonical()),
+                    Err(_) => RuledHost::Name(name),
+                }
+            }
+        };
+        Ok(Self { host, port })
+    }
+
+    fn allows_port(&self, port: u16) -> bool {
+        match self.port {
+            Some(allowed) => allowed == port,
+            None => DEFAULT_PORTS.contains(&port),
+        }
+    }
+}
+
+impl fmt::Display for HostRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.host {
+            RuledHost::Name(name) => write!(f, "{name}")?,
+            RuledHost::Below(name) => write!(f, "*.{name}")?,
+            RuledHost::Address(IpAddr::V4(address)) => write!(f, "{address}")?,
+            RuledHost::Address(IpAddr::V6(address)) => write!(f, "[{address}]")?,
+        }
+        self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
+    }
+}
+
+impl RuledHost {
+    fn matches(&self, host: &str) -> bool {
+        match self {
+            Self::Name(name) => name == host,
+            Self::Below(name) => host
+                .strip_suffix(name.as_str())
+                .is_some_and(|rest| rest.len() > 1 && rest.ends_with('.')),
+            Self::Address(address) => {
+                host.parse::<IpAddr>().is_ok_and(|host| host.to_canonical() == *address)
+            }
+        }
+    }
+
+    fn allows_address(&self, address: IpAddr) -> bool {
+        match self {
+            Self::Name(name) | Self::Below(name) if is_own_host(name) => is_own_address(address),
+            Self::Name(_) => is_public(address) || is_private_network(address),
+            Self::Below(_) => is_public(address),
+            Self::Address(allowed) => address.to_canonical() == *allowed,
+        }
+    }
+}
+
+/// Returns true if a rule may name `address`.
+fn is_reachable_if_named(address: IpAddr) -> bool {
+    let address = address.to_canonical();
+    is_public(address) || is_private_network(address) || address.is_loopback()
+}
+
+/// Splits `text` into a host and a port. Returns `None` if the port is invalid, or if an IPv6
+/// address has no brackets.
+fn split_port(text: &str) -> Option<(&str, Option<u16>)> {
+    let port = |text: &str| text.parse::<u16>().ok().filter(|port| *port != 0);
+    if let Some(rest) = text.strip_prefix('[') {
+        let (address, rest) = rest.split_once(']')?;
+        return match rest.strip_prefix(':') {
+            Some(number) => Some((address, Some(port(number)?))),
+            None => rest.is_empty().then_some((address, None)),
+        };
+    }
+    match text.split_once(':') {
+        Some((host, number)) => Some((host, Some(port(number)?))),
+        None => Some((text, None)),
+    }
+}
+
+/// Returns `host` in the form in which hosts are compared: in lower case, without a final dot, and
+/// an IP address in its canonical form without brackets.
+///
+/// Returns `None` if `host` is neither a host name nor an IP address. A name whose last label is a
+/// number is none, because resolvers read texts such as `127.1` as addresses.
+pub fn normalize_host(host: &str) -> Option<String> {
+    let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+    if let Ok(address) = bare.parse::<IpAddr>() {
+        return Some(address.to_canonical().to_string());
+    }
+    let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+    let is_label = |label: &str| {
+        (1..=LABEL_BYTES_MAX).contains(&label.len())
+            && label.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    let is_numeric = |label: &str| {
+        label.bytes().all(|b| b.is_ascii_digit())
+            || label
+                .strip_prefix("0x")
+                .is_some_and(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit()))
+    };
+    let last = name.rsplit('.').next().unwrap_or_default();
+    let is_name =
+        name.len() <= HOST_BYTES_MAX && name.split('.').all(is_label) && !is_numeric(last);
+    is_name.then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn rules(texts: &[&str]) -> HostRules {
+        HostRules::parse(texts).expect("valid rules")
+    }
+
+    #[test]
+    fn a_rule_matches_its_host_and_its_ports_only() {
+        for (rule, allowed, refused) in [
+            (
+                "packages.example.com",
+                &[("packages.example.com", 443), ("packages.example.com", 80)][..],
+                &[
+                    ("packages.example.com", 22),
+                    ("example.com", 443),
+                    ("a.packages.example.com", 443),
+                    ("packages.example.com.evil.example", 443),
+                ][..],
+            ),
+            (
+                "*.mirror.example",
+                &[("a.mirror.example", 443), ("a.b.mirror.example", 80)],
+                &[("mirror.example", 443), ("evilmirror.example", 443), (".mirror.example", 443)],
+            ),
+            ("git.example.com:22", &[("git.example.com", 22)], &[("git.example.com", 443)]),
+            ("GIT.Example.com.", &[("git.example.com", 443)], &[("git.example.org", 443)]),
+            ("127.0.0.1:8000", &[("127.0.0.1", 8000)], &[("127.0.0.2", 8000), ("localhost", 8000)]),
+            ("[2606:4700::1111]:8443", &[("2606:4700::1111", 8443)], &[("2606:4700::1111", 443)]),
+            ("*.localhost:1", &[("a.localhost", 1)], &[("localhost", 1)]),
+        ] {
+            let rules = rules(&[rule]);
+            for (host, port) in allowed {
+                assert!(rules.allow(host, *port), "{rule}: {host}:{port}");
+            }
+            for (host, port) in refused {
+                assert!(!rules.allow(host, *port), "{rule}: {host}:{port}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_invalid_rule_is_refused_with_the_reason() {
+        for (rule, why) in [
+            ("https://a.example", "scheme"),
+            ("git.example.com/acme/*", "cannot check a path"),
+            ("user@a.example", "without a user"),
+            ("@npm", "without a user"),
+            ("*", "first label"),
+            ("a.*.example", "first label"),
+            ("*.com", "too much"),
+            ("*.", "must be a host name"),
+            ("*.10.0.0.1", "no names below"),
+            ("", "must be a host name"),
+            ("a b", "must be a host name"),
+            ("a..b", "must be a host name"),
+            ("127.1", "must be a host name"),
+            ("0x7f.0x1", "must be a host name"),
+            ("2130706433", "must be a host name"),
+            ("bücher.example", "xn--"),
+            ("a.example:0", "port"),
+            ("a.example:99999", "port"),
+            ("::1", "port"),
+            ("169.254.169.254", "no program may reach"),
+            ("100.100.100.200", "no program may reach"),
+            ("0.0.0.0:80", "no program may reach"),
+            ("[fe80::1]", "no program may reach"),
+            ("[::ffff:169.254.169.254]", "no program may reach"),
+        ] {
+            let refusal = HostRule::parse(rule).expect_err(rule);
+            assert!(refusal.contains(why), "{rule}: {refusal}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_allowed_only_for_a_rule_that_may_lead_there() {
+        let public = ["1.1.1.1", "2606:4700::1111"];
+        let private = ["10.0.0.1", "192.168.0.9", "fd12::1"];
+        let never = ["127.0.0.1", "::1", "0.0.0.0", "169.254.169.254", "fe80::1", "fd00:ec2::254"];
+        let check = |rule: &str, host: &str, addresses: &[&str], expected: bool| {
+            for text in addresses {
+                let address = text.parse().expect("an address");
+                let allowed = rules(&[rule]).allow_address(host, 443, address);
+                assert_eq!(allowed, expected, "{rule}: {host} at {text}");
+            }
+        };
+        check("a.example", "a.example", &public, true);
+        check("a.example", "a.example", &private, true);
+        check("a.example", "a.example", &never, false);
+        check("*.example.com", "a.example.com", &public, true);
+        check("*.example.com", "a.example.com", &private, false);
+        check("*.example.com", "a.example.com", &never, false);
+        check("localhost:443", "localhost", &["127.0.0.1", "::1"], true);
+        check("localhost:443", "localhost", &["10.0.0.1", "1.1.1.1"], false);
+        check("10.0.0.1", "10.0.0.1", &["10.0.0.1"], true);
+        check("10.0.0.1", "10.0.0.1", &["10.0.0.2"], false);
+    }
+
+    proptest! {
+        #[test]
+        fn a_parsed_rule_is_written_so_that_it_parses_the_same(text in "\\PC{0,40}") {
+            if let Ok(rule) = HostRule::parse(&text) {
+                prop_assert_eq!(HostRule::parse(&rule.to_string()), Ok(rule));
+            }
+        }
+
+        #[test]
+        fn a_normalized_host_stays_the_same(text in "[a-zA-Z0-9._:\\[\\]-]{0,40}") {
+            if let Some(host) = normalize_host(&text) {
+                prop_assert_eq!(normalize_host(&host), Some(host.clone()));
+            }
+        }
+    }
+}
