@@ -5,6 +5,7 @@
 
 pub mod root;
 pub mod programs;
+pub mod forwarder;
 pub mod sandbox;
 pub mod processes;
 pub mod watch;

@@ -1,0 +1,142 @@
+//! Connects a confined program to the hosts that its rules allow, and to no others.
+//!
+//! The program has a network namespace of its own, without a network. The sandbox helper opens a
+//! listener there, on the loopback interface, and hands it to the server. The server serves an HTTP
+//! proxy on it: it accepts connections in the program's network, and opens its own connections in
+//! the machine's network. So no process of the namespace needs a way out of it.
+//!
+//! Each run has its own namespace, listener and forwarder.
+
+mod connection;
+mod gate;
+mod refused_hosts;
+mod tunnel;
+
+use std::ffi::OsString;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::runtime::Handle;
+use tokio::task::{JoinHandle, JoinSet};
+use toolgate_net::HostRules;
+
+pub use refused_hosts::RefusedHost;
+
+use gate::ForwarderGate;
+use refused_hosts::RefusedHosts;
+
+/// The port on which programs find the forwarder in their network. It is below the ports that the
+/// kernel chooses, and above those that need privileges.
+pub(crate) const FORWARDER_PORT: u16 = 29_517;
+/// The maximum number of connections of one run at the same time. Others wait.
+const CONNECTIONS_MAX: usize = 256;
+/// The pause after a connection could not be accepted, for example for lack of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// The hosts that a program may reach, and the setting that names them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostAccess {
+    /// The rules.
+    pub rules: HostRules,
+    /// The setting in which the rules are, for messages: for example `sandbox.hosts`.
+    pub setting: String,
+}
+
+impl HostAccess {
+    /// Creates the access that the rules `hosts` in `setting` describe. `None` if there are none.
+    ///
+    /// # Errors
+    /// A sentence about the first invalid rule, which names `setting`.
+    pub fn parse(hosts: &[String], setting: &str) -> Result<Option<Arc<Self>>, String> {
+        let rules = HostRules::parse(hosts).map_err(|why| format!("in {setting}, {why}"))?;
+        let access = || Arc::new(Self { rules, setting: setting.to_owned() });
+        Ok((!hosts.is_empty()).then(access))
+    }
+}
+
+/// What a run did with its network.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NetworkUse {
+    /// `true` if the program had a forwarder.
+    pub is_forwarded: bool,
+    /// The hosts that the forwarder refused.
+    pub refused: Vec<RefusedHost>,
+}
+
+/// The proxy for one run. Dropping it closes all its connections.
+pub(crate) struct Forwarder {
+    serving: JoinHandle<()>,
+    refused: Arc<RefusedHosts>,
+}
+
+impl Forwarder {
+    /// Serves `listener`, a listening socket in a program's network. Needs a runtime.
+    pub(crate) fn start(listener: OwnedFd, access: &Arc<HostAccess>) -> io::Result<Self> {
+        let listener = std::net::TcpListener::from(listener);
+        listener.set_nonblocking(true)?;
+        let runtime = Handle::try_current().map_err(io::Error::other)?;
+        let listener = TcpListener::from_std(listener)?;
+        let refused = Arc::new(RefusedHosts::default());
+        let gate = Arc::new(ForwarderGate::new(access.clone(), refused.clone()));
+        let serving = runtime.spawn(serve(listener, gate));
+        Ok(Self { serving, refused })
+    }
+
+    /// Returns the hosts that were refused so far.
+    pub(crate) fn network_use(&self) -> NetworkUse {
+        NetworkUse { is_forwarded: true, refused: self.refused.list() }
+    }
+}
+
+impl Drop for Forwarder {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+/// Opens the listener of a forwarder in the network of this process.
+pub(crate) fn open_listener() -> io::Result<OwnedFd> {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, FORWARDER_PORT));
+    std::net::TcpListener::bind(address).map(OwnedFd::from)
+}
+
+/// Returns the environment variables that name the forwarder. Connections to the program's own
+/// loopback interface bypass it, unless `rules` allow those of the machine.
+pub(crate) fn proxy_variables(rules: &HostRules) -> impl Iterator<Item = (OsString, OsString)> {
+    const PROXY_NAMES: [&str; 6] =
+        ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
+    const BYPASS_NAMES: [&str; 2] = ["NO_PROXY", "no_proxy"];
+    let own = ["localhost", "127.0.0.1", "::1"].into_iter().filter(|host| !rules.name_host(host));
+    let bypass = own.collect::<Vec<_>>().join(",");
+    let proxy = format!("http://127.0.0.1:{FORWARDER_PORT}");
+    let proxies = PROXY_NAMES.map(|name| (OsString::from(name), OsString::from(&proxy)));
+    let bypasses = BYPASS_NAMES.map(|name| (OsString::from(name), OsString::from(&bypass)));
+    // Node's own HTTP client reads the variables only if this is set.
+    let node = (OsString::from("NODE_USE_ENV_PROXY"), OsString::from("1"));
+    proxies.into_iter().chain(bypasses).chain([node])
+}
+
+/// Accepts connections until the forwarder is dropped.
+async fn serve(listener: TcpListener, gate: Arc<ForwarderGate>) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            Some(_) = connections.join_next(), if !connections.is_empty() => {}
+            accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => {
+                match accepted {
+                    Ok((stream, _)) => {
+                        connections.spawn(connection::serve_connection(stream, gate.clone()));
+                    }
+                    Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

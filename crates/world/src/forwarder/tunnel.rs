@@ -1,0 +1,227 @@
+//! A tunnel that a program opened with `CONNECT`: checks what the program sends first, and then
+//! copies bytes in both directions.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader, copy_buf};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::rustls::server::Acceptor;
+use toolgate_net::normalize_host;
+
+use super::gate::{ForwardTarget, ForwarderGate};
+
+/// The most bytes that are read to recognize the protocol.
+const START_BYTES_MAX: usize = 64 << 10;
+/// The size of a copy buffer in bytes.
+const COPY_BYTES: usize = 64 << 10;
+/// The longest wait for a program to begin the TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(60);
+/// The first byte of a TLS handshake.
+const TLS_HANDSHAKE: u8 = 0x16;
+
+/// The protocol that a program speaks in a tunnel.
+#[derive(Debug, PartialEq, Eq)]
+enum TunnelProtocol {
+    /// TLS, with the server name that the program asks for (SNI).
+    Tls(Option<String>),
+    /// A TLS handshake that cannot be read.
+    BrokenTls,
+    /// HTTP without TLS.
+    Http,
+    Other,
+}
+
+/// Recognizes the protocol from the first bytes.
+struct ProtocolReader {
+    read: Vec<u8>,
+    tls: Acceptor,
+}
+
+/// Runs the tunnel between `client` and `server` until both sides have closed it. `first` are the
+/// bytes of the client that have already been read.
+///
+/// The client must begin TLS with the name of `target`. If a rule names the port explicitly, it may
+/// also speak any protocol but plain HTTP, whose requests the proxy checks one by one.
+pub(super) async fn run_tunnel(
+    mut client: TcpStream,
+    first: Bytes,
+    mut server: TcpStream,
+    target: &ForwardTarget,
+    gate: &ForwarderGate,
+) {
+    let (mut from_client, mut to_client) = client.split();
+    let (from_server, mut to_server) = server.split();
+    let is_any = gate.allows_any_protocol(target);
+    let upward = async {
+        let mut reader = ProtocolReader { read: Vec::new(), tls: Acceptor::default() };
+        let reading = reader.recognize(&first, &mut from_client);
+        let protocol = match is_any {
+            // The server may speak first, so the client may wait for long.
+            true => reading.await?,
+            false => timeout(HANDSHAKE_TIMEOUT, reading).await??,
+        };
+        if let Some(why) = refusal(&protocol, target, is_any) {
+            gate.refuse(target, &why);
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        to_server.write_all(&reader.read).await?;
+        copy_buf(&mut BufReader::with_capacity(COPY_BYTES, from_client), &mut to_server).await?;
+        to_server.shutdown().await
+    };
+    let downward = async {
+        copy_buf(&mut BufReader::with_capacity(COPY_BYTES, from_server), &mut to_client).await?;
+        to_client.shutdown().await
+    };
+    // Both ends see the closed connection, and a refusal has been counted.
+    let _: io::Result<_> = tokio::try_join!(upward, downward);
+}
+
+/// Returns the reason if `protocol` is not allowed in a tunnel to `target`.
+fn refusal(protocol: &TunnelProtocol, target: &ForwardTarget, is_any: bool) -> Option<String> {
+    let host = &target.host;
+    let is_address = host.parse::<std::net::IpAddr>().is_ok();
+    match protocol {
+        TunnelProtocol::Tls(Some(name)) if normalize_host(name).as_ref() == Some(host) => None,
+        TunnelProtocol::Tls(Some(name)) => {
+            Some(format!("the TLS handshake asks for `{}`", name.escape_default()))
+        }
+        // Clients send no address as a server name (RFC 6066).
+        TunnelProtocol::Tls(None) if is_address => None,
+        TunnelProtocol::Tls(None) => Some("the TLS handshake names no server".to_owned()),
+        TunnelProtocol::BrokenTls => Some("the TLS handshake is invalid".to_owned()),
+        TunnelProtocol::Http => Some(
+            "plain HTTP in a CONNECT tunnel is not checked; send the http:// URL to the proxy"
+                .to_owned(),
+        ),
+        TunnelProtocol::Other if is_any => None,
+        TunnelProtocol::Other => Some(
+            "the tunnel carries no TLS; other protocols need a rule with the port".to_owned(),
+        ),
+    }
+}
+
+impl ProtocolReader {
+    /// Reads from `stream` until the protocol is known. `first` are bytes that were read before.
+    async fn recognize(
+        &mut self,
+        first: &[u8],
+        stream: &mut (impl AsyncRead + Unpin),
+    ) -> io::Result<TunnelProtocol> {
+        let mut known = self.add(first);
+        let mut piece = vec![0; COPY_BYTES / 4];
+        loop {
+            if let Some(protocol) = known {
+                return Ok(protocol);
+            }
+            let length = stream.read(&mut piece).await?;
+            if length == 0 {
+                // A client that sends nothing does no harm.
+                return Ok(self.at_end());
+            }
+            known = self.add(piece.get(..length).unwrap_or_default());
+        }
+    }
+
+    /// Adds `bytes`. Returns the protocol once it is known.
+    fn add(&mut self, bytes: &[u8]) -> Option<TunnelProtocol> {
+        self.read.extend_from_slice(bytes);
+        if self.read.len() > START_BYTES_MAX {
+            return Some(self.at_end());
+        }
+        match self.read.first() {
+            None => None,
+            Some(&TLS_HANDSHAKE) => self.add_handshake(bytes),
+            Some(_) => text_protocol(&self.read),
+        }
+    }
+
+    fn add_handshake(&mut self, mut bytes: &[u8]) -> Option<TunnelProtocol> {
+        while !bytes.is_empty() {
+            if !matches!(self.tls.read_tls(&mut bytes), Ok(1..)) {
+                return Some(TunnelProtocol::BrokenTls);
+            }
+            match self.tls.accept() {
+                Ok(None) => {}
+                Ok(Some(accepted)) => {
+                    let name = accepted.client_hello().server_name().map(str::to_owned);
+                    return Some(TunnelProtocol::Tls(name));
+                }
+                Err(_) => return Some(TunnelProtocol::BrokenTls),
+            }
+        }
+        None
+    }
+
+    /// Returns the protocol of a client that sends no more, or whose start is too long.
+    fn at_end(&self) -> TunnelProtocol {
+        match self.read.first() {
+            Some(&TLS_HANDSHAKE) => TunnelProtocol::BrokenTls,
+            // A line that does not end may become a request line.
+            Some(_) => TunnelProtocol::Http,
+            None => TunnelProtocol::Other,
+        }
+    }
+}
+
+/// Returns the protocol of a client that began with `bytes` and not with TLS, once it is known: HTTP
+/// if the first line is a request line of any method.
+fn text_protocol(bytes: &[u8]) -> Option<TunnelProtocol> {
+    // Servers skip empty lines before a request.
+    let blank = bytes.iter().take_while(|b| matches!(b, b'\r' | b'\n')).count();
+    let rest = bytes.get(blank..).unwrap_or_default();
+    let end = rest.iter().position(|b| *b == b'\n');
+    let line = rest.get(..end.unwrap_or(rest.len())).unwrap_or_default();
+    // Some servers accept other bytes than ASCII in a path.
+    let is_text = |b: &u8| !b.is_ascii_control() || matches!(b, b'\t' | b'\r');
+    if memchr::memmem::find(line, b"HTTP/").is_some() {
+        return Some(TunnelProtocol::Http);
+    }
+    (end.is_some() || !line.iter().all(is_text)).then_some(TunnelProtocol::Other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_http_is_recognized_with_any_method_and_after_empty_lines() {
+        for start in [
+            "GET / HTTP/1.1\r\n",
+            "\r\n\r\nPURGE /x HTTP/1.0\n",
+            "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+            "FOO /a\tHTTP/1.1",
+        ] {
+            assert_eq!(text_protocol(start.as_bytes()), Some(TunnelProtocol::Http), "{start}");
+        }
+        for start in ["SSH-2.0-OpenSSH_9.2\r\n", "EHLO a.example\r\n", "\0\0\0\x08\x04\xd2\x16/"] {
+            assert_eq!(text_protocol(start.as_bytes()), Some(TunnelProtocol::Other), "{start:?}");
+        }
+        for start in ["", "GET / HT", "\r\n", "SSH-2.0"] {
+            assert_eq!(text_protocol(start.as_bytes()), None, "{start:?}");
+        }
+    }
+
+    #[test]
+    fn a_tunnel_without_a_ruled_port_carries_only_tls_with_the_name_of_its_host() {
+        let target = ForwardTarget { host: "a.example".to_owned(), port: 443 };
+        let tls = |name: &str| TunnelProtocol::Tls(Some(name.to_owned()));
+        assert_eq!(refusal(&tls("A.example"), &target, false), None);
+        for protocol in [
+            tls("b.example"),
+            TunnelProtocol::Tls(None),
+            TunnelProtocol::BrokenTls,
+            TunnelProtocol::Http,
+            TunnelProtocol::Other,
+        ] {
+            assert!(refusal(&protocol, &target, false).is_some(), "{protocol:?}");
+        }
+        assert_eq!(refusal(&TunnelProtocol::Other, &target, true), None);
+        assert!(refusal(&TunnelProtocol::Http, &target, true).is_some());
+        assert!(refusal(&tls("b.example"), &target, true).is_some());
+        let address = ForwardTarget { host: "127.0.0.1".to_owned(), port: 443 };
+        assert_eq!(refusal(&TunnelProtocol::Tls(None), &address, false), None);
+    }
+}
