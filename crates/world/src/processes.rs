@@ -36,6 +36,7 @@ pub use worker::{WorkerFailure, WorkerProcess, WorkerStarter};
 use crate::programs::{ResolvedProgram, ServerProcessMark, TagLimits};
 use spawn::ProgramSpawner;
 
+use super::forwarder::NetworkUse;
 use super::sandbox::{Confinement, Sandbox, SandboxCoverage, SandboxLeftovers};
 
 /// Starts programs. Clones share one spawning thread.
@@ -96,6 +97,8 @@ pub struct ProgramOutcome {
     pub stderr: CapturedOutput,
     /// The layers of the sandbox that confined the program.
     pub sandbox: Arc<SandboxCoverage>,
+    /// What the program did with its network.
+    pub network: NetworkUse,
 }
 
 /// The reason for stopping a program.

@@ -29,6 +29,7 @@ mod setup_step;
 mod helper;
 mod kernel;
 mod capabilities;
+mod network_check;
 mod confine;
 mod unconfined_thread;
 mod server_confinement;
@@ -61,9 +62,11 @@ pub use worker::{WorkerLimits, run_worker_if_asked};
 pub(super) use worker_frames::{read_frame, write_frame};
 
 use super::Root;
+use super::forwarder::HostAccess;
 use super::programs::HELPER_NAME;
 use capabilities::SandboxCapabilities;
 use guarded_paths::GuardedPaths;
+use network_check::NetworkTests;
 use reserved_names::ReservedNames;
 pub(super) use reserved_names::SandboxLeftovers;
 use standby::IdleHelpers;
@@ -76,13 +79,24 @@ pub struct Sandbox(Arc<SandboxState>);
 struct SandboxState {
     settings: SandboxSettings,
     paths: SandboxPaths,
-    rules: Vec<(GlobMatcher, SandboxProfile)>,
+    rules: Vec<ToolRule>,
+    /// The hosts of programs to which no rule applies.
+    hosts: Option<Arc<HostAccess>>,
+    /// The results of the network tests.
+    network_tests: NetworkTests,
     reserved: ReservedNames,
     idle: IdleHelpers,
     /// A thread that tests the sandbox on this system. `None` if no program is confined.
     unconfined_thread: Option<Arc<UnconfinedThread>>,
     /// The sandbox capabilities of this system, tested before the first confined program.
     capabilities: OnceLock<Result<SandboxCapabilities, String>>,
+}
+
+/// A `[[sandbox.for]]` rule.
+struct ToolRule {
+    tools: GlobMatcher,
+    profile: SandboxProfile,
+    hosts: Option<Arc<HostAccess>>,
 }
 
 /// The confinement of one program.
@@ -102,6 +116,9 @@ pub struct Confinement {
     /// The only files and folders that may be executed. `None` allows every file in the program's
     /// view.
     pub executables: Option<Vec<PathBuf>>,
+    /// The hosts that the program may reach through a forwarder. `None` if its profile alone decides
+    /// about the network.
+    pub hosts: Option<Arc<HostAccess>>,
 }
 
 /// A file or folder of a git repository that is outside the workspace.
@@ -117,6 +134,12 @@ impl Confinement {
     /// Returns `true` if the program may write the workspace and the folders of `sandbox.write`.
     pub fn may_write(&self) -> bool {
         !self.read_only && self.profile != SandboxProfile::ReadOnly
+    }
+
+    /// Limits the program's network to `access`, even if its profile allows more.
+    pub fn limit_to_hosts(&mut self, access: &Arc<HostAccess>) {
+        self.profile = self.profile.min(SandboxProfile::Workspace);
+        self.hosts = Some(access.clone());
     }
 }
 
@@ -137,7 +160,7 @@ impl Sandbox {
         let settings =
             SandboxSettings { profile: SandboxProfile::Off, ..SandboxSettings::default() };
         let paths = SandboxPaths::default();
-        Self::from_parts(settings, paths, Vec::new(), None, ReservedNames::default())
+        Self::from_parts(settings, paths, CompiledRules::default(), None, ReservedNames::default())
     }
 
     /// Creates the sandbox that `settings` describe. The `main` function of the executable must
@@ -182,13 +205,15 @@ impl Sandbox {
         only_reads: bool,
         workspace: &Root,
     ) -> Option<Confinement> {
-        let rule = self.0.rules.iter().find(|(pattern, _)| pattern.is_match(tool));
+        let rule = self.0.rules.iter().find(|rule| rule.tools.is_match(tool));
         let (profile, only_reads) = match (rule, self.0.settings.profile) {
-            (Some((_, profile)), _) => (*profile, false),
+            (Some(rule), _) => (rule.profile, false),
             (None, SandboxProfile::Workspace) if only_reads => (SandboxProfile::ReadOnly, true),
             (None, profile) => (profile, only_reads),
         };
-        Self::new_confinement(profile, only_reads, workspace)
+        let hosts = rule.map_or(&self.0.hosts, |rule| &rule.hosts).clone();
+        let confinement = Self::new_confinement(profile, only_reads, workspace)?;
+        Some(Confinement { hosts, ..confinement })
     }
 
     /// Returns the confinement of a program in `workspace` under `profile`. `None` if the program
@@ -214,6 +239,7 @@ impl Sandbox {
             visible_paths: Vec::new(),
             repository_places: Vec::new(),
             executables: None,
+            hosts: None,
         };
         (profile != SandboxProfile::Off).then_some(inside)
     }
@@ -263,16 +289,19 @@ impl Sandbox {
     fn from_parts(
         settings: SandboxSettings,
         paths: SandboxPaths,
-        rules: Vec<(GlobMatcher, SandboxProfile)>,
+        rules: CompiledRules,
         outside: Option<Arc<UnconfinedThread>>,
         reserved: ReservedNames,
     ) -> Self {
+        let CompiledRules { rules, hosts } = rules;
         let idle = IdleHelpers::default();
         let capabilities = OnceLock::new();
         Self(Arc::new(SandboxState {
             settings,
             paths,
             rules,
+            hosts,
+            network_tests: NetworkTests::default(),
             reserved,
             idle,
             unconfined_thread: outside,
@@ -281,8 +310,15 @@ impl Sandbox {
     }
 }
 
+/// The rules of the settings in compiled form.
+#[derive(Default)]
+struct CompiledRules {
+    rules: Vec<ToolRule>,
+    hosts: Option<Arc<HostAccess>>,
+}
+
 /// Checks `settings` and returns their rules.
-fn compile_rules(settings: &SandboxSettings) -> Result<Vec<(GlobMatcher, SandboxProfile)>, String> {
+fn compile_rules(settings: &SandboxSettings) -> Result<CompiledRules, String> {
     settings.check()?;
     let rules = settings.rules.iter().map(|rule| {
         let odd = |why: String| {
@@ -292,9 +328,10 @@ fn compile_rules(settings: &SandboxSettings) -> Result<Vec<(GlobMatcher, Sandbox
             return Err(odd(why));
         }
         let pattern = Glob::new(&rule.tools).map_err(|err| odd(err.to_string()))?;
-        Ok((pattern.compile_matcher(), rule.profile))
+        let hosts = rule.access()?;
+        Ok(ToolRule { tools: pattern.compile_matcher(), profile: rule.profile, hosts })
     });
-    rules.collect()
+    Ok(CompiledRules { rules: rules.collect::<Result<_, _>>()?, hosts: settings.access()? })
 }
 
 /// Runs the sandbox helper if this process was started as a helper, and never returns in that case.

@@ -39,7 +39,8 @@ pub(super) enum ForwardFailure {
     Unreachable(String),
 }
 
-type Lookup = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
+/// A lookup in progress.
+pub(super) type Lookup = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 
 /// The function that looks up the addresses of a name.
 pub(super) type HostLookup = Arc<dyn Fn(String) -> Lookup + Send + Sync>;
@@ -77,7 +78,8 @@ impl ForwarderGate {
         let rules = &self.access.rules;
         let setting = &self.access.setting;
         let Some(host) = normalize_host(host) else {
-            let shown: String = host.chars().take(NAME_CHARS_MAX).flat_map(char::escape_default).collect();
+            let shown: String =
+                host.chars().take(NAME_CHARS_MAX).flat_map(char::escape_default).collect();
             return Err(self.count(&shown, "it is not a valid host name".to_owned(), None));
         };
         let target = ForwardTarget { host, port };
@@ -105,7 +107,10 @@ impl ForwarderGate {
 
     /// Connects to `target`. The addresses are looked up once and checked, and the connection is
     /// made to a checked address.
-    pub(super) async fn connect(&self, target: &ForwardTarget) -> Result<TcpStream, ForwardFailure> {
+    pub(super) async fn connect(
+        &self,
+        target: &ForwardTarget,
+    ) -> Result<TcpStream, ForwardFailure> {
         let ForwardTarget { host, port } = target;
         let addresses = self.addresses(target).await?;
         let mut last = None;
@@ -126,7 +131,8 @@ impl ForwarderGate {
                 Ok(stream)
             }
             Ok(None) => {
-                let why = last.map_or_else(|| "it has no address".to_owned(), |err| err.to_string());
+                let why =
+                    last.map_or_else(|| "it has no address".to_owned(), |err| err.to_string());
                 Err(ForwardFailure::Unreachable(format!("cannot connect to {host}:{port}: {why}")))
             }
             Err(_) => {
@@ -149,7 +155,9 @@ impl ForwarderGate {
             Err(_) => match timeout(LOOKUP_TIMEOUT, (self.lookup)(host.clone())).await {
                 Ok(Ok(found)) => found,
                 Ok(Err(err)) => {
-                    return Err(ForwardFailure::Unreachable(format!("cannot look up {host}: {err}")));
+                    return Err(ForwardFailure::Unreachable(format!(
+                        "cannot look up {host}: {err}"
+                    )));
                 }
                 Err(_) => {
                     let why = format!("the lookup of {host} timed out");
@@ -180,7 +188,8 @@ impl ForwarderGate {
 impl ForwardTarget {
     /// Returns the rule that would allow this target. `None` if no rule may.
     fn allowing_rule(&self) -> Option<String> {
-        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        let host =
+            if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         let rule = match self.port {
             443 | 80 => host,
             port => format!("{host}:{port}"),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::gate::{ForwardFailure, HostLookup};
+use super::gate::{ForwardFailure, HostLookup, Lookup};
 use super::*;
 
 /// A forwarder, the address on which it listens, and a server that it may or may not reach.
@@ -107,9 +107,8 @@ async fn hosts_without_a_rule_are_refused_and_listed_with_the_line_that_allows_t
     let refused = bench.refused();
     let add = "to allow it, add \"two.localhost:PORT\" to sandbox.hosts";
     assert!(
-        refused.contains(&format!(
-            "two.localhost:PORT (2 tries): it is not in sandbox.hosts; {add}"
-        )),
+        refused
+            .contains(&format!("two.localhost:PORT (2 tries): it is not in sandbox.hosts; {add}")),
         "{refused:?}"
     );
     assert!(refused.iter().any(|it| it.starts_with("one.localhost:1 (1 try): port 1 is not in")));
@@ -174,13 +173,14 @@ async fn a_name_that_rebinds_to_another_address_is_looked_up_once_and_refused() 
         [&["169.254.169.254", "127.0.0.1"], &["10.0.0.1"], &["::ffff:127.0.0.1", "fd00:ec2::254"]];
     let lookups = Arc::new(AtomicUsize::new(0));
     let counted = lookups.clone();
-    let lookup: HostLookup = Arc::new(move |_| {
+    let lookup: HostLookup = Arc::new(move |_: String| -> Lookup {
         let answer = answers[counted.fetch_add(1, Ordering::Relaxed)];
-        Box::pin(async move {
-            Ok(answer.iter().map(|text| text.parse::<IpAddr>().unwrap()).collect())
-        })
+        Box::pin(
+            async move { Ok(answer.iter().map(|text| text.parse::<IpAddr>().unwrap()).collect()) },
+        )
     });
-    let access = HostAccess::parse(&["*.example.com".to_owned()], "sandbox.hosts").unwrap().unwrap();
+    let access =
+        HostAccess::parse(&["*.example.com".to_owned()], "sandbox.hosts").unwrap().unwrap();
     let refused = Arc::new(RefusedHosts::default());
     let gate = ForwarderGate::with_lookup(access, refused.clone(), lookup);
     for tries in 1..=3 {

@@ -19,6 +19,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::strays::{self, LiveRun, TaggedProcess};
+use crate::forwarder::NetworkUse;
 use crate::programs::ChildProcess;
 use crate::sandbox::{RunningConfinement, SandboxCoverage};
 
@@ -190,6 +191,11 @@ impl ProcessFamily {
             || Arc::new(SandboxCoverage::unconfined()),
             |around| around.coverage.clone(),
         )
+    }
+
+    /// Returns what the program did with its network so far.
+    pub(super) fn network_use(&self) -> NetworkUse {
+        self.confinement.as_ref().map(RunningConfinement::network_use).unwrap_or_default()
     }
 
     /// Returns the error that kept the program from starting. Call this after the main process has

@@ -147,6 +147,7 @@ pub(super) async fn run(
     drop(exit);
     let (stopped, stopped_at) = phase.stop_reason().unzip();
     let sandbox = family.coverage();
+    let network = family.network_use();
     let failure = family.failure();
     let status = {
         let mut ending = pin!(running.finish(stopped_at));
@@ -169,7 +170,7 @@ pub(super) async fn run(
     }
     let stdout = out.finish().await;
     let stderr = err.finish().await;
-    Ok(ProgramOutcome { status, stop_reason: stopped, duration, stdout, stderr, sandbox })
+    Ok(ProgramOutcome { status, stop_reason: stopped, duration, stdout, stderr, sandbox, network })
 }
 
 /// A running program with open pipes.

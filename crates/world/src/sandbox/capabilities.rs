@@ -74,11 +74,7 @@ impl SandboxCapabilities {
             build_filters(SocketFamilies { internet: false, unix })?,
         ];
         let layers = layers.try_out(|layers| {
-            let folder = StartFolder::new(
-                workspace,
-                workspace.open_dir(".").map_err(into_io_error)?.as_fd(),
-                &[],
-            )?;
+            let folder = StartFolder::at_workspace(workspace)?;
             let handle = folder.workspace.try_clone()?;
             let request = folder.empty_request();
             let plan = capabilities.plan(layers, &SandboxViewRequest::LARGEST, folder);
@@ -109,6 +105,18 @@ impl SandboxCapabilities {
             .transpose()
     }
 
+    /// Checks that programs can have a network of their own, in which a forwarder listens.
+    pub(super) fn check_own_network(&self) -> io::Result<()> {
+        if self.layers.namespaces.is_some_and(|spaces| spaces.net) {
+            return Ok(());
+        }
+        let missing = self.layers.missing.iter().find(|it| it.layer == SandboxLayer::Network);
+        let why = missing.map(|it| format!(": {}", it.why)).unwrap_or_default();
+        Err(io::Error::other(format!(
+            "`hosts` needs the sandbox layer `network`, which this system lacks{why}"
+        )))
+    }
+
     pub(super) fn plan(
         &self,
         layers: &AvailableLayers,
@@ -136,6 +144,7 @@ impl SandboxCapabilities {
                 .landlock
                 .map(|abi| LandlockConfig { abi, tcp: !has_own && !shares_network }),
             filters: if layers.seccomp { filters.clone() } else { SeccompFilters::default() },
+            has_forwarder: false,
         }
     }
 }
@@ -174,6 +183,12 @@ impl StartFolder {
         Ok(Self { workspace, path, workspace_identity, cwd: cwd_at, cwd_identity })
     }
 
+    /// Returns the workspace itself as the working directory.
+    pub(super) fn at_workspace(workspace: &Root) -> io::Result<Self> {
+        let folder = workspace.open_dir(".").map_err(into_io_error)?;
+        Self::new(workspace, folder.as_fd(), &[])
+    }
+
     /// Returns a request for this folder that starts no program.
     pub(super) fn empty_request(&self) -> SpawnRequest {
         SpawnRequest {
@@ -181,6 +196,7 @@ impl StartFolder {
             cwd: self.cwd.clone(),
             cwd_identity: self.cwd_identity,
             tag: None,
+            network_test: None,
             runs: None,
             grace_ms: 0,
         }

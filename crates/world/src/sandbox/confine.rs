@@ -22,7 +22,8 @@ use super::standby::{HelperKey, HelperTask, IdleHelpers, StandbyHelper, has_help
 use super::view::{SandboxViewRequest, expand_home};
 use super::{Confinement, Sandbox, coverage, layers};
 use crate::Root;
-use crate::programs::{ChildProcess, ProgramImage, ResolvedProgram, RunTag};
+use crate::forwarder::{Forwarder, HostAccess, NetworkUse, proxy_variables};
+use crate::programs::{ChildProcess, ProgramImage, ResolvedProgram, RunTag, kill_and_wait};
 
 /// A program to start in the sandbox, with its arguments, folder and environment.
 pub(crate) struct SandboxedLaunch {
@@ -44,6 +45,8 @@ pub(crate) struct RunningConfinement {
     exit_pipe: Option<ExitPipe>,
     /// The layers of the sandbox that confine the program.
     pub(crate) coverage: Arc<SandboxCoverage>,
+    /// The forwarder of a program that may reach some hosts.
+    forwarder: Option<Forwarder>,
     helper: Option<StandbyHelper>,
     helper_key: HelperKey,
     idle_helpers: IdleHelpers,
@@ -82,6 +85,11 @@ impl RunningConfinement {
         reported.unwrap_or(status)
     }
 
+    /// Returns what the program did with its network so far.
+    pub(crate) fn network_use(&self) -> NetworkUse {
+        self.forwarder.as_ref().map(Forwarder::network_use).unwrap_or_default()
+    }
+
     /// Returns the error that kept the program from starting. Call this after the program has
     /// ended.
     pub(crate) fn failure(&self) -> Option<io::Error> {
@@ -92,10 +100,11 @@ impl RunningConfinement {
 
 impl Drop for RunningConfinement {
     fn drop(&mut self) {
-        if let Some(helper) = self.helper.take()
-            && self.is_over
-        {
-            self.idle_helpers.give_back(helper, self.helper_key.clone());
+        let Some(helper) = self.helper.take().filter(|_| self.is_over) else { return };
+        match self.forwarder {
+            // The next program gets a network and a forwarder of its own.
+            Some(_) => IdleHelpers::retire(helper),
+            None => self.idle_helpers.give_back(helper, self.helper_key.clone()),
         }
     }
 }
@@ -116,6 +125,11 @@ impl Sandbox {
         if self.0.settings.require == SandboxRequirement::Strict && !coverage.is_complete() {
             return Err(io::Error::other(IncompleteSandbox(coverage)));
         }
+        let mut start = start;
+        if let Some(access) = &inside.hosts {
+            self.check_network(capabilities, inside, &begin)?;
+            start.env.extend(proxy_variables(&access.rules));
+        }
         let folder = StartFolder::new(&inside.workspace, start.cwd.as_fd(), &inside.visible_paths)?;
         let (birth, their_birth) = pipe_with(PipeFlags::CLOEXEC)?;
         let (end, their_end) = ExitPipe::new()?;
@@ -134,7 +148,8 @@ impl Sandbox {
             program: Some(target_program(start)),
             ..folder.empty_request()
         };
-        let plan = capabilities.plan(&capabilities.layers, &wanted, folder);
+        let mut plan = capabilities.plan(&capabilities.layers, &wanted, folder);
+        plan.has_forwarder = inside.hosts.is_some();
         let is_apart = plan.spaces.is_some();
         let request = seal(&request)?;
         let task = HelperTask {
@@ -145,7 +160,12 @@ impl Sandbox {
             is_fed,
         };
         let like = HelperKey::new(plan);
-        let (helper, child) = self.start_task(capabilities, &task, &like, begin)?;
+        let (mut helper, child) = self.start_task(capabilities, &task, &like, begin)?;
+        let forwarder = inside.hosts.as_ref().map(|access| start_forwarder(&mut helper, access));
+        let forwarder = forwarder.transpose().inspect_err(|_| {
+            // It may have ended by itself.
+            let _ = kill_and_wait(child.pid);
+        })?;
         // A process that becomes the program itself sends no reports.
         let end = is_apart.then_some(end);
         let coverage = Arc::new(coverage);
@@ -158,6 +178,7 @@ impl Sandbox {
                 failure_pipe: birth,
                 exit_pipe: end,
                 coverage,
+                forwarder,
                 helper,
                 helper_key: like,
                 idle_helpers: idle,
@@ -266,6 +287,12 @@ impl Sandbox {
             capabilities.machine_view.reserved_names(),
         ))
     }
+}
+
+/// Starts the forwarder in the network of `helper`.
+fn start_forwarder(helper: &mut StandbyHelper, access: &Arc<HostAccess>) -> io::Result<Forwarder> {
+    let listener = helper.take_listener().ok_or(io::ErrorKind::NotConnected)?;
+    Forwarder::start(listener, access)
 }
 
 fn target_program(start: SandboxedLaunch) -> TargetProgram {

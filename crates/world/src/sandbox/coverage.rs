@@ -104,7 +104,8 @@ impl SandboxLayer {
             | SetupStep::Program
             | SetupStep::Limits
             | SetupStep::Rights
-            | SetupStep::Start => None,
+            | SetupStep::Start
+            | SetupStep::NetworkTest => None,
         }
     }
 }

@@ -8,6 +8,7 @@ mod preparation;
 mod mounts;
 mod privileges;
 mod reaper;
+mod network_test;
 mod exec;
 
 use std::io;
@@ -20,12 +21,14 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Signal, fchdir, set_parent_process_death_signal, setsid};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
+pub(super) use network_test::GOT_THROUGH;
 pub(super) use privileges::drop_privileges;
 
 use super::helper_messages::{HelperAnswer, HelperOrder};
 use super::kernel;
 use super::plan::{FileIdentity, OsBytes, SandboxPlan, SpawnRequest, unseal};
 use super::setup_step::{SetupFailure, SetupStep};
+use crate::forwarder;
 use crate::programs::{EXTRA_FD, RunTag};
 use exec::LocatedProgram;
 
@@ -69,6 +72,10 @@ fn serve_orders(line: &OwnedFd) -> Result<(), SetupFailure> {
     drop(first);
     SetupStep::Groups.check(join_groups(&plan.groups))?;
     preparation::prepare_helper(&plan)?;
+    if plan.has_forwarder {
+        let listener = SetupStep::Network.check(forwarder::open_listener())?;
+        SetupStep::Network.check(HelperAnswer::ListenerOpened(listener).send(line))?;
+    }
     privileges::drop_early(&plan)?;
     let flags = plan.spaces.map_or(0, |_| PROGRAM_NAMESPACES);
     loop {

@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg,
-    send, sendmsg, socketpair,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, send,
+    sendmsg, socketpair,
 };
 use rustix::process::Pid;
 
@@ -38,6 +38,8 @@ pub(super) enum HelperAnswer {
     ProcessReady(Pid),
     /// The process has taken the order and carries its tag.
     OrderTaken,
+    /// The helper has opened the listener of a forwarder in its network.
+    ListenerOpened(OwnedFd),
     Failed(SetupFailure),
 }
 
@@ -106,6 +108,7 @@ impl HelperAnswer {
     const PROCESS_READY: u8 = 0;
     const ORDER_TAKEN: u8 = 1;
     const FAILED: u8 = 2;
+    const LISTENER_OPENED: u8 = 3;
 
     pub(super) fn send(&self, line: impl AsFd) -> io::Result<()> {
         let mut bytes = [0; FAILURE_BYTES + 1];
@@ -117,6 +120,10 @@ impl HelperAnswer {
                 *number = pid.as_raw_pid().to_ne_bytes();
             }
             Self::OrderTaken => *kind = Self::ORDER_TAKEN,
+            Self::ListenerOpened(listener) => {
+                *kind = Self::LISTENER_OPENED;
+                return send_with_handle(line, &bytes, listener);
+            }
             Self::Failed(failed) => {
                 *kind = Self::FAILED;
                 *rest = failed.to_bytes();
@@ -129,16 +136,7 @@ impl HelperAnswer {
     /// Receives the next message. Fails with `UnexpectedEof` if the helper is gone.
     pub(super) fn receive(line: impl AsFd) -> io::Result<Self> {
         let mut bytes = [0; FAILURE_BYTES + 1];
-        let mut was_reset = false;
-        let got = loop {
-            match recv(&line, &mut bytes, RecvFlags::empty()) {
-                Err(Errno::INTR) => {}
-                // If the helper left an order unread, this error comes first and its messages
-                // follow.
-                Err(Errno::CONNRESET) if !was_reset => was_reset = true,
-                got => break got?.0,
-            }
-        };
+        let (got, handle) = receive_with_handle(line, &mut bytes)?;
         if got == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -150,9 +148,42 @@ impl HelperAnswer {
             }
             Self::ORDER_TAKEN => Some(Self::OrderTaken),
             Self::FAILED => SetupFailure::from_bytes(rest).map(Self::Failed),
+            Self::LISTENER_OPENED => handle.map(Self::ListenerOpened),
             _ => None,
         };
         answer.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+}
+
+fn send_with_handle(line: impl AsFd, bytes: &[u8], handle: &OwnedFd) -> io::Result<()> {
+    let handles = [handle.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&handles));
+    sendmsg(line, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Receives one message into `bytes`. Returns its length, and its handle if it has one.
+fn receive_with_handle(line: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
+    let mut was_reset = false;
+    loop {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut data = [IoSliceMut::new(bytes)];
+        match recvmsg(&line, &mut data, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => {}
+            // If the helper left an order unread, this error comes first and its messages follow.
+            Err(Errno::CONNRESET) if !was_reset => was_reset = true,
+            got => {
+                let bytes = got?.bytes;
+                let handles = control.drain().filter_map(|message| match message {
+                    RecvAncillaryMessage::ScmRights(handles) => Some(handles),
+                    _ => None,
+                });
+                return Ok((bytes, handles.flatten().next()));
+            }
+        }
     }
 }
 
@@ -223,6 +254,20 @@ mod tests {
         drop(theirs);
         assert!(matches!(HelperAnswer::receive(&ours), Ok(HelperAnswer::OrderTaken)));
         assert_eq!(HelperAnswer::receive(&ours).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn a_listener_is_received_with_its_answer() {
+        let (ours, theirs) = message_pair().unwrap();
+        let (read, write) = pipe().unwrap();
+        HelperAnswer::ListenerOpened(write).send(&theirs).unwrap();
+        let HelperAnswer::ListenerOpened(received) = HelperAnswer::receive(&ours).unwrap() else {
+            panic!()
+        };
+        std::fs::File::from(received).write_all(b"told").unwrap();
+        let mut text = [0; 4];
+        std::fs::File::from(read).read_exact(&mut text).unwrap();
+        assert_eq!(text, *b"told");
     }
 
     #[test]

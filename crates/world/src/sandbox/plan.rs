@@ -35,6 +35,9 @@ pub(super) struct SandboxPlan {
     pub(super) limits: Vec<(u32, u64)>,
     pub(super) landlock: Option<LandlockConfig>,
     pub(super) filters: SeccompFilters,
+    /// `true` if the helper opens the listener of a forwarder in its network.
+    #[serde(default)]
+    pub(super) has_forwarder: bool,
 }
 
 /// The part of the confinement that belongs to one program.
@@ -47,11 +50,23 @@ pub(super) struct SpawnRequest {
     pub(super) cwd_identity: FileIdentity,
     /// The tag for all processes of the program.
     pub(super) tag: Option<u64>,
+    /// The ports of the listeners with which a request without a program tests the network.
+    pub(super) network_test: Option<NetworkTest>,
     /// The only files and folders that may be executed. `None` allows every file in the view.
     pub(super) runs: Option<Vec<OsBytes>>,
     /// The time that other processes of the program may take to stop after the program has ended,
     /// in milliseconds.
     pub(super) grace_ms: u64,
+}
+
+/// A test of the network of a program that has a forwarder. The forwarder allows one of two listeners
+/// on the machine's loopback interface and refuses the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct NetworkTest {
+    /// The port of the listener that the forwarder allows.
+    pub(super) allowed_port: u16,
+    /// The port of the listener that the forwarder refuses.
+    pub(super) refused_port: u16,
 }
 
 /// Seccomp filters.

@@ -1,7 +1,11 @@
 //! The settings of the sandbox.
 
+use std::sync::Arc;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::forwarder::HostAccess;
 
 /// Sandbox for the programs that tools start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -20,6 +24,10 @@ pub struct SandboxSettings {
     /// `true` allows programs to use Unix sockets. Sockets in the workspace and in the `read` and
     /// `write` paths may belong to unconfined programs.
     pub unix_sockets: bool,
+    /// Hosts that programs may reach although their profile has no network, for example
+    /// `["packages.example.com", "*.mirror.example", "git.example.com:22"]`. Without a port, the
+    /// ports 443 and 80 are allowed. A host that is named exactly may be in a private network.
+    pub hosts: Vec<String>,
     /// Access of programs to the workspace's `.git` folder. A program that can write this folder
     /// can make git run other programs later, outside the sandbox. The git tools may always write
     /// it.
@@ -45,6 +53,9 @@ pub struct ProfileRule {
     pub tools: String,
     /// Access of the programs that these tools start.
     pub profile: SandboxProfile,
+    /// Hosts that these programs may reach, instead of those in `sandbox.hosts`. None by default.
+    #[serde(default)]
+    pub hosts: Vec<String>,
 }
 
 /// Access of a program to files and the network, from least to most.
@@ -142,6 +153,10 @@ impl SandboxSettings {
                 self.cpu_percent
             ));
         }
+        self.access().map(drop)?;
+        for rule in &self.rules {
+            rule.access().map(drop)?;
+        }
         const LEAST: u64 = 16 << 20;
         if self.memory_bytes != 0 && self.memory_bytes < LEAST {
             return Err(format!(
@@ -153,6 +168,44 @@ impl SandboxSettings {
     }
 }
 
+impl SandboxSettings {
+    /// Returns the hosts that programs may reach, if there are any.
+    ///
+    /// # Errors
+    /// A message with the invalid value.
+    pub(super) fn access(&self) -> Result<Option<Arc<HostAccess>>, String> {
+        host_access(&self.hosts, self.profile, "sandbox.hosts")
+    }
+}
+
+impl ProfileRule {
+    /// Returns the hosts that the programs may reach, if there are any.
+    ///
+    /// # Errors
+    /// A message with the invalid value.
+    pub(super) fn access(&self) -> Result<Option<Arc<HostAccess>>, String> {
+        let setting = format!("`hosts` of the [[sandbox.for]] table for `{}`", self.tools);
+        host_access(&self.hosts, self.profile, &setting)
+    }
+}
+
+/// Returns the access to `hosts` under `profile`.
+fn host_access(
+    hosts: &[String],
+    profile: SandboxProfile,
+    setting: &str,
+) -> Result<Option<Arc<HostAccess>>, String> {
+    let access = HostAccess::parse(hosts, setting)?;
+    match profile {
+        SandboxProfile::Network | SandboxProfile::Off if access.is_some() => Err(format!(
+            "{setting} has no effect with the profile `{}`, which allows all hosts; use the \
+             profile `read-only` or `workspace`, or remove the hosts",
+            profile.name()
+        )),
+        _ => Ok(access),
+    }
+}
+
 impl Default for SandboxSettings {
     fn default() -> Self {
         Self {
@@ -161,6 +214,7 @@ impl Default for SandboxSettings {
             read: Vec::new(),
             write: Vec::new(),
             unix_sockets: false,
+            hosts: Vec::new(),
             git: GitFolderAccess::Read,
             memory_bytes: 0,
             processes: 1024,

@@ -39,9 +39,11 @@ pub enum SetupStep {
     Seccomp,
     /// Executing the program.
     Start,
+    /// Testing that a program reaches only the hosts that are allowed.
+    NetworkTest,
 }
 
-const ALL_STEPS: [SetupStep; 16] = [
+const ALL_STEPS: [SetupStep; 17] = [
     SetupStep::Plan,
     SetupStep::Groups,
     SetupStep::Namespaces,
@@ -58,6 +60,7 @@ const ALL_STEPS: [SetupStep; 16] = [
     SetupStep::Landlock,
     SetupStep::Seccomp,
     SetupStep::Start,
+    SetupStep::NetworkTest,
 ];
 
 /// The reason why a program did not start.
@@ -92,6 +95,7 @@ impl SetupStep {
             Self::Landlock => "applying Landlock",
             Self::Seccomp => "filtering system calls",
             Self::Start => "beginning",
+            Self::NetworkTest => "testing its network",
         }
     }
 

@@ -54,6 +54,8 @@ pub(super) struct StandbyHelper {
     mounts: u64,
     has_failed: bool,
     groups: Option<CgroupSet>,
+    /// The listener of a forwarder in the helper's network, once the helper has opened it.
+    listener: Option<OwnedFd>,
 }
 
 /// A task for a helper, with the helper's ends of the pipes.
@@ -116,6 +118,7 @@ impl StandbyHelper {
             mounts,
             has_failed: false,
             groups,
+            listener: None,
         })
     }
 
@@ -142,6 +145,7 @@ impl StandbyHelper {
             match self.read_answer(&ANSWER_TIMEOUT) {
                 Ok(HelperAnswer::ProcessReady(pid)) => self.next_process = Some(pid),
                 Ok(HelperAnswer::OrderTaken) => is_apart = true,
+                Ok(HelperAnswer::ListenerOpened(listener)) => self.listener = Some(listener),
                 Ok(HelperAnswer::Failed(failed)) => break Ok(Err(failed)),
                 // If the message could not be sent, the helper has reported the reason before, if
                 // it could.
@@ -154,6 +158,11 @@ impl StandbyHelper {
         };
         self.has_failed = true;
         failed
+    }
+
+    /// Takes the listener of a forwarder in the helper's network.
+    pub(super) fn take_listener(&mut self) -> Option<OwnedFd> {
+        self.listener.take()
     }
 
     fn read_answer(&self, limit: &Timespec) -> io::Result<HelperAnswer> {
@@ -302,6 +311,14 @@ impl IdleHelpers {
         drop(waiting);
         if let Some(too_many) = too_many {
             runtime.spawn_blocking(move || drop(too_many));
+        }
+    }
+
+    /// Ends the helper `standby` in the background.
+    pub(super) fn retire(standby: StandbyHelper) {
+        match Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(move || drop(standby))),
+            Err(_) => drop(standby),
         }
     }
 

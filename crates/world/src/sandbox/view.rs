@@ -57,6 +57,7 @@ impl<'i> SandboxViewRequest<'i> {
             visible_paths,
             repository_places,
             executables: runs,
+            hosts: _,
         } = inside;
         let repository = repository.as_deref();
         let is_own = repository == Some(&*guarded_paths::repository_path(workspace.path()));

@@ -19,7 +19,7 @@ use rustix::stdio::dup2_stdin;
 use super::super::kernel;
 use super::super::plan::{OsBytes, SandboxPlan, SpawnRequest, TargetProgram};
 use super::super::setup_step::{SetupFailure, SetupStep};
-use super::{NoReturn, check_identity};
+use super::{NoReturn, check_identity, network_test};
 
 /// The interpreter of a script without a `#!` line.
 const SHELL: &CStr = c"/bin/sh";
@@ -96,15 +96,20 @@ pub(super) fn start_session() -> io::Result<()> {
     Ok(())
 }
 
-/// Executes the program. Exits if the request contains no program.
+/// Executes the program. If the request contains no program, runs its test, if any, and exits.
 pub(super) fn execute(
     request: &SpawnRequest,
     found: Option<&LocatedProgram>,
 ) -> Result<NoReturn, SetupFailure> {
     match (&request.program, found) {
         (Some(program), Some(found)) => SetupStep::Start.check(execute_program(program, found)),
-        // SAFETY: nothing needs to be done at exit.
-        (None, _) | (_, None) => unsafe { libc::_exit(0) },
+        (None, _) | (_, None) => {
+            if let Some(test) = request.network_test {
+                SetupStep::NetworkTest.check(network_test::run(test))?;
+            }
+            // SAFETY: nothing needs to be done at exit.
+            unsafe { libc::_exit(0) }
+        }
     }
 }
 
