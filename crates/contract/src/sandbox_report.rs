@@ -1,27 +1,51 @@
-//! Sandbox profiles of the programs that a call ran, for its audit record.
+//! Confinement of the programs that a call ran, for its audit record.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The sandbox profiles of the programs that a call ran. Clones share the list.
+/// The maximum number of refused hosts in a report.
+const HOSTS_MAX: usize = 64;
+
+/// The confinement of the programs that a call ran: their sandbox profiles, and the hosts that they
+/// could not reach. Clones share the report.
 #[derive(Clone, Default)]
-pub struct SandboxReport(Arc<Mutex<BTreeSet<String>>>);
+pub struct SandboxReport(Arc<Mutex<ReportedRuns>>);
+
+#[derive(Default)]
+struct ReportedRuns {
+    profiles: BTreeSet<String>,
+    refused_hosts: BTreeMap<String, String>,
+}
 
 impl SandboxReport {
     /// Adds the profile of a program: its name and the layers that were missing.
     pub fn add_profile(&self, how: String) {
-        self.lock().insert(how);
+        self.lock().profiles.insert(how);
+    }
+
+    /// Adds a host that a program could not reach. `summary` is a line about it. It replaces an
+    /// earlier line about the host. Hosts beyond a limit are left out.
+    pub fn add_refused_host(&self, host: &str, summary: String) {
+        let mut all = self.lock();
+        if all.refused_hosts.len() < HOSTS_MAX || all.refused_hosts.contains_key(host) {
+            all.refused_hosts.insert(host.to_owned(), summary);
+        }
     }
 
     /// Returns all profiles, each once, joined by `; `. Returns `None` if no program ran.
     pub fn summary(&self) -> Option<String> {
         let all = self.lock();
-        let words: Vec<_> = all.iter().map(String::as_str).collect();
+        let words: Vec<_> = all.profiles.iter().map(String::as_str).collect();
         (!words.is_empty()).then(|| words.join("; "))
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeSet<String>> {
+    /// Returns a line about each host that a program could not reach.
+    pub fn refused_hosts(&self) -> Vec<String> {
+        self.lock().refused_hosts.values().cloned().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ReportedRuns> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -31,6 +31,7 @@ use toolgate_upstream::{
 };
 use toolgate_world::Root;
 use toolgate_world::dial;
+use toolgate_world::forwarder::HostAccess;
 use toolgate_world::processes::{self, OpenProgram, ProcessRunner, ProgramStart};
 use toolgate_world::programs;
 use toolgate_world::programs::ProgramLookupError;
@@ -224,7 +225,7 @@ impl UpstreamWorld for MachineAccess {
         program: &'a ProgramToStart,
     ) -> BoxFuture<'a, Result<RunningProgram, String>> {
         Box::pin(async move {
-            let ProgramToStart { command, env, keep_env, cwd, sandbox } = program;
+            let ProgramToStart { command, env, keep_env, cwd, sandbox, hosts } = program;
             let (name, args) = command.split_first().ok_or("`command` is empty")?;
             let workspace = self.open_folder_at(".")?;
             // The default folder is empty and private, so that nobody else can place files that
@@ -249,6 +250,9 @@ impl UpstreamWorld for MachineAccess {
             variables.extend(own.collect::<BTreeMap<OsString, OsString>>());
             let mut confinement =
                 self.processes.sandbox().confinement_with(sandbox_profile(sandbox)?, &self.root);
+            if let Some(confinement) = &mut confinement {
+                confinement.hosts = HostAccess::parse(hosts, "`hosts` of the upstream")?;
+            }
             if let (Some(confinement), Some(empty)) = (&mut confinement, &empty) {
                 let folder = empty.path().canonicalize();
                 let folder =
@@ -419,10 +423,24 @@ fn sandbox_profile(name: &str) -> Result<SandboxProfile, String> {
     })
 }
 
+/// Checks the sandbox profile of an upstream and the hosts that it may reach.
+fn check_hosts(settings: &UpstreamSettings) -> Result<(), String> {
+    let profile = sandbox_profile(&settings.sandbox)?;
+    let access = HostAccess::parse(&settings.hosts, "`hosts`")?;
+    match profile {
+        SandboxProfile::Network | SandboxProfile::Off if access.is_some() => Err(format!(
+            "`hosts` has no effect with `sandbox = \"{}\"`; set `sandbox = \"workspace\"`, or remove \
+             the hosts",
+            profile.name()
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// Checks the settings of all upstreams of `config`.
 pub(crate) fn check_upstreams(config: &Config) -> anyhow::Result<()> {
     for (name, settings) in &config.upstream {
-        let checked = settings.check().and_then(|()| sandbox_profile(&settings.sandbox).map(drop));
+        let checked = settings.check().and_then(|()| check_hosts(settings));
         checked.map_err(|why| anyhow!(why)).with_context(|| format!("[upstream.{name}]"))?;
     }
     toolgate_upstream::check(&config.upstream).map_err(|why| anyhow!(why))

@@ -25,7 +25,7 @@ use toolgate_contract::{AnyTool, erase_tool};
 use toolgate_world::{ProcessRunner, Root};
 
 pub(crate) use meter::ProgressMeter;
-pub(crate) use outcome::{RunResult, SandboxStatus};
+pub(crate) use outcome::{RunResult, SandboxStatus, refusal_note};
 pub(crate) use output_forwarder::strip_escapes;
 pub(crate) use program::InputFields;
 pub(crate) use programs::StartFailureCause;

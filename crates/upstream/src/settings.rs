@@ -36,7 +36,8 @@ pub struct UpstreamSettings {
     pub command: Vec<String>,
     /// Environment variables of the program, in addition to `keep_env`.
     pub env: BTreeMap<String, String>,
-    /// Environment variables of the server that the program inherits.
+    /// Environment variables of the server that the program inherits. By default, `PATH`, `HOME` and
+    /// similar ones, and those of proxies and certificate authorities.
     pub keep_env: Vec<String>,
     /// Folder in which the program starts, relative to the workspace, e.g. `.`. By default, an
     /// empty folder. Do not choose a folder that others can write to: `npx`, `python -m` and
@@ -45,6 +46,9 @@ pub struct UpstreamSettings {
     /// Sandbox profile of the program, as in `sandbox.profile`: `read-only`, `workspace`, `network`
     /// or `off` (the default).
     pub sandbox: String,
+    /// Hosts that the program may reach, as in `sandbox.hosts`. This needs `sandbox = "read-only"`
+    /// or `"workspace"`.
+    pub hosts: Vec<String>,
     /// URL of the server, e.g. `https://mcp.example/mcp`.
     pub url: Option<String>,
     /// Transport at `url`: `http` (Streamable HTTP, the default), `sse` (HTTP+SSE of 2024-11-05) or
@@ -183,15 +187,37 @@ impl UpstreamTransport {
     }
 }
 
+/// Variables that programs inherit by default. Proxies and certificate authorities are often the only
+/// way out of a company's network.
+const KEPT_VARIABLES: [&str; 16] = [
+    "PATH",
+    "HOME",
+    "LANG",
+    "TERM",
+    "TMPDIR",
+    "USER",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "NODE_EXTRA_CA_CERTS",
+    "REQUESTS_CA_BUNDLE",
+];
+
 impl Default for UpstreamSettings {
     fn default() -> Self {
         Self {
             enabled: true,
             command: Vec::new(),
             env: BTreeMap::new(),
-            keep_env: ["PATH", "HOME", "LANG", "TERM", "TMPDIR", "USER"].map(str::to_owned).into(),
+            keep_env: KEPT_VARIABLES.map(str::to_owned).into(),
             cwd: None,
             sandbox: "off".to_owned(),
+            hosts: Vec::new(),
             url: None,
             transport: UpstreamTransport::default(),
             headers: BTreeMap::new(),
@@ -275,14 +301,18 @@ impl UpstreamSettings {
 
     /// Checks for settings that have no effect for this kind of upstream.
     fn check_fit(&self) -> Result<(), String> {
-        let Self { command, env, cwd, url, headers, sandbox, roots, .. } = self;
+        let Self { command, env, cwd, url, headers, sandbox, hosts, roots, .. } = self;
         let unused = match url {
-            Some(_) => {
-                [(!env.is_empty(), "env"), (cwd.is_some(), "cwd"), (sandbox != "off", "sandbox")]
-            }
+            Some(_) => [
+                (!env.is_empty(), "env"),
+                (cwd.is_some(), "cwd"),
+                (sandbox != "off", "sandbox"),
+                (!hosts.is_empty(), "hosts"),
+            ],
             None => [
                 (!headers.is_empty(), "headers"),
                 (self.private_network, "private_network"),
+                (false, ""),
                 (false, ""),
             ],
         };

@@ -48,6 +48,8 @@ pub struct ProgramToStart {
     pub cwd: Option<String>,
     /// Name of the sandbox profile.
     pub sandbox: String,
+    /// Hosts that the program may reach. Empty if the profile alone decides.
+    pub hosts: Vec<String>,
 }
 
 /// A running program.

@@ -84,6 +84,9 @@ pub(super) struct AuditRecord {
     /// Confinement of the programs that the call ran, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     sandbox: Option<String>,
+    /// Hosts that these programs tried to reach and may not, a line each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    refused_hosts: Vec<String>,
     /// Duration of the call in microseconds.
     duration_us: u64,
 }
@@ -152,6 +155,7 @@ impl<'a> OpenRecord<'a> {
                 bytes_in: None,
                 bytes_out: None,
                 sandbox: None,
+                refused_hosts: Vec::new(),
                 duration_us: 0,
             };
             (queue, record, place)
@@ -215,6 +219,7 @@ impl<'a> OpenRecord<'a> {
     pub(crate) fn note_confinement(&mut self, ran: &SandboxReport) {
         if let Some((_, record, _)) = &mut self.open {
             record.sandbox = ran.summary();
+            record.refused_hosts = ran.refused_hosts();
         }
     }
 

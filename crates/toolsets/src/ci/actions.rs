@@ -128,7 +128,8 @@ impl CiContext {
         // The log of a test run without failures tells a caller nothing that the counts do not.
         let is_shown = !ok || verb != ProjectAction::Test || max_output_bytes.is_some();
         let output = if is_shown { output } else { String::new() };
-        if !ok && verb == ProjectAction::Restore && outcome.sandbox.is_offline() {
+        let is_offline = outcome.sandbox.is_offline() && !outcome.is_forwarded;
+        if !ok && verb == ProjectAction::Restore && is_offline {
             failures.push(CiFailure::new(FailureSeverity::Failure, OFFLINE_ADVICE));
         }
         failures_left_out += fit_failures(&mut failures);
@@ -151,6 +152,7 @@ impl CiContext {
             output_id: outcome.output_id.filter(|_| !is_all),
             is_cut: !is_all,
             sandbox: outcome.sandbox,
+            refused_hosts: outcome.refused_hosts,
         })
     }
 
@@ -174,7 +176,8 @@ impl CiContext {
 
 /// The advice if a restore without network access fails. Its last lines are TOML.
 const OFFLINE_ADVICE: &str = "the program ran without a network; the server's operator can \
-    allow it with these lines in the configuration:\n\
+    allow it with these lines in the configuration, or only the hosts of the project's registry \
+    with `hosts = [\"HOST\"]` and `profile = \"workspace\"`:\n\
     [[sandbox.for]]\ntools = \"ci.restore\"\nprofile = \"network\"";
 
 /// Returns `true` if a test runner reports that no test matched the filter.

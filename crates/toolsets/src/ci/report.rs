@@ -5,7 +5,8 @@ use serde::Serialize;
 use toolgate_contract::{CallEnding, ResultText};
 
 use super::build_tool::BuildTool;
-use crate::exec::{MORE_OUTPUT, SandboxStatus};
+use crate::exec::{MORE_OUTPUT, SandboxStatus, refusal_note};
+use toolgate_world::forwarder::RefusedHost;
 
 /// The maximum number of failures in the text for a reader.
 const SHOWN_MAX: usize = 20;
@@ -51,6 +52,9 @@ pub(super) struct CiReport {
     pub(super) is_cut: bool,
     /// Sandbox of the program: the profile's name, with missing layers if any.
     pub(super) sandbox: SandboxStatus,
+    /// Hosts that it tried to reach and may not; left out if none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) refused_hosts: Vec<RefusedHost>,
 }
 
 /// Counts; null if the program reports none.
@@ -251,7 +255,7 @@ impl CiReport {
         if more > 0 {
             body.push_str(&format!("and {more} more\n"));
         }
-        if let Some(note) = self.sandbox.note() {
+        for note in self.sandbox.note().into_iter().chain(refusal_note(&self.refused_hosts)) {
             body.push_str(&format!("{}\n", note.trim_start_matches("; ")));
         }
         if !self.output.is_empty() {

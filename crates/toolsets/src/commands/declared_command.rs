@@ -1,11 +1,13 @@
 //! A declared command with all names resolved and all patterns compiled.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use grep_regex::RegexMatcher;
 use serde_json::{Map, Value, json};
 use toolgate_contract::{Effects, ToolId};
+use toolgate_world::forwarder::HostAccess;
 
 use super::argument::CommandArgument;
 use super::artefacts::ArtefactPattern;
@@ -29,6 +31,8 @@ pub struct DeclaredCommand {
     pub(super) cwd: Option<String>,
     pub(super) env: Vec<(String, String)>,
     pub(super) env_keep: Vec<String>,
+    /// The hosts that the program may reach. `None` if the sandbox profile decides.
+    pub(super) hosts: Option<Arc<HostAccess>>,
     pub(super) deadline: Option<Duration>,
     pub(super) success: Vec<i32>,
     pub(super) artefacts: Vec<ArtefactPattern>,

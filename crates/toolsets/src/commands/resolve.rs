@@ -1,6 +1,7 @@
 //! Resolves declarations: looks up names, applies defaults and compiles patterns.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use grep_matcher::Matcher;
@@ -8,6 +9,7 @@ use grep_regex::RegexMatcher;
 use serde_json::Value;
 use toml::Spanned;
 use toolgate_contract::{Effects, ToolId};
+use toolgate_world::forwarder::HostAccess;
 
 use super::argument::CommandArgument;
 use super::artefacts::ArtefactPattern;
@@ -148,6 +150,8 @@ pub(super) fn resolve_command(
         return Err(DeclarationError::at(many, format!("`at_once` may be 1 to {AT_ONCE_MAX}")));
     }
     let progress = table.progress.as_ref().or(defaults.progress.as_ref());
+    let hosts = table.hosts.as_ref().or(defaults.hosts.as_ref());
+    let hosts = hosts.map(|hosts| read_hosts(id.get_ref(), hosts)).transpose()?.flatten();
     let mut env = shared_env.clone();
     env.extend(read_variables(table.env)?);
     let effects = match table.effects.or(defaults.effects).unwrap_or(DeclaredEffects::Runs) {
@@ -169,6 +173,7 @@ pub(super) fn resolve_command(
         cwd: table.cwd.or_else(|| defaults.cwd.clone()),
         env,
         env_keep: defaults.env_keep.iter().chain(&table.env_keep).cloned().collect(),
+        hosts,
         deadline: deadline_ms.map(|ms| Duration::from_millis(*ms.get_ref())),
         success: table.success.or_else(|| defaults.success.clone()).unwrap_or_else(|| vec![0]),
         artefacts,
@@ -179,6 +184,15 @@ pub(super) fn resolve_command(
         progress: progress.map(compile_progress).transpose()?,
         arguments,
     })
+}
+
+/// Reads the hosts of the command `id`.
+fn read_hosts(
+    id: &str,
+    hosts: &Spanned<Vec<String>>,
+) -> Result<Option<Arc<HostAccess>>, DeclarationError> {
+    let setting = format!("`hosts` of the command `{id}`");
+    HostAccess::parse(hosts.get_ref(), &setting).map_err(|why| DeclarationError::at(hosts, why))
 }
 
 /// Splits the command id `id` into tool id, stage and name.

@@ -214,6 +214,9 @@ impl CommandTool {
         if let Some(confinement) = &mut confinement {
             // The program's file must be visible in the sandbox, because the owner declared it.
             confinement.visible_paths.extend(absolute_path(&program));
+            if let Some(access) = &declared.hosts {
+                confinement.limit_to_hosts(access);
+            }
         }
         Ok(ProgramStart {
             program,

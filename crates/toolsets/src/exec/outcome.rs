@@ -8,6 +8,7 @@ use serde::Serialize;
 use toolgate_contract::{CallEnding, ResultText};
 
 use super::output_extent::OutputExtent;
+use toolgate_world::forwarder::RefusedHost;
 use toolgate_world::sandbox::{SandboxCoverage, SandboxLayer, SandboxProfile};
 
 /// Parts of messages about a failed name resolution or connection, in lower case.
@@ -26,8 +27,14 @@ const NETWORK_ERRORS: [&str; 12] = [
     "econnrefused",
 ];
 /// Note for a program that failed because it has no network.
-const OFFLINE_NOTE: &str = "; programs have no network here: the server's operator can allow it with \
-                            `profile = \"network\"` in a `[[sandbox.for]]`";
+const OFFLINE_NOTE: &str = "; programs have no network here: the server's operator can allow single \
+                            hosts with `hosts = [\"HOST\"]` in a `[[sandbox.for]]`, or all with \
+                            `profile = \"network\"`";
+/// Note for a program that failed because it did not use the proxy.
+const BYPASS_NOTE: &str = "; programs reach the allowed hosts only through the proxy in HTTPS_PROXY \
+                           and HTTP_PROXY, so a program that ignores it has no network and no DNS";
+/// The maximum number of refused hosts in a note. The structured result has all.
+const REFUSED_SHOWN_MAX: usize = 8;
 
 /// The result of a program.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -53,6 +60,12 @@ pub(crate) struct RunResult {
     pub(crate) output_id: Option<String>,
     /// Sandbox of the program: the profile's name, with missing layers if any.
     pub(crate) sandbox: SandboxStatus,
+    /// Hosts that it tried to reach and may not; left out if none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) refused_hosts: Vec<RefusedHost>,
+    /// True if it had a network with chosen hosts.
+    #[serde(skip)]
+    pub(crate) is_forwarded: bool,
 }
 
 /// The sandbox that was in effect.
@@ -127,18 +140,23 @@ impl RunResult {
             note.push_str(&format!("; {more}"));
         }
         note.extend(self.sandbox.note());
-        if self.failed_without_network() {
-            note.push_str(OFFLINE_NOTE);
-        }
+        note.extend(refusal_note(&self.refused_hosts));
+        note.extend(self.offline_note());
         ResultText::from_body(body).with_note(note)
     }
 
-    /// Returns true if the program failed, reports a network error, and had no network.
-    fn failed_without_network(&self) -> bool {
-        if self.exit_code == 0 || !self.sandbox.is_offline() {
-            return false;
+    /// Returns a note if the program failed, reports a network error, and had no network, or only
+    /// one that it did not use.
+    fn offline_note(&self) -> Option<&'static str> {
+        let is_explained = self.exit_code == 0
+            || !self.sandbox.is_offline()
+            || !self.refused_hosts.is_empty()
+            || !(has_network_error(&self.stderr) || has_network_error(&self.stdout));
+        match (is_explained, self.is_forwarded) {
+            (true, _) => None,
+            (false, true) => Some(BYPASS_NOTE),
+            (false, false) => Some(OFFLINE_NOTE),
         }
-        has_network_error(&self.stderr) || has_network_error(&self.stdout)
     }
 
     /// Classifies the exit: it is a success if the program ended by itself with an exit code in
@@ -151,6 +169,18 @@ impl RunResult {
             CallEnding::ProgramFailed
         }
     }
+}
+
+/// Returns a note about hosts that were refused, if there are any.
+pub(crate) fn refusal_note(refused: &[RefusedHost]) -> Option<String> {
+    let shown = refused.iter().take(REFUSED_SHOWN_MAX);
+    let mut note: String =
+        shown.map(|refused| format!("; refused host {}", refused.summary())).collect();
+    let more = refused.len().saturating_sub(REFUSED_SHOWN_MAX);
+    if more > 0 {
+        note.push_str(&format!("; and {more} more refused hosts"));
+    }
+    (!note.is_empty()).then_some(note)
 }
 
 /// Returns true if the `output` of a program reports a failed name resolution or connection.

@@ -93,11 +93,7 @@ impl WorkspacePrograms {
             .run_forwarded(ctx, start, meter, None)
             .await
             .map_err(|err| start_error(&name, &err, to_error))?;
-        ctx.sandbox_report.add_profile(ended.sandbox.summary());
-        match ended.stop_reason {
-            Some(StopReason::Canceled) => Err(ToolError::canceled()),
-            Some(StopReason::TimedOut) | None => Ok(self.store_outcome(ctx, ended)),
-        }
+        self.report_outcome(ctx, ended)
     }
 
     /// Runs a program to its end and streams the text that `show` returns for each piece of output.
@@ -112,7 +108,19 @@ impl WorkspacePrograms {
         let name = start.program.name.clone();
         let ended = self.run_forwarded(ctx, start, None, Some(show)).await;
         let ended = ended.map_err(|err| start_error(&name, &err, to_error))?;
+        self.report_outcome(ctx, ended)
+    }
+
+    /// Notes the confinement of a program that has ended, and creates its result.
+    fn report_outcome(
+        &self,
+        ctx: &ToolContext,
+        ended: ProgramOutcome,
+    ) -> Result<RunResult, ToolError> {
         ctx.sandbox_report.add_profile(ended.sandbox.summary());
+        for refused in &ended.network.refused {
+            ctx.sandbox_report.add_refused_host(&refused.host, refused.summary());
+        }
         match ended.stop_reason {
             Some(StopReason::Canceled) => Err(ToolError::canceled()),
             Some(StopReason::TimedOut) | None => Ok(self.store_outcome(ctx, ended)),
@@ -158,7 +166,8 @@ impl WorkspacePrograms {
     /// Creates the result of a program that has ended, and stores the output that the result leaves
     /// out.
     fn store_outcome(&self, ctx: &ToolContext, ended: ProgramOutcome) -> RunResult {
-        let ProgramOutcome { status, stop_reason, duration, stdout, stderr, sandbox } = ended;
+        let ProgramOutcome { status, stop_reason, duration, stdout, stderr, sandbox, network } =
+            ended;
         let timed_out = stop_reason == Some(StopReason::TimedOut);
         let (exit_code, signal) = decode_exit(status, timed_out);
         let (stdout_shown, stdout_extent) = shown_part(&stdout);
@@ -177,6 +186,8 @@ impl WorkspacePrograms {
             stderr_extent,
             output_id: (is_cut && ctx.may_read_output).then(store).flatten(),
             sandbox: SandboxStatus::from_coverage(&sandbox),
+            refused_hosts: network.refused,
+            is_forwarded: network.is_forwarded,
         }
     }
 }

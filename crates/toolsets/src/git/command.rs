@@ -243,6 +243,10 @@ impl<'g> GitCommand<'g> {
             let is_file = |path: &PathBuf| path.is_absolute() && path != Path::new("/dev/null");
             confinement.visible_paths.extend(named.filter(is_file));
             let runs_only_git = settings.programs.is_empty();
+            if runs_only_git {
+                // No git tool uses a network.
+                confinement.hosts = None;
+            }
             confinement.executables =
                 runs_only_git.then(|| own_programs(&program, cwd.as_fd())).flatten();
         }

@@ -289,6 +289,7 @@ impl Upstream {
             keep_env: keep_env.clone(),
             cwd: cwd.clone(),
             sandbox: self.settings.sandbox.clone(),
+            hosts: self.settings.hosts.clone(),
         };
         let started = self.world.start(&program).await?;
         Ok(Arc::new(lines::open(started, bytes_max, receiver)))

@@ -167,6 +167,9 @@ fn details(record: &CallRecord) -> Markup {
                     (field("Dialect", Some(&record.dialect)))
                     (field("Session", record.session.as_ref()))
                     (field("Sandbox", record.sandbox.as_ref()))
+                    @for host in &record.refused_hosts {
+                        (field("Refused host", Some(host)))
+                    }
                     (field("Bytes of the input", record.bytes_in))
                     (field("Bytes of the output", record.bytes_out))
                     (field("Trace", record.trace.as_ref()))
