@@ -59,6 +59,12 @@ impl HostRules {
         self.0.iter().any(|rule| rule.host.matches(host))
     }
 
+    /// Returns true if a rule is about this machine: `localhost`, a name below it, or a loopback
+    /// address.
+    pub fn name_this_machine(&self) -> bool {
+        self.0.iter().any(|rule| rule.host.is_this_machine())
+    }
+
     /// Returns true if a rule names `port` of `host` explicitly.
     pub fn name_port(&self, host: &str, port: u16) -> bool {
         self.matching(host, port).any(|rule| rule.port.is_some())
@@ -176,6 +182,13 @@ impl RuledHost {
             Self::Address(address) => {
                 host.parse::<IpAddr>().is_ok_and(|host| host.to_canonical() == *address)
             }
+        }
+    }
+
+    fn is_this_machine(&self) -> bool {
+        match self {
+            Self::Name(name) | Self::Below(name) => is_own_host(name),
+            Self::Address(address) => is_own_address(*address),
         }
     }
 

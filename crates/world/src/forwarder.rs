@@ -105,13 +105,12 @@ pub(crate) fn open_listener() -> io::Result<OwnedFd> {
 }
 
 /// Returns the environment variables that name the forwarder. Connections to the program's own
-/// loopback interface bypass it, unless `rules` allow those of the machine.
+/// loopback interface bypass it, unless `rules` allow connections to that of the machine.
 pub(crate) fn proxy_variables(rules: &HostRules) -> impl Iterator<Item = (OsString, OsString)> {
     const PROXY_NAMES: [&str; 6] =
         ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
     const BYPASS_NAMES: [&str; 2] = ["NO_PROXY", "no_proxy"];
-    let own = ["localhost", "127.0.0.1", "::1"].into_iter().filter(|host| !rules.name_host(host));
-    let bypass = own.collect::<Vec<_>>().join(",");
+    let bypass = if rules.name_this_machine() { "" } else { "localhost,127.0.0.1,::1" };
     let proxy = format!("http://127.0.0.1:{FORWARDER_PORT}");
     let proxies = PROXY_NAMES.map(|name| (OsString::from(name), OsString::from(&proxy)));
     let bypasses = BYPASS_NAMES.map(|name| (OsString::from(name), OsString::from(&bypass)));

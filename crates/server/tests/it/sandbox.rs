@@ -6,6 +6,7 @@ mod places;
 mod standby;
 mod kernel;
 mod network;
+mod hosts;
 mod processes;
 mod exits;
 mod reports;

@@ -206,7 +206,9 @@ fn settings_of_codex_are_converted_by_their_meaning() {
         &json!({ "command": "x", "env_vars": ["A", { "name": "B", "source": "remote" }],
                 "startup_timeout_sec": 2.5, "tool_timeout_sec": 60, "enabled": false }),
         "command = ['x']\nenabled = false\nstart_ms = 2500\ndeadline_ms = 60000\n\
-         keep_env = ['PATH', 'HOME', 'LANG', 'TERM', 'TMPDIR', 'USER', 'A', 'B']",
+         keep_env = ['PATH', 'HOME', 'LANG', 'TERM', 'TMPDIR', 'USER', 'HTTP_PROXY', 'HTTPS_PROXY', \
+         'NO_PROXY', 'http_proxy', 'https_proxy', 'no_proxy', 'SSL_CERT_FILE', 'SSL_CERT_DIR', \
+         'NODE_EXTRA_CA_CERTS', 'REQUESTS_CA_BUNDLE', 'A', 'B']",
         &[],
     );
     check(

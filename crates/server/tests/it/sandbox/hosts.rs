@@ -1,0 +1,247 @@
+//! Tests of programs that may reach chosen hosts, with local servers.
+
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::TcpListener;
+use std::thread::{self, JoinHandle};
+
+use super::*;
+
+/// A script that fetches each URL with Python's own client, which reads the proxy variables, and
+/// prints the status of each.
+const FETCH: &str = r#"
+import sys, urllib.error, urllib.request
+for url in sys.argv[1:]:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            print(answer.status, answer.read().decode())
+    except urllib.error.HTTPError as err:
+        print(err.code)
+    except OSError as err:
+        print(type(err).__name__)
+"#;
+
+/// A script that sends one request to the proxy and prints the first line of its answer. If there is
+/// a third argument, it then begins TLS and asks for the server of that name.
+const ASK_PROXY: &str = r#"
+import os, socket, ssl, sys
+host, port = os.environ['HTTPS_PROXY'].removeprefix('http://').split(':')
+s = socket.create_connection((host, int(port)), 5)
+s.settimeout(5)
+s.sendall(sys.argv[1].encode().decode('unicode_escape').encode())
+print(s.recv(4096).decode().splitlines()[0])
+if len(sys.argv) > 2:
+    try:
+        ssl.create_default_context().wrap_socket(s, server_hostname=sys.argv[2])
+    except OSError as err:
+        print(type(err).__name__)
+"#;
+
+/// Creates a client whose programs have the settings `sandbox` in the table `[sandbox]`.
+fn client_with(workspace: &Workspace, sandbox: &str) -> Client {
+    workspace.put("toolgate.toml", &format!("[sandbox]\n{sandbox}\n"));
+    Client::stdio(Launch::over(workspace), MODERN)
+}
+
+/// Checks whether this system supports a network namespace, which a forwarder needs.
+fn can_forward(workspace: &Workspace) -> bool {
+    has_layer(&mut confined_client(workspace, "workspace"), "network")
+}
+
+fn python(client: &mut Client, script: &str, args: &[String]) -> ProgramResult {
+    let args: Vec<_> =
+        ["-c".to_owned(), script.to_owned()].into_iter().chain(args.to_vec()).collect();
+    run(client, json!({ "command": "/usr/bin/python3", "args": args }))
+}
+
+/// Starts an HTTP server that answers `count` requests with their `Host` header.
+fn answer_requests(count: usize) -> (u16, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let serving = thread::spawn(move || {
+        for _ in 0..count {
+            let (mut stream, _) = listener.accept().unwrap();
+            let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            let head: Vec<_> =
+                lines.map(Result::unwrap).take_while(|line| !line.is_empty()).collect();
+            let host = head.iter().find_map(|line| {
+                line.to_ascii_lowercase().strip_prefix("host: ").map(str::to_owned)
+            });
+            let host = host.unwrap();
+            let length = host.len();
+            let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length:";
+            stream.write_all(format!("{head} {length}\r\n\r\n{host}").as_bytes()).unwrap();
+        }
+    });
+    (port, serving)
+}
+
+fn assert_silent(listener: &TcpListener) {
+    listener.set_nonblocking(true).unwrap();
+    assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+}
+
+#[test]
+fn a_program_reaches_an_allowed_host_and_the_result_and_record_name_the_others() {
+    let workspace = Workspace::new();
+    if !can_forward(&workspace) {
+        return;
+    }
+    let (port, serving) = answer_requests(2);
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let other_port = other.local_addr().unwrap().port();
+    let mut client = client_with(&workspace, &format!("hosts = [\"one.localhost:{port}\"]"));
+    let allowed = format!("http://one.localhost:{port}/");
+    let refused = format!("http://one.localhost:{other_port}/");
+    let urls = [allowed.clone(), refused, "http://169.254.169.254/latest/".to_owned()];
+    let result = python(&mut client, FETCH, &urls);
+    let expected = format!("200 one.localhost:{port}\n403\n403\n");
+    assert_eq!(result.stdout, expected, "{}", result.stderr);
+    let hosts = result.value["refused_hosts"].as_array().unwrap();
+    let host = |name: String| hosts.iter().find(|it| it["host"] == name.as_str()).unwrap();
+    let named = host(format!("one.localhost:{other_port}"));
+    assert_eq!(named["tries"], 1, "{named}");
+    let allow = format!("add \"one.localhost:{other_port}\" to sandbox.hosts");
+    assert_eq!(named["allow"], allow.as_str(), "{named}");
+    assert!(host("169.254.169.254:80".to_owned())["allow"].is_null());
+    assert_silent(&other);
+    // The next program has a network of its own, and the same hosts.
+    let result = python(&mut client, FETCH, &[allowed]);
+    assert_eq!(result.stdout, format!("200 one.localhost:{port}\n"), "{}", result.stderr);
+    assert!(result.value.get("refused_hosts").is_none(), "{}", result.value);
+    serving.join().unwrap();
+    let records = || client.server().records();
+    let line = format!("one.localhost:{other_port} (1 try)");
+    let is_named = |record: &Value| record["refused_hosts"].to_string().contains(&line);
+    wait_until("the refusal is recorded", || records().iter().any(is_named));
+}
+
+#[test]
+fn only_the_forwarder_leads_out_of_the_network() {
+    let workspace = Workspace::new();
+    if !can_forward(&workspace) {
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut client = client_with(&workspace, &format!("hosts = [\"one.localhost:{port}\"]"));
+    let script = "import socket, sys\n\
+         for kind, host, port in [(1, '127.0.0.1', int(sys.argv[1])), (1, '1.1.1.1', 53), \
+                                  (2, '1.1.1.1', 443), (2, '8.8.8.8', 53)]:\n\
+         \x20   try:\n\
+         \x20       s = socket.socket(socket.AF_INET, kind); s.settimeout(2)\n\
+         \x20       s.connect((host, port)); s.send(b'x'); print(host, port, 'REACHED')\n\
+         \x20   except OSError: print('refused')\n\
+         try:\n\
+         \x20   socket.socket(socket.AF_INET, socket.SOCK_RAW, 1); print('RAW')\n\
+         except OSError: print('refused')\n";
+    let result = python(&mut client, script, &[port.to_string()]);
+    assert_eq!(result.stdout, "refused\n".repeat(5), "{}", result.stderr);
+    // A proxy variable that the call or the program changes leads nowhere else.
+    let env = json!({ "HTTP_PROXY": format!("http://127.0.0.1:{port}"), "NO_PROXY": "*" });
+    let args = ["-c", FETCH, "http://two.localhost:1/"];
+    let input = json!({ "command": "/usr/bin/python3", "args": args, "env": env });
+    assert_eq!(run(&mut client, input).stdout, "403\n");
+    let script = format!(
+        "env HTTP_PROXY= http_proxy= /usr/bin/python3 -c '{}' \
+         http://127.0.0.1:{port}/",
+        FETCH.replace('\'', "\"")
+    );
+    assert_eq!(sh(&mut client, &script).stdout, "URLError\n");
+    assert_silent(&listener);
+}
+
+#[test]
+fn a_tunnel_carries_tls_only_for_the_host_of_its_connect() {
+    let workspace = Workspace::new();
+    if !can_forward(&workspace) {
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut client = client_with(&workspace, &format!("hosts = [\"one.localhost:{port}\"]"));
+    let received = thread::spawn(move || {
+        let mut all = Vec::new();
+        for _ in 0..2 {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut first = [0; 1];
+            all.push(stream.read(&mut first).unwrap_or(0));
+        }
+        all
+    });
+    let connect = format!(r"CONNECT one.localhost:{port} HTTP/1.1\r\n\r\n");
+    let mut ask = |name: &str| {
+        let result = python(&mut client, ASK_PROXY, &[connect.clone(), name.to_owned()]);
+        assert!(result.stdout.starts_with("HTTP/1.1 200 OK\n"), "{}", result.stderr);
+        result.value["refused_hosts"].to_string()
+    };
+    assert!(ask("two.localhost").contains("asks for `two.localhost`"));
+    assert_eq!(ask("one.localhost"), "null");
+    assert_eq!(received.join().unwrap(), [0, 1]);
+}
+
+#[test]
+fn a_host_rule_that_cannot_be_enforced_stops_the_server_at_its_start() {
+    for (sandbox, why) in [
+        ("hosts = [\"git.example.com/acme/*\"]", "cannot check a path"),
+        ("hosts = [\"https://git.example.com\"]", "scheme"),
+        ("hosts = [\"*\"]", "first label"),
+        ("profile = \"network\"\nhosts = [\"a.example\"]", "no effect with the profile `network`"),
+        (
+            "[[sandbox.for]]\ntools = \"ci.*\"\nprofile = \"workspace\"\nhosts = [\"a b\"]",
+            "table for `ci.*`",
+        ),
+    ] {
+        let workspace = Workspace::new();
+        workspace.put("toolgate.toml", &format!("[sandbox]\n{sandbox}\n"));
+        let server = Launch::over(&workspace).serve_with_flags(&["--listen", "127.0.0.1:0"]);
+        assert!(!server.wait_for_exit().success(), "{sandbox}");
+        wait_until(why, || server.log().contains(why));
+    }
+}
+
+#[test]
+fn the_first_matching_table_decides_the_hosts_of_a_tool() {
+    let workspace = Workspace::new();
+    if !can_forward(&workspace) {
+        return;
+    }
+    let (port, serving) = answer_requests(1);
+    let sandbox = format!(
+        "hosts = [\"other.example\"]\n[[sandbox.for]]\ntools = \"exec.*\"\n\
+         profile = \"workspace\"\nhosts = [\"*.localhost:{port}\"]"
+    );
+    let mut client = client_with(&workspace, &sandbox);
+    let urls = [format!("http://a.localhost:{port}/"), "http://other.example/".to_owned()];
+    let result = python(&mut client, FETCH, &urls);
+    assert_eq!(result.stdout, format!("200 a.localhost:{port}\n403\n"), "{}", result.stderr);
+    let refused = result.value["refused_hosts"].to_string();
+    assert!(refused.contains("[[sandbox.for]] table for `exec.*`"), "{refused}");
+    serving.join().unwrap();
+}
+
+#[test]
+fn a_declared_command_with_hosts_reaches_no_others_even_under_the_profile_network() {
+    let workspace = Workspace::new();
+    if !can_forward(&workspace) {
+        return;
+    }
+    let (port, serving) = answer_requests(1);
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let other_port = other.local_addr().unwrap().port();
+    workspace.put("fetch.py", FETCH);
+    workspace.put(
+        "toolgate.toml",
+        &format!(
+            "[sandbox]\nprofile = \"network\"\n[command.\"web.fetch\"]\nabout = \"Fetch.\"\n\
+             program = \"/usr/bin/python3\"\nargv = [\"fetch.py\", \
+             \"http://one.localhost:{port}/\", \"http://127.0.0.1:{other_port}/\"]\n\
+             hosts = [\"one.localhost:{port}\"]\n"
+        ),
+    );
+    let mut client = Client::stdio(Launch::over(&workspace), MODERN);
+    let answer = client.call("web_fetch", json!({}));
+    let stdout = &answer["result"]["structuredContent"]["stdout"];
+    assert_eq!(stdout, &format!("200 one.localhost:{port}\n403\n"), "{answer}");
+    assert_silent(&other);
+    serving.join().unwrap();
+}
