@@ -136,6 +136,11 @@ impl Confinement {
         !self.read_only && self.profile != SandboxProfile::ReadOnly
     }
 
+    /// Returns `true` if the program may reach any host outside its own network.
+    pub fn has_network(&self) -> bool {
+        self.hosts.is_some() || self.profile >= SandboxProfile::Network
+    }
+
     /// Limits the program's network to `access`, even if its profile allows more.
     pub fn limit_to_hosts(&mut self, access: &Arc<HostAccess>) {
         self.profile = self.profile.min(SandboxProfile::Workspace);

@@ -1,5 +1,7 @@
 //! Checks the sandbox and upstreams (`toolgate doctor`).
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -113,6 +115,7 @@ pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
         true => server,
         false => Err("server.confined is false".to_owned()),
     };
+    let hosts = check_hosts(&sandbox, &root, variables)?;
     let text = if args.json {
         let is_present = |layer: SandboxLayer| !coverage.missing.iter().any(|it| it.layer == layer);
         let layers: serde_json::Map<_, _> = SandboxLayer::ALL
@@ -123,10 +126,13 @@ pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
             "configured": configured, "profile": tested, "require": config.sandbox.require,
             "layers": layers, "missing": coverage.missing, "profiles": profiles, "root": is_root,
             "server": { "confined": server.is_ok(), "why": server.err() },
+            "hosts": { "checked": hosts.as_ref().ok(), "why": hosts.as_ref().err() },
         });
         format!("{report:#}\n")
     } else {
-        render_report(&coverage, &profiles, configured, config.sandbox.require, &server, is_root)
+        let require = config.sandbox.require;
+        render_report(&coverage, &profiles, configured, require, &server, is_root)
+            + &render_hosts(&hosts)
     };
     print(&text)?;
     if is_machine {
@@ -135,9 +141,39 @@ pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
              is about an empty folder",
         );
     }
-    let is_effective = coverage.is_complete() && !is_machine;
+    let is_effective = coverage.is_complete() && !is_machine && hosts.is_ok();
     let is_satisfied = configured == SandboxProfile::Off || is_effective;
     Ok(if is_satisfied { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Checks the network of the profiles for which the settings name hosts. Returns those profiles, or
+/// the reason why they cannot be used.
+fn check_hosts(
+    sandbox: &Sandbox,
+    root: &Root,
+    variables: BTreeMap<OsString, OsString>,
+) -> anyhow::Result<Result<Vec<SandboxProfile>, String>> {
+    let sandbox = sandbox.clone();
+    let root = root.clone();
+    let checked = run_to_end(super::small_runtime()?, async {
+        tokio::task::spawn_blocking(move || sandbox.check_hosts(&root, &variables)).await
+    });
+    Ok(checked?.map_err(|err| err.to_string()))
+}
+
+/// Returns a line about the check of the hosts that programs may reach.
+fn render_hosts(hosts: &Result<Vec<SandboxProfile>, String>) -> String {
+    match hosts {
+        Ok(profiles) if profiles.is_empty() => String::new(),
+        Ok(profiles) => {
+            let names: Vec<_> = profiles.iter().map(|profile| profile.name()).collect();
+            format!(
+                "With `hosts`, only the forwarder leads out of a program's network: checked for {}.\n",
+                names.join(", ")
+            )
+        }
+        Err(why) => format!("Programs with `hosts` do not run: {why}\n"),
+    }
 }
 
 /// Tests the OAuth authorization of an upstream.

@@ -54,6 +54,16 @@ const QUIET_VARIABLES: [(&str, &str); 6] = [
     ("DOTNET_CLI_TELEMETRY_OPTOUT", "1"),
 ];
 
+/// Environment variables with which package managers do not repeat downloads. Without a network,
+/// repetitions only delay the failure, by minutes.
+const OFFLINE_VARIABLES: [(&str, &str); 5] = [
+    ("npm_config_fetch_retries", "0"),
+    ("YARN_HTTP_RETRY", "0"),
+    ("PIP_RETRIES", "0"),
+    ("UV_HTTP_RETRIES", "0"),
+    ("CARGO_NET_RETRY", "0"),
+];
+
 impl CiContext {
     /// Performs `verb` on the project that `input` names. `filter` selects tests by name.
     pub(super) async fn run_action(
@@ -170,7 +180,11 @@ impl CiContext {
         });
         let quiet =
             QUIET_VARIABLES.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
-        kept.chain(quiet).collect()
+        let confinement = self.programs.confinement();
+        let is_offline = confinement.is_some_and(|confinement| !confinement.has_network());
+        let offline = OFFLINE_VARIABLES.iter().filter(|_| is_offline);
+        let offline = offline.map(|&(name, value)| (name.to_owned(), value.to_owned()));
+        kept.chain(quiet).chain(offline).collect()
     }
 }
 

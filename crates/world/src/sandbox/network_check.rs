@@ -1,14 +1,15 @@
 //! Checks that a profile with hosts confines the network, before the first program runs in it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::event::Timespec;
 use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::setsid;
 
-use super::capabilities::{SandboxCapabilities, StartFolder};
+use super::capabilities::{SandboxCapabilities, ServerVariables, StartFolder};
 use super::coverage::into_start_error;
 use super::helper::GOT_THROUGH;
 use super::plan::{NetworkTest, SpawnRequest, seal};
@@ -17,6 +18,7 @@ use super::setup_step::{SetupFailure, SetupStep};
 use super::standby::{HelperTask, StandbyHelper};
 use super::view::ViewRequest;
 use super::{Confinement, Sandbox, layers};
+use crate::Root;
 use crate::forwarder::{Forwarder, HostAccess};
 use crate::programs::{ChildProcess, ProgramImage, kill_and_wait};
 
@@ -27,6 +29,30 @@ const TEST_TIMEOUT: Timespec = Timespec { tv_sec: 15, tv_nsec: 0 };
 pub(super) type NetworkTests = Mutex<BTreeMap<(SandboxProfile, bool), Result<(), String>>>;
 
 impl Sandbox {
+    /// Checks the network of each profile for which the settings name hosts, and returns those
+    /// profiles. Blocks, and needs a runtime.
+    ///
+    /// # Errors
+    /// A connection that should be refused got through, or the check could not be run.
+    pub fn check_hosts(
+        &self,
+        workspace: &Root,
+        variables: &ServerVariables,
+    ) -> io::Result<Vec<SandboxProfile>> {
+        let state = &self.0;
+        let own = state.hosts.as_ref().map(|_| state.settings.profile);
+        let ruled = state.rules.iter().filter(|rule| rule.hosts.is_some()).map(|rule| rule.profile);
+        let profiles: BTreeSet<_> = own.into_iter().chain(ruled).collect();
+        let begin = |image: ProgramImage| image.start(&|| Ok(setsid().map(drop)?));
+        for profile in &profiles {
+            let confinement = Self::new_confinement(*profile, false, workspace);
+            let Some(inside) = confinement else { continue };
+            let capabilities = self.capabilities(workspace, variables)?;
+            self.check_network(capabilities, &inside, begin)?;
+        }
+        Ok(profiles.into_iter().collect())
+    }
+
     /// Checks once for the profile of `inside` that a forwarder allows an allowed connection and
     /// refuses another. Blocks. `begin` starts the helper of the test.
     ///
