@@ -113,7 +113,7 @@ pub(crate) fn proxy_variables(rules: &HostRules) -> impl Iterator<Item = (OsStri
     let bypass = if rules.name_this_machine() { "" } else { "localhost,127.0.0.1,::1" };
     let proxy = format!("http://127.0.0.1:{FORWARDER_PORT}");
     let proxies = PROXY_NAMES.map(|name| (OsString::from(name), OsString::from(&proxy)));
-    let bypasses = BYPASS_NAMES.map(|name| (OsString::from(name), OsString::from(&bypass)));
+    let bypasses = BYPASS_NAMES.map(|name| (OsString::from(name), OsString::from(bypass)));
     // Node's own HTTP client reads the variables only if this is set.
     let node = (OsString::from("NODE_USE_ENV_PROXY"), OsString::from("1"));
     proxies.into_iter().chain(bypasses).chain([node])

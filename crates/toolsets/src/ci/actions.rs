@@ -139,7 +139,9 @@ impl CiContext {
         let is_shown = !ok || verb != ProjectAction::Test || max_output_bytes.is_some();
         let output = if is_shown { output } else { String::new() };
         let is_offline = outcome.sandbox.is_offline() && !outcome.is_forwarded;
-        if !ok && verb == ProjectAction::Restore && is_offline {
+        let needs_advice = !ok && verb == ProjectAction::Restore && is_offline;
+        let network_note = outcome.offline_note().filter(|_| !needs_advice);
+        if needs_advice {
             failures.push(CiFailure::new(FailureSeverity::Failure, OFFLINE_ADVICE));
         }
         failures_left_out += fit_failures(&mut failures);
@@ -163,6 +165,7 @@ impl CiContext {
             is_cut: !is_all,
             sandbox: outcome.sandbox,
             refused_hosts: outcome.refused_hosts,
+            network_note,
         })
     }
 

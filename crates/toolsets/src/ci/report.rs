@@ -55,6 +55,9 @@ pub(super) struct CiReport {
     /// Hosts that it tried to reach and may not; left out if none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) refused_hosts: Vec<RefusedHost>,
+    /// Note about a network error in the output.
+    #[serde(skip)]
+    pub(super) network_note: Option<&'static str>,
 }
 
 /// Counts; null if the program reports none.
@@ -255,7 +258,9 @@ impl CiReport {
         if more > 0 {
             body.push_str(&format!("and {more} more\n"));
         }
-        for note in self.sandbox.note().into_iter().chain(refusal_note(&self.refused_hosts)) {
+        let network = self.network_note.map(str::to_owned);
+        let notes = [self.sandbox.note(), refusal_note(&self.refused_hosts), network];
+        for note in notes.into_iter().flatten() {
             body.push_str(&format!("{}\n", note.trim_start_matches("; ")));
         }
         if !self.output.is_empty() {

@@ -147,7 +147,7 @@ impl RunResult {
 
     /// Returns a note if the program failed, reports a network error, and had no network, or only
     /// one that it did not use.
-    fn offline_note(&self) -> Option<&'static str> {
+    pub(crate) fn offline_note(&self) -> Option<&'static str> {
         let is_explained = self.exit_code == 0
             || !self.sandbox.is_offline()
             || !self.refused_hosts.is_empty()

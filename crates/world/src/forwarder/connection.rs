@@ -85,11 +85,12 @@ pub(super) async fn serve_connection(stream: TcpStream, gate: Arc<ForwarderGate>
 
 impl ProxyConnection {
     async fn answer(&self, request: Request<Incoming>) -> Response<ForwardBody> {
-        let answered = match *request.method() {
-            Method::CONNECT => self.open_tunnel(request).await,
-            _ => self.forward(request).await,
+        let answered = if request.method() == Method::CONNECT {
+            self.open_tunnel(request).await
+        } else {
+            self.forward(request).await
         };
-        answered.unwrap_or_else(|(status, why)| text_answer(status, why))
+        answered.unwrap_or_else(|(status, why)| text_answer(status, &why))
     }
 
     /// Opens a connection for a `CONNECT` request.
@@ -193,7 +194,7 @@ fn failure_answer(failure: ForwardFailure) -> (StatusCode, String) {
     }
 }
 
-fn text_answer(status: StatusCode, why: String) -> Response<ForwardBody> {
+fn text_answer(status: StatusCode, why: &str) -> Response<ForwardBody> {
     let mut response = Response::new(Either::Right(Full::from(format!("{why}\n"))));
     *response.status_mut() = status;
     let plain = HeaderValue::from_static("text/plain; charset=utf-8");

@@ -51,6 +51,9 @@ impl RefusedHosts {
             OTHER_HOSTS => ("too many different hosts were refused".to_owned(), None),
             _ => (why, allow),
         };
+        if !all.contains_key(key) {
+            tracing::info!(host = key, why, "refused a connection of a program in the sandbox");
+        }
         let entry = all.entry(key.to_owned());
         let entry =
             entry.or_insert_with(|| RefusedHost { host: key.to_owned(), tries: 0, why, allow });

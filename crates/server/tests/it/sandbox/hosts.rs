@@ -116,6 +116,52 @@ fn a_program_reaches_an_allowed_host_and_the_result_and_record_name_the_others()
 }
 
 #[test]
+fn a_redirect_to_another_host_is_refused() {
+    let workspace = Workspace::new();
+    if !can_forward(&workspace) {
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let serving = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            head.extend(byte);
+        }
+        let answer = "HTTP/1.1 302 Found\r\nlocation: http://169.254.169.254/latest/\r\n\
+                      connection: close\r\ncontent-length: 0\r\n\r\n";
+        stream.write_all(answer.as_bytes()).unwrap();
+    });
+    let mut client = client_with(&workspace, &format!("hosts = [\"one.localhost:{port}\"]"));
+    let result = python(&mut client, FETCH, &[format!("http://one.localhost:{port}/")]);
+    assert_eq!(result.stdout, "403\n", "{}", result.stderr);
+    assert_eq!(result.value["refused_hosts"][0]["host"], "169.254.169.254:80");
+    serving.join().unwrap();
+}
+
+#[test]
+fn an_ipv6_address_with_a_rule_is_reached() {
+    let workspace = Workspace::new();
+    let Ok(listener) = TcpListener::bind("[::1]:0") else {
+        eprintln!("NOT TRIED: this system has no IPv6");
+        return;
+    };
+    if !can_forward(&workspace) {
+        return;
+    }
+    let port = listener.local_addr().unwrap().port();
+    let mut client = client_with(&workspace, &format!("hosts = [\"[::1]:{port}\"]"));
+    let connecting = thread::spawn(move || listener.accept().unwrap());
+    let connect = format!(r"CONNECT [::1]:{port} HTTP/1.1\r\n\r\n");
+    let result = python(&mut client, ASK_PROXY, &[connect]);
+    assert_eq!(result.stdout, "HTTP/1.1 200 OK\n", "{}", result.stderr);
+    connecting.join().unwrap();
+}
+
+#[test]
 fn only_the_forwarder_leads_out_of_the_network() {
     let workspace = Workspace::new();
     if !can_forward(&workspace) {
