@@ -23,7 +23,7 @@ use crate::forwarder::{Forwarder, HostAccess};
 use crate::programs::{ChildProcess, ProgramImage, kill_and_wait};
 
 /// The time limit of the test.
-const TEST_TIMEOUT: Timespec = Timespec { tv_sec: 15, tv_nsec: 0 };
+const TEST_TIMEOUT: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
 
 /// The results of the tests, for each profile and for programs that may only read the workspace.
 pub(super) type NetworkTests = Mutex<BTreeMap<(SandboxProfile, bool), Result<(), String>>>;

@@ -10,7 +10,7 @@ use crate::forwarder::FORWARDER_PORT;
 /// The error number that reports a connection which should have been refused.
 pub(in crate::sandbox) const GOT_THROUGH: i32 = libc::EISCONN;
 /// The time limit of each step.
-const STEP_TIMEOUT: Duration = Duration::from_secs(2);
+const STEP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Tries direct connections to two listeners outside, which must fail, and then both through the
 /// forwarder, which must allow only one.
