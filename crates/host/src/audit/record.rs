@@ -215,11 +215,12 @@ impl<'a> OpenRecord<'a> {
         }
     }
 
-    /// Notes the confinement of the programs that the call ran.
-    pub(crate) fn note_confinement(&mut self, ran: &SandboxReport) {
+    /// Notes the confinement of the programs that the call ran, without `secrets`.
+    pub(crate) fn note_confinement(&mut self, ran: &SandboxReport, secrets: &SecretSet) {
         if let Some((_, record, _)) = &mut self.open {
             record.sandbox = ran.summary();
-            record.refused_hosts = ran.refused_hosts();
+            let hosts = ran.refused_hosts().into_iter();
+            record.refused_hosts = hosts.map(|host| secrets.redact(&host).into_owned()).collect();
         }
     }
 

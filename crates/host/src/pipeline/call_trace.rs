@@ -12,6 +12,7 @@ use crate::pipeline::CallContext;
 use crate::pipeline::call_observer::{CallEnd, CallSpan, CallStart, CallTarget};
 use crate::pipeline::gated_request::Admission;
 use crate::policy::{CallPermit, PolicyDecision, PolicyDenial, RuleName};
+use crate::secrets::SecretSet;
 
 /// Facts about one call, collected while it passes the gate.
 #[derive(Default)]
@@ -97,9 +98,11 @@ impl CallTrace {
         self.end_span(span, outcome_word(Err(error)));
     }
 
-    /// Closes `record`, and reports the end of the call to the observer.
+    /// Closes `record`, and reports the end of the call to the observer. The hosts that programs chose
+    /// are recorded without `secrets`.
     pub(crate) fn finish(
         mut self,
+        secrets: &SecretSet,
         mut record: OpenRecord<'_>,
         end: Result<CallEnding, &CallError>,
     ) -> RecordNumber {
@@ -107,7 +110,7 @@ impl CallTrace {
             record.note_decision(*decision, rule);
         }
         if let Some(report) = self.confinement.get() {
-            record.note_confinement(report);
+            record.note_confinement(report, secrets);
         }
         let span = self.span.take();
         self.end_span(span, outcome_word(end));

@@ -109,7 +109,7 @@ pub(super) fn close_record<T: ByteSize>(
         return None;
     }
     let record = if outcome.is_err() { record.redact_tool(&gate.secrets) } else { record };
-    Some(trace.finish(record, outcome.as_ref().map(ending)))
+    Some(trace.finish(&gate.secrets, record, outcome.as_ref().map(ending)))
 }
 
 /// Records the refusal of `call` with `error`, and returns the error to send.
@@ -130,6 +130,6 @@ pub(super) async fn record_refusal(
         trace.finish_unrecorded(record, &limited);
         return limited;
     }
-    let number = trace.finish(record.redact_tool(&gate.secrets), Err(&error));
+    let number = trace.finish(&gate.secrets, record.redact_tool(&gate.secrets), Err(&error));
     gate.audit.wait_until_stored(number).await.err().unwrap_or(error)
 }

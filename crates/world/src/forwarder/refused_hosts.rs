@@ -52,7 +52,7 @@ impl RefusedHosts {
             _ => (why, allow),
         };
         if !all.contains_key(key) {
-            tracing::info!("refused a connection of a sandboxed program to {key}: {why}");
+            tracing::debug!("refused a connection of a sandboxed program to {key}: {why}");
         }
         let entry = all.entry(key.to_owned());
         let entry =
