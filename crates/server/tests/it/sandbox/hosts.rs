@@ -291,3 +291,64 @@ fn a_declared_command_with_hosts_reaches_no_others_even_under_the_profile_networ
     assert_silent(&other);
     serving.join().unwrap();
 }
+
+/// An MCP server whose only tool fetches the URLs in the program's arguments and returns a status for
+/// each.
+const FETCHING_SERVER: &str = r#"
+import json, sys, urllib.error, urllib.request
+
+def fetch(url):
+    try:
+        return str(urllib.request.urlopen(url, timeout=5).status)
+    except urllib.error.HTTPError as err:
+        return str(err.code)
+    except OSError as err:
+        return type(err).__name__
+
+for line in sys.stdin:
+    message = json.loads(line)
+    if 'id' not in message:
+        continue
+    answer = {'jsonrpc': '2.0', 'id': message['id']}
+    match message['method']:
+        case 'initialize':
+            answer['result'] = {'protocolVersion': '2025-06-18', 'capabilities': {'tools': {}},
+                                'serverInfo': {'name': 'fetching', 'version': '1'}}
+        case 'tools/list':
+            answer['result'] = {'tools': [{'name': 'fetch', 'inputSchema': {'type': 'object'}}]}
+        case 'tools/call':
+            text = ' '.join(map(fetch, sys.argv[1:]))
+            answer['result'] = {'content': [{'type': 'text', 'text': text}]}
+        case _:
+            answer['error'] = {'code': -32601, 'message': 'unknown'}
+    print(json.dumps(answer), flush=True)
+"#;
+
+#[test]
+fn an_upstream_with_hosts_reaches_no_others() {
+    let workspace = Workspace::new();
+    if !can_forward(&workspace) {
+        return;
+    }
+    let (port, serving) = answer_requests(1);
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let other_port = other.local_addr().unwrap().port();
+    workspace.put("server.py", FETCHING_SERVER);
+    let settings = format!(
+        "[upstream.web]\ncommand = [\"/usr/bin/python3\", \"server.py\", \
+         \"http://one.localhost:{port}/\", \"http://127.0.0.1:{other_port}/\"]\ncwd = \".\"\n\
+         sandbox = \"workspace\"\nhosts = [\"one.localhost:{port}\"]\n"
+    );
+    workspace.put("toolgate.toml", &settings);
+    let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", workspace.path(".cache"));
+    let mut client = Client::stdio(launch, MODERN);
+    client.tools();
+    let answer = client.call("web_fetch", json!({}));
+    assert_eq!(answer["result"]["content"][0]["text"], "200 403", "{answer}");
+    assert_silent(&other);
+    serving.join().unwrap();
+    workspace.put("toolgate.toml", &settings.replace("\"workspace\"", "\"network\""));
+    let server = Launch::over(&workspace).serve_with_flags(&["--listen", "127.0.0.1:0"]);
+    assert!(!server.wait_for_exit().success());
+    wait_until("the refusal", || server.log().contains("no effect with `sandbox = \"network\"`"));
+}
