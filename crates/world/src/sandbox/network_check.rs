@@ -16,7 +16,7 @@ use super::plan::{NetworkTest, SpawnRequest, seal};
 use super::settings::SandboxProfile;
 use super::setup_step::{SetupFailure, SetupStep};
 use super::standby::{HelperTask, StandbyHelper};
-use super::view::ViewRequest;
+use super::view::SandboxViewRequest;
 use super::{Confinement, Sandbox, layers};
 use crate::Root;
 use crate::forwarder::{Forwarder, HostAccess};
@@ -95,7 +95,8 @@ fn test_network(
     let workspace = folder.workspace.try_clone()?;
     let network_test = Some(NetworkTest { allowed_port, refused_port });
     let request = SpawnRequest { network_test, ..folder.empty_request() };
-    let mut plan = capabilities.plan(&capabilities.layers, &ViewRequest::new(inside), folder);
+    let mut plan =
+        capabilities.plan(&capabilities.layers, &SandboxViewRequest::new(inside), folder);
     plan.has_forwarder = true;
     let (failure_pipe, their_failure_pipe) = pipe_with(PipeFlags::CLOEXEC)?;
     let (_exit_pipe, their_exit_pipe) = pipe_with(PipeFlags::CLOEXEC)?;
