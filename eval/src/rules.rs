@@ -65,6 +65,9 @@ fn task_queries(package: &Package, queries: usize) -> Vec<(usize, String, f32, u
     all
 }
 
+/// Selects one weight of ranking rules.
+type WeightOf = fn(&mut RankingRules) -> &mut f32;
+
 /// Returns the rules of the tools, and variants that differ in one weight.
 fn variants() -> Vec<RuleVariant> {
     let tools = RankingRules::TOOLS;
@@ -72,7 +75,7 @@ fn variants() -> Vec<RuleVariant> {
         ("all rules".to_owned(), tools),
         ("without exact matches first".to_owned(), RankingRules { exact_first: false, ..tools }),
     ];
-    let weights: [(&str, fn(&mut RankingRules) -> &mut f32, &[f32]); 6] = [
+    let weights: [(&str, WeightOf, &[f32]); 6] = [
         ("bonus of a mentioned path", |it| &mut it.mentioned_path_bonus, &[0.0, 1.0, 3.0]),
         ("bonus of a mentioned name", |it| &mut it.mentioned_name_bonus, &[0.0, 0.25, 1.0]),
         ("bonus of the owner", |it| &mut it.owner_bonus, &[0.0, 0.25, 1.0, 2.0]),

@@ -366,7 +366,7 @@ mod tests {
         #[test]
         fn a_normalized_host_stays_the_same(text in "[a-zA-Z0-9._:\\[\\]-]{0,40}") {
             if let Some(host) = normalize_host(&text) {
-                prop_assert_eq!(normalize_host(&host), Some(host.clone()));
+                prop_assert_eq!(normalize_host(&host), Some(host));
             }
         }
     }

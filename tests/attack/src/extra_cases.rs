@@ -62,7 +62,7 @@ pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
 }
 
 /// Lets the program reach one host through the forwarder, and makes it attack another way.
-fn prepare_hosts_case(attempt: &mut Attempt) -> anyhow::Result<()> {
+fn prepare_hosts_case(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     let is_udp = attempt.case.id == "M53";
     let port = match is_udp {
         true => attempt.listeners.listen_udp()?,

@@ -36,7 +36,7 @@ pub(crate) use workspace::Workspace;
 pub(crate) use zyra::{check_command, job_params, zyra};
 
 /// The limit on waits for quick operations; long, because other tests run at the same time.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Calls `look` until it returns something, within [`PATIENCE`].
 #[track_caller]

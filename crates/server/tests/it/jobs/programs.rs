@@ -37,7 +37,7 @@ fn two_gibibytes_of_output_are_cut_to_the_limit_in_bounded_memory() {
         "exec-run",
         json!({ "command": "head -c 2147483648 /dev/zero | tr '\\0' x", "shell": true }),
     );
-    let end = wait_long_for(Duration::from_secs(60), "it ends", || {
+    let end = wait_long_for(Duration::from_secs(100), "it ends", || {
         let job = served.job(&id);
         (job["status"] != "running" && job["status"] != "queued").then_some(job)
     });

@@ -38,7 +38,7 @@ if len(sys.argv) > 2:
 
 /// Creates a client whose programs have the settings `sandbox` in the table `[sandbox]`.
 fn client_with(workspace: &Workspace, sandbox: &str) -> Client {
-    workspace.put("toolgate.toml", &format!("[sandbox]\n{sandbox}\n"));
+    workspace.put("toolgate.toml", format!("[sandbox]\n{sandbox}\n"));
     Client::stdio(Launch::over(workspace), MODERN)
 }
 
@@ -238,7 +238,7 @@ fn a_host_rule_that_cannot_be_enforced_stops_the_server_at_its_start() {
         ),
     ] {
         let workspace = Workspace::new();
-        workspace.put("toolgate.toml", &format!("[sandbox]\n{sandbox}\n"));
+        workspace.put("toolgate.toml", format!("[sandbox]\n{sandbox}\n"));
         let server = Launch::over(&workspace).serve_with_flags(&["--listen", "127.0.0.1:0"]);
         assert!(!server.wait_for_exit().success(), "{sandbox}");
         wait_until(why, || server.log().contains(why));
@@ -277,7 +277,7 @@ fn a_declared_command_with_hosts_reaches_no_others_even_under_the_profile_networ
     workspace.put("fetch.py", FETCH);
     workspace.put(
         "toolgate.toml",
-        &format!(
+        format!(
             "[sandbox]\nprofile = \"network\"\n[command.\"web.fetch\"]\nabout = \"Fetch.\"\n\
              program = \"/usr/bin/python3\"\nargv = [\"fetch.py\", \
              \"http://one.localhost:{port}/\", \"http://127.0.0.1:{other_port}/\"]\n\
@@ -347,7 +347,7 @@ fn an_upstream_with_hosts_reaches_no_others() {
     assert_eq!(answer["result"]["content"][0]["text"], "200 403", "{answer}");
     assert_silent(&other);
     serving.join().unwrap();
-    workspace.put("toolgate.toml", &settings.replace("\"workspace\"", "\"network\""));
+    workspace.put("toolgate.toml", settings.replace("\"workspace\"", "\"network\""));
     let server = Launch::over(&workspace).serve_with_flags(&["--listen", "127.0.0.1:0"]);
     assert!(!server.wait_for_exit().success());
     wait_until("the refusal", || server.log().contains("no effect with `sandbox = \"network\"`"));
