@@ -101,7 +101,7 @@ struct PassageMatch {
     #[serde(skip_serializing_if = "Option::is_none")]
     vector: Option<Vec<f64>>,
     /// Up to three more places in the file, best first.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     more: Vec<MorePlace>,
 }
 

@@ -338,7 +338,7 @@ fn a_second_connection_replaces_the_first_and_an_older_entry_comes_back() {
     let connected = machine.read(CURSOR.file);
     assert!(connected.contains("new.example") && !connected.contains("stdio"), "{connected}");
     let done = connect_well(&machine, &["cursor", "--remove", "--yes"]);
-    assert!(done.err.contains("comes back"), "{done:?}");
+    assert!(done.err.contains("which is restored"), "{done:?}");
     assert_eq!(machine.read(CURSOR.file), text);
     connect_well(&machine, &["cursor", "--remove", "--yes"]);
     assert_eq!(parse(&machine.read(CURSOR.file)), serde_json::json!({ "mcpServers": {} }));
