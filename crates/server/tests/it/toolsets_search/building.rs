@@ -24,7 +24,7 @@ pub(crate) fn large(files: usize) -> Workspace {
 fn a_first_search_answers_from_the_incomplete_index_and_reports_progress() {
     let workspace = large(5_000);
     // The search waits half of this time, and reading all files takes far longer.
-    let launch = Launch::over(&workspace).set("limits_deadline_ms", 400);
+    let launch = Launch::over(&workspace).set("limits_deadline_ms", 1_200);
     let mut client = Client::stdio(launch, MODERN);
     let input = json!({ "query": "zebra", "top_k": 50 });
     let params = json!({ "name": "search_semantic", "arguments": input });
