@@ -188,7 +188,8 @@ pub struct ToolContext {
     pub started_work: StartedWork,
     /// The write budget of the caller.
     pub write_budget: WriteBudget,
-    /// True if the caller may call [`OUTPUT_TOOL`], so that a result may refer to it.
+    /// True if the caller may call [`OUTPUT_TOOL`], so that a result may refer to it. Always false
+    /// for a tool that stores no output.
     pub may_read_output: bool,
     /// The sandbox profiles of the programs that the call ran, for its audit record.
     pub sandbox_report: SandboxReport,

@@ -29,6 +29,9 @@ pub trait Tool: Send + Sync + 'static {
     const RULED_AS: Option<&'static str> = None;
     /// True if two runs with the same input have the same effect as one.
     const IDEMPOTENT: bool = false;
+    /// True if a result may leave out a part of a program's output, and refer to
+    /// [`OUTPUT_TOOL`](crate::OUTPUT_TOOL) for it.
+    const STORES_OUTPUT: bool = false;
     /// The time limit of one call. `None` is the configured default.
     const DEADLINE: Option<Duration> = None;
     /// The tool's relation to jobs: never, optional, preferred or always.
@@ -274,6 +277,7 @@ pub fn erase_tool<T: Tool>(tool: T) -> Arc<dyn AnyTool> {
         rare_arguments: T::RARE_ARGUMENTS,
         listed: T::LISTED,
         idempotent: T::IDEMPOTENT,
+        stores_output: T::STORES_OUTPUT,
         deadline: T::DEADLINE,
         concurrency_max: None,
         group: None,

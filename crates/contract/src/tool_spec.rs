@@ -120,12 +120,19 @@ pub fn glob_problem(glob: &str) -> Option<String> {
 /// `files.read`, `files/read`, `files-read` and `files_read` fold to the same string. The catalog
 /// refuses two tools whose names fold to the same string.
 pub fn fold_name(name: &str) -> Cow<'_, str> {
-    const SEPARATORS: [char; 5] = ['.', '/', '-', ':', ' '];
-    // This runs on every call, and most names need no change.
-    match name.contains(SEPARATORS) {
-        true => name.replace(SEPARATORS, "_").into(),
-        false => name.into(),
+    // This runs several times on every call, and most names need no change.
+    if !name.bytes().any(is_separator) {
+        return name.into();
     }
+    let fold =
+        |letter: char| if u8::try_from(letter).is_ok_and(is_separator) { '_' } else { letter };
+    name.chars().map(fold).collect::<String>().into()
+}
+
+/// Returns true if `byte` separates the parts of a tool's name. No other character of UTF-8
+/// contains such a byte.
+fn is_separator(byte: u8) -> bool {
+    matches!(byte, b'.' | b'/' | b'-' | b':' | b' ')
 }
 
 /// A group of tools whose running calls are counted separately from all other calls.
@@ -171,6 +178,9 @@ pub struct ToolSpec {
     pub listed: bool,
     /// True if a second run is harmless.
     pub idempotent: bool,
+    /// True if a result may leave out a part of a program's output, and refer to
+    /// [`OUTPUT_TOOL`](crate::OUTPUT_TOOL) for it.
+    pub stores_output: bool,
     /// The time limit of one call. `None` means the configured default.
     pub deadline: Option<Duration>,
     /// The maximum number of calls of this tool that may run at once. `None` means no separate
@@ -216,6 +226,7 @@ impl ToolSpec {
             rare_arguments: &[],
             listed: true,
             idempotent: false,
+            stores_output: false,
             deadline: None,
             concurrency_max: None,
             group: None,
@@ -233,6 +244,15 @@ impl ToolSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_separator_of_a_name_becomes_an_underscore_and_other_characters_stay() {
+        let spellings = ["files.read", "files/read", "files-read", "files:read", "files read"];
+        assert!(spellings.into_iter().all(|name| fold_name(name) == "files_read"));
+        assert!(matches!(fold_name("files_read"), Cow::Borrowed("files_read")));
+        assert_eq!(fold_name("ä.ö-\u{ae}\u{12e}..x"), "ä_ö_\u{ae}\u{12e}__x");
+        assert_eq!(fold_name(""), "");
+    }
 
     #[test]
     fn long_or_deeply_nested_globs_are_refused() {

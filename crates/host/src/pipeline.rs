@@ -27,6 +27,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
     BoxFuture, CallError, OUTPUT_TOOL, SandboxReport, ToolCall, ToolContext, ToolError, ToolOutput,
+    ToolSpec,
 };
 
 use crate::Gate;
@@ -92,7 +93,7 @@ async fn pass_gate<R: GatedRequest>(
     confirm::confirm_if_required(gate, rules.guard, call, &input, &permit).await?;
     request.prepare(gate, &target, call, &input).await?;
     let admission = rules.limit.admit(gate, call).await?;
-    let context = trace.call_context(gate, rules.deadline, call, &admission);
+    let context = trace.call_context(gate, rules.guard, rules.deadline, call, &admission);
     let work = request.run(&target, &context.ctx, input);
     let output = run_bounded(gate, &context, work, permit, admission).await?;
     request.check_output(gate, &target, &context.ctx, output).await
@@ -164,7 +165,7 @@ impl CallContext {
             events,
             asker: answer_clock.time_asker(&call.asker),
             write_budget: gate.limits.write_budget(&call.caller),
-            may_read_output: gate.shows_tool(&call.caller, OUTPUT_TOOL),
+            may_read_output: false,
             trace: call.metadata.trace.clone(),
             session: call.metadata.session.clone(),
             as_job: call.job.is_some() || call.metadata.as_job,
@@ -172,6 +173,14 @@ impl CallContext {
             sandbox_report: SandboxReport::default(),
         };
         Self { ctx, cancel: call.cancel.clone(), time_limit, answer_clock, _redaction: redaction }
+    }
+
+    /// Lets the result of the tool `spec` refer to stored output, if the tool stores any and the
+    /// caller can read it.
+    pub(crate) fn with_output_access(mut self, gate: &Gate, spec: &ToolSpec) -> Self {
+        self.ctx.may_read_output =
+            spec.stores_output && gate.shows_tool(&self.ctx.caller, OUTPUT_TOOL);
+        self
     }
 
     /// Waits until the caller cancels or the time is over, and returns the matching error.

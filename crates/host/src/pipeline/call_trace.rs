@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use toolgate_contract::{CallEnding, CallError, SandboxReport, ToolCall};
+use toolgate_contract::{CallEnding, CallError, SandboxReport, ToolCall, ToolSpec};
 
 use crate::Gate;
 use crate::audit::{OpenRecord, RecordNumber, outcome_word};
@@ -71,15 +71,17 @@ impl CallTrace {
         decision.map_err(CallError::from)
     }
 
-    /// Returns the context of a call. If the call holds a slot, notes its confinement.
+    /// Returns the context of a call to which the rules of `guard` apply. If the call holds a slot,
+    /// notes its confinement.
     pub(crate) fn call_context(
         &self,
         gate: &Gate,
+        guard: &ToolSpec,
         deadline: Option<Duration>,
         call: &ToolCall,
         admission: &Admission,
     ) -> CallContext {
-        let context = CallContext::new(gate, deadline, call);
+        let context = CallContext::new(gate, deadline, call).with_output_access(gate, guard);
         if admission.has_slot() {
             let _ = self.confinement.set(context.ctx.sandbox_report.clone());
         }

@@ -69,7 +69,8 @@ impl GatedRequest for ToolRun {
         }
         // Boxed: few tools do this, and every call would reserve space for it.
         let preparing = async {
-            let context = CallContext::new(gate, entry.spec().deadline, call);
+            let context = CallContext::new(gate, entry.spec().deadline, call)
+                .with_output_access(gate, entry.spec());
             run_with_deadline(gate, &context, entry.tool().prepare(&context.ctx, input)).await
         };
         Box::pin(preparing).await

@@ -266,9 +266,12 @@ impl CompiledRule {
 /// if the call names at most one, in `path`.
 fn several_paths(request: &PolicyRequest<'_>) -> Vec<String> {
     let PolicyRequest { spec, input, .. } = request;
-    let list = |name: &str| input.get(name).and_then(Value::as_array).into_iter().flatten();
-    let listed = list("paths").filter_map(Value::as_str);
-    let edited = list("edits").filter_map(|edit| edit.get("path")?.as_str());
+    let [paths, edits] = ["paths", "edits"].map(|name| input.get(name).and_then(Value::as_array));
+    if paths.is_none() && edits.is_none() {
+        return Vec::new();
+    }
+    let listed = paths.into_iter().flatten().filter_map(Value::as_str);
+    let edited = edits.into_iter().flatten().filter_map(|edit| edit.get("path")?.as_str());
     let mut paths: Vec<&str> = listed.chain(edited).collect();
     // Other tools, such as those of git, have rules about `paths` itself.
     let has_path = || spec.input_schema.pointer("/properties/path").is_some();

@@ -20,6 +20,7 @@ impl Tool for BuildProject {
     const DESCRIPTION: &'static str =
         "Build a project with its own build tool. Returns errors by file and line.";
     const EFFECTS: Effects = Effects::Runs;
+    const STORES_OUTPUT: bool = true;
     const ALIASES: &'static [(&'static str, &'static str)] = super::PROJECT_ALIASES;
     const RARE_ARGUMENTS: &'static [&'static str] = &["kind", "timeout_ms", "max_output_bytes"];
     const RULED_AS: Option<&'static str> = super::RULED_AS;

@@ -67,6 +67,7 @@ impl Tool for MachineDiagnostics {
     const DESCRIPTION: &'static str = "Describe the machine of the workspace: system, processors, and \
         the versions of its build tools.";
     const EFFECTS: Effects = Effects::Runs;
+    const STORES_OUTPUT: bool = true;
     const IDEMPOTENT: bool = true;
     const DEADLINE: Option<Duration> = super::DEADLINE;
     type Input = NoInput;

@@ -19,6 +19,7 @@ impl Tool for LintProject {
     const TITLE: &'static str = "Lint project";
     const DESCRIPTION: &'static str = "Run a project's linter. Returns findings by file and line.";
     const EFFECTS: Effects = Effects::Runs;
+    const STORES_OUTPUT: bool = true;
     const ALIASES: &'static [(&'static str, &'static str)] = super::PROJECT_ALIASES;
     const RARE_ARGUMENTS: &'static [&'static str] =
         &["kind", "timeout_ms", "max_output_bytes", "args"];

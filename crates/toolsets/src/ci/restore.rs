@@ -19,6 +19,7 @@ impl Tool for RestoreProject {
     const TITLE: &'static str = "Restore project";
     const DESCRIPTION: &'static str = "Fetch a project's dependencies with its package manager.";
     const EFFECTS: Effects = Effects::Runs;
+    const STORES_OUTPUT: bool = true;
     const ALIASES: &'static [(&'static str, &'static str)] = super::PROJECT_ALIASES;
     const RARE_ARGUMENTS: &'static [&'static str] =
         &["kind", "timeout_ms", "max_output_bytes", "args"];

@@ -40,6 +40,7 @@ impl Tool for RunCommandLine {
     const DESCRIPTION: &'static str =
         "Run a command line in a folder, with the caches of the build tools.";
     const EFFECTS: Effects = Effects::Runs;
+    const STORES_OUTPUT: bool = true;
     const ALIASES: &'static [(&'static str, &'static str)] = super::PROJECT_ALIASES;
     const RARE_ARGUMENTS: &'static [&'static str] = &["args", "timeout_ms", "max_output_bytes"];
     const RULED_AS: Option<&'static str> = super::RULED_AS;

@@ -50,6 +50,7 @@ impl Tool for TestProject {
     const DESCRIPTION: &'static str = "Run a project's tests with its own test tool. Returns \
         counts, and failures by test, file, line and message.";
     const EFFECTS: Effects = Effects::Runs;
+    const STORES_OUTPUT: bool = true;
     const ALIASES: &'static [(&'static str, &'static str)] = super::PROJECT_ALIASES;
     const RARE_ARGUMENTS: &'static [&'static str] = &["kind", "timeout_ms", "max_output_bytes"];
     const RULED_AS: Option<&'static str> = super::RULED_AS;

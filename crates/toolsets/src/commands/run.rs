@@ -65,6 +65,7 @@ impl CommandTool {
             ruled_as: None,
             paths: declared.paths(),
             idempotent: declared.idempotent,
+            stores_output: true,
             deadline: Some(timeout + EXTRA_TIME),
             concurrency_max: declared.at_once,
             input_schema: declared.schema().into(),

@@ -68,6 +68,7 @@ impl Tool for RunProgram {
         is no terminal, and usually no network. When the program ends, everything that it started \
         is stopped. Programs cannot write `.git`: use the git tools.";
     const EFFECTS: Effects = Effects::Runs;
+    const STORES_OUTPUT: bool = true;
     const ALIASES: &'static [(&'static str, &'static str)] =
         &[("workdir", "cwd"), ("working_directory", "cwd")];
     const RARE_ARGUMENTS: &'static [&'static str] = &["max_output_bytes"];
