@@ -33,6 +33,12 @@ impl SandboxReport {
         }
     }
 
+    /// Returns true if no program ran and none was refused a host.
+    pub fn is_empty(&self) -> bool {
+        let all = self.lock();
+        all.profiles.is_empty() && all.refused_hosts.is_empty()
+    }
+
     /// Returns all profiles, each once, joined by `; `. Returns `None` if no program ran.
     pub fn summary(&self) -> Option<String> {
         let all = self.lock();

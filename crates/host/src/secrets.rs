@@ -59,11 +59,18 @@ impl fmt::Debug for SecretSet {
 }
 
 /// Secrets that one call names.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct CallSecrets {
-    secrets: SecretSet,
+    /// The values, longest first.
+    values: Vec<String>,
     /// True if the call names too many secrets to keep.
     too_many: bool,
+}
+
+impl fmt::Debug for CallSecrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} secrets of a call", self.values.len())
+    }
 }
 
 impl SecretSet {
@@ -86,9 +93,7 @@ impl SecretSet {
     }
 
     fn from_values(values: HashSet<&str>) -> Self {
-        let mut values: Vec<_> = values.into_iter().map(str::to_owned).collect();
-        values.sort_by_key(|value| Reverse(value.len()));
-        Self { values, hidden: None, names: Arc::default() }
+        Self { values: longest_first(values), hidden: None, names: Arc::default() }
     }
 
     /// Adds `values` to the secrets.
@@ -138,7 +143,7 @@ impl SecretSet {
         if of_call.too_many {
             return REDACTED.to_owned();
         }
-        self.redact(&redact_texts(&of_call.secrets.values, text)).into_owned()
+        self.redact(&redact_texts(&of_call.values, text)).into_owned()
     }
 
     /// Collects the secrets in `input`, for the duration of the call.
@@ -160,7 +165,7 @@ impl SecretSet {
 
     /// Redacts the server's secrets, and those of the call, from `error`.
     pub(crate) fn redact_error(&self, of_call: &CallSecrets, error: CallError) -> CallError {
-        let mut values: Vec<_> = of_call.secrets.values.iter().chain(&self.values).collect();
+        let mut values: Vec<_> = of_call.values.iter().chain(&self.values).collect();
         values.sort_by_key(|value| Reverse(value.len()));
         let or_else = |text: String, instead: &str| {
             if of_call.too_many {
@@ -259,8 +264,8 @@ impl<'v> NamedSecrets<'v> {
 
     fn into_call_secrets(self, result: Result<(), TooManySecrets>) -> CallSecrets {
         match result {
-            Ok(()) => CallSecrets { secrets: SecretSet::from_values(self.values), too_many: false },
-            Err(TooManySecrets) => CallSecrets { secrets: SecretSet::default(), too_many: true },
+            Ok(()) => CallSecrets { values: longest_first(self.values), too_many: false },
+            Err(TooManySecrets) => CallSecrets { values: Vec::new(), too_many: true },
         }
     }
 
@@ -322,6 +327,13 @@ impl<'v> NamedSecrets<'v> {
             | Value::Object(_) => Ok(()),
         }
     }
+}
+
+/// Copies `values`, and sorts them from the longest to the shortest.
+fn longest_first(values: HashSet<&str>) -> Vec<String> {
+    let mut values: Vec<_> = values.into_iter().map(str::to_owned).collect();
+    values.sort_by_key(|value| Reverse(value.len()));
+    values
 }
 
 /// Splits an argument into its name and value: `--name`, `--name=value` or `NAME=value`. Ignores a

@@ -217,7 +217,9 @@ impl<'a> OpenRecord<'a> {
 
     /// Notes the confinement of the programs that the call ran, without `secrets`.
     pub(crate) fn note_confinement(&mut self, ran: &SandboxReport, secrets: &SecretSet) {
-        if let Some((_, record, _)) = &mut self.open {
+        if let Some((_, record, _)) = &mut self.open
+            && !ran.is_empty()
+        {
             record.sandbox = ran.summary();
             let hosts = ran.refused_hosts().into_iter();
             record.refused_hosts = hosts.map(|host| secrets.redact(&host).into_owned()).collect();

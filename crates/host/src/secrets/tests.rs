@@ -37,7 +37,7 @@ fn secrets_of_a_call_are_found_by_their_names() {
     }));
     let text = "first-one second-one third-one fourth-one fifth-one plain-one plain-two";
     let clean = format!("{} plain-one plain-two", [REDACTED; 5].join(" "));
-    assert_eq!(secrets.secrets.redact(text), clean);
+    assert_eq!(redact_texts(&secrets.values, text), clean);
 }
 
 #[test]
@@ -50,9 +50,9 @@ fn configured_names_mark_secrets_in_variables_calls_and_texts() {
         "xPin": "first-one", "args": ["--session-id", "second-one", "--spin", "plain-one"],
     }));
     let text = "first-one second-one plain-one";
-    assert_eq!(call.secrets.redact(text), "[redacted] [redacted] plain-one");
+    assert_eq!(redact_texts(&call.values, text), "[redacted] [redacted] plain-one");
     let made = PromptArguments::from([("x_pin".to_owned(), "third-one".to_owned())]);
-    assert_eq!(secrets.argument_secrets(&made).secrets.redact("third-one"), "[redacted]");
+    assert_eq!(redact_texts(&secrets.argument_secrets(&made).values, "third-one"), "[redacted]");
     let text = r#"X-PIN=1234 --session_id 5 {"sessionId": "6"} spin=7 {"session": "8"}"#;
     let clean = r#"X-PIN=[redacted] --session_id [redacted] {"sessionId": "[redacted]"} spin=7 {"session": "8"}"#;
     assert_eq!(secrets.redact(text), clean);
@@ -66,7 +66,7 @@ fn a_call_without_secrets_yields_none() {
         json!({ "cursor": "abcdefghijkl", "key": "value-of-it", "max_tokens": 100_000 }),
         json!({ "args": ["--tokenizer", "cl100k_base", "a=b"] }),
     ] {
-        assert!(nothing().call_secrets(&input).secrets.values.is_empty(), "{input}");
+        assert!(nothing().call_secrets(&input).values.is_empty(), "{input}");
     }
 }
 
@@ -84,13 +84,13 @@ fn errors_of_a_call_with_too_many_secrets_are_withheld() {
         nothing().call_secrets(&json!({ "tokens": all, "args": ["--token", "secret-number-1"] }))
     };
     let most = named(CALL_SECRETS_MAX);
-    assert_eq!(most.secrets.values.len(), CALL_SECRETS_MAX);
+    assert_eq!(most.values.len(), CALL_SECRETS_MAX);
     let CallError::InvalidInput { problems } = refused(&most) else { panic!("as it was") };
     assert_eq!(problems[0].message, "/a");
     assert_eq!(problems[1].message, "/b [redacted]");
     for many in [CALL_SECRETS_MAX + 1, 200_000] {
         let many = named(many);
-        assert!(many.too_many && many.secrets.values.is_empty());
+        assert!(many.too_many && many.values.is_empty());
         let CallError::InvalidInput { problems } = refused(&many) else { panic!("as it was") };
         let withheld =
             ValidationProblem { pointer: String::new(), message: WITHHELD_MESSAGE.to_owned() };
@@ -104,7 +104,7 @@ fn errors_of_a_call_with_too_many_secrets_are_withheld() {
 fn a_long_argument_is_a_secret_only_after_a_short_name() {
     let long = "x".repeat(100);
     let call = json!({ "args": [format!("TOKEN={long}"), format!("{long}TOKEN=not-a-secret")] });
-    assert_eq!(nothing().call_secrets(&call).secrets.values, [long]);
+    assert_eq!(nothing().call_secrets(&call).values, [long]);
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn secrets_of_a_prompt_are_found_by_the_names_of_its_arguments() {
     let arguments = [("api_key", " secret-one "), ("topic", "tokens")];
     let arguments = arguments.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let secrets = nothing().argument_secrets(&arguments.into());
-    assert_eq!(secrets.secrets.values, ["secret-one"]);
+    assert_eq!(secrets.values, ["secret-one"]);
 }
 
 #[test]
