@@ -542,12 +542,21 @@ impl ResultText {
 
     /// Returns the body and the note as one text. The note stands in brackets after the body.
     pub fn joined(&self) -> Cow<'_, str> {
+        match self.joined_parts() {
+            (start, end) if end.is_empty() => Cow::Borrowed(start),
+            (start, end) => Cow::Owned(format!("{start}{end}")),
+        }
+    }
+
+    /// Returns the start and the end of the text that [`ResultText::joined`] returns. A long body is
+    /// the start and is not copied. Without a note, the end is empty.
+    pub fn joined_parts(&self) -> (&str, String) {
         match (&self.note, self.body.is_empty()) {
-            (None, _) => Cow::Borrowed(&self.body),
-            (Some(note), true) => Cow::Borrowed(note),
+            (None, _) => (self.body.as_str(), String::new()),
+            (Some(note), true) => (note.as_str(), String::new()),
             (Some(note), false) => {
-                let end = if self.body.ends_with('\n') { "" } else { "\n" };
-                Cow::Owned(format!("{}{end}[{note}]", self.body))
+                let newline = if self.body.ends_with('\n') { "" } else { "\n" };
+                (self.body.as_str(), format!("{newline}[{note}]"))
             }
         }
     }

@@ -108,6 +108,18 @@ pub trait ToolOutcome: Send + 'static {
     fn text(&self) -> ResultText;
     /// Returns further content to show with the text.
     fn content(self) -> Vec<ContentBlock>;
+    /// Returns the structured result and the further content. A result with a long text moves the
+    /// text instead of copying it.
+    ///
+    /// # Errors
+    /// Fails if the result cannot be serialized as JSON.
+    fn into_value_and_content(self) -> Result<(Value, Vec<ContentBlock>), serde_json::Error>
+    where
+        Self: Sized,
+    {
+        let value = self.value()?;
+        Ok((value, self.content()))
+    }
 }
 
 impl<T: Serialize + JsonSchema + Send + 'static> ToolOutcome for T {
@@ -321,15 +333,14 @@ impl<T: Tool> AnyTool for ErasedTool<T> {
     ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
         Box::pin(async move {
             let output = self.tool.run(ctx, parse_input::<T>(input)?).await?;
-            let value = output.value().map_err(|err| {
+            let text = T::result_text(&output);
+            let ending = T::ending(&output);
+            let (value, content) = output.into_value_and_content().map_err(|err| {
                 let message =
                     "the tool's result cannot be written as JSON; this is a bug in the tool";
                 ToolError::with_cause(message, err)
             })?;
             let structured = self.spec.output_schema.is_some();
-            let text = T::result_text(&output);
-            let ending = T::ending(&output);
-            let content = output.content();
             let meta = MetaFields::new();
             let from_upstream = false;
             Ok(ToolOutput { value, structured, text, content, meta, ending, from_upstream })

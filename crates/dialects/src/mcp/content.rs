@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use toolgate_contract::{
     ContentAnnotations, ContentBlock, ContentBody, Icon, MessageRole, MetaFields, ResourceContents,
     ResourceData, ResourceSpec, ResourceTemplate, ResultForm, ResultText,
@@ -15,7 +15,7 @@ use super::revision::{ContentSupport, Revision};
 #[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub(crate) enum McpBlock<'a> {
     Text {
-        text: Cow<'a, str>,
+        text: BlockText<'a>,
         #[serde(skip_serializing_if = "Option::is_none")]
         annotations: Option<BlockAnnotations<'a>>,
     },
@@ -39,10 +39,36 @@ pub(crate) enum McpBlock<'a> {
     },
 }
 
+/// The text of a block, in two parts: a long text is written without joining it with a note first.
+pub(crate) struct BlockText<'a> {
+    pub(crate) start: Cow<'a, str>,
+    /// The rest, which is empty for most blocks.
+    pub(crate) end: String,
+}
+
+impl<'a> BlockText<'a> {
+    fn whole(text: impl Into<Cow<'a, str>>) -> Self {
+        Self { start: text.into(), end: String::new() }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.start.is_empty() && self.end.is_empty()
+    }
+}
+
+impl Serialize for BlockText<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.end.is_empty() {
+            true => serializer.serialize_str(&self.start),
+            false => serializer.serialize_str(&format!("{}{}", self.start, self.end)),
+        }
+    }
+}
+
 impl<'a> McpBlock<'a> {
     /// Creates a text block without annotations.
     pub(crate) fn text(text: impl Into<Cow<'a, str>>) -> Self {
-        Self::Text { text: text.into(), annotations: None }
+        Self::Text { text: BlockText::whole(text), annotations: None }
     }
 
     /// Converts the text of a result to blocks in the form `form`. `structured` is true if the
@@ -54,21 +80,25 @@ impl<'a> McpBlock<'a> {
     ) -> Vec<Self> {
         let texts = match form {
             ResultForm::Structured if structured => Vec::new(),
-            ResultForm::Text | ResultForm::Structured => vec![text.joined()],
+            ResultForm::Text | ResultForm::Structured => {
+                let (start, end) = text.joined_parts();
+                vec![BlockText { start: start.into(), end }]
+            }
             // Programs get the body unchanged.
             ResultForm::Both => {
-                let note = text.note.as_deref().map(Cow::Borrowed);
-                [Cow::Borrowed(text.body.as_str())].into_iter().chain(note).collect()
+                let texts = [Some(text.body.as_str()), text.note.as_deref()];
+                texts.into_iter().flatten().map(BlockText::whole).collect()
             }
         };
         // Some model APIs refuse an empty block.
-        texts.into_iter().filter(|text| !text.is_empty()).map(Self::text).collect()
+        let texts = texts.into_iter().filter(|text| !text.is_empty());
+        texts.map(|text| Self::Text { text, annotations: None }).collect()
     }
 
     /// Returns the approximate length of a text block in bytes. 0 for other blocks.
     pub(crate) fn bytes_estimate(&self) -> usize {
         match self {
-            Self::Text { text, .. } => text.len(),
+            Self::Text { text: BlockText { start, end }, .. } => start.len() + end.len(),
             _ => 0,
         }
     }
@@ -78,7 +108,9 @@ impl<'a> McpBlock<'a> {
         let ContentBlock { shown, meant } = content;
         let annotations = BlockAnnotations::from_annotations(meant, revision);
         match (shown, revision.content) {
-            (ContentBody::Text(text), _) => Self::Text { text: text.into(), annotations },
+            (ContentBody::Text(text), _) => {
+                Self::Text { text: BlockText::whole(text), annotations }
+            }
             (ContentBody::Image(image), _) => {
                 Self::Image { data: image.data.base64(), mime_type: &image.media_type, annotations }
             }
@@ -96,7 +128,7 @@ impl<'a> McpBlock<'a> {
             },
             (ContentBody::Audio(_), ContentSupport::Pictures)
             | (ContentBody::Link(_), ContentSupport::Pictures | ContentSupport::Sounds) => {
-                Self::Text { text: content.as_text().into(), annotations }
+                Self::Text { text: BlockText::whole(content.as_text()), annotations }
             }
         }
     }

@@ -8,12 +8,15 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::content::McpBlock;
+use super::content::{BlockText, McpBlock};
 use super::encoder::CallResult;
 use super::message::RequestId;
 
 /// The length in bytes from which a repeated text is copied instead of escaped again.
 const REPEATED_BYTES_MIN: usize = 64;
+
+/// The number of bytes that are searched at once for characters to escape. A line of text is longer.
+const BLOCK_BYTES: usize = 32;
 
 /// Serializes `result` as the answer to the request `id`.
 pub(crate) fn serialize_answer(id: &RequestId, result: &CallResult<'_>) -> Bytes {
@@ -27,9 +30,9 @@ pub(crate) fn serialize_answer(id: &RequestId, result: &CallResult<'_>) -> Bytes
             page.write_raw(",");
         }
         match block {
-            McpBlock::Text { text, annotations: None } => {
+            McpBlock::Text { text: BlockText { start, end }, annotations: None } => {
                 page.write_raw("{\"type\":\"text\",\"text\":");
-                page.write_first_text(text);
+                page.write_first_text(start, end);
                 page.write_raw("}");
             }
             block => page.write_serialized(block),
@@ -69,12 +72,16 @@ impl<'t> ResultWriter<'t> {
         serde_json::to_writer(&mut self.json, value).expect("a message is JSON");
     }
 
-    /// Writes a text that may be repeated later.
-    fn write_first_text(&mut self, text: &'t str) {
+    /// Writes the text that consists of `start` and `end`. If it has no end, it may be repeated
+    /// later.
+    fn write_first_text(&mut self, start: &'t str, end: &str) {
         let from = self.json.len();
-        self.write_text(text);
-        if self.first_text.is_none() && text.len() >= REPEATED_BYTES_MIN {
-            self.first_text = Some((text, from..self.json.len()));
+        self.json.push(b'"');
+        self.write_escaped(start);
+        self.write_escaped(end);
+        self.json.push(b'"');
+        if end.is_empty() && self.first_text.is_none() && start.len() >= REPEATED_BYTES_MIN {
+            self.first_text = Some((start, from..self.json.len()));
         }
     }
 
@@ -117,8 +124,14 @@ impl<'t> ResultWriter<'t> {
     }
 
     fn write_text(&mut self, text: &str) {
+        self.json.push(b'"');
+        self.write_escaped(text);
+        self.json.push(b'"');
+    }
+
+    /// Writes `text` with escapes and without quotes.
+    fn write_escaped(&mut self, text: &str) {
         let json = &mut self.json;
-        json.push(b'"');
         let mut rest = text.as_bytes();
         loop {
             let plain = unescaped_len(rest);
@@ -138,12 +151,24 @@ impl<'t> ResultWriter<'t> {
             }
             rest = &rest[plain + 1..];
         }
-        json.push(b'"');
     }
 }
 
-/// Returns the number of leading `bytes` that need no escape. Tests eight bytes at a time.
+/// Returns the number of leading `bytes` that need no escape.
 fn unescaped_len(bytes: &[u8]) -> usize {
+    // Without a branch for each byte, the compiler tests a whole block at once.
+    let is_plain_block = |block: &&[u8]| {
+        let needs_escape =
+            |odd: bool, byte: &u8| odd | (*byte < 0x20) | (*byte == b'"') | (*byte == b'\\');
+        !block.iter().fold(false, needs_escape)
+    };
+    let blocks = bytes.chunks_exact(BLOCK_BYTES).take_while(is_plain_block).count();
+    let plain = blocks * BLOCK_BYTES;
+    plain + unescaped_word_len(&bytes[plain..])
+}
+
+/// Returns the number of leading `bytes` that need no escape. Tests eight bytes at a time.
+fn unescaped_word_len(bytes: &[u8]) -> usize {
     const ONES: u64 = u64::MAX / 0xff;
     const HIGHS: u64 = ONES * 0x80;
     // Sets the high bit of each byte equal to `byte`. A later byte may be set by mistake, so only
@@ -185,11 +210,34 @@ mod tests {
     fn an_escaped_text_is_reused_only_for_the_same_text() {
         let text = "line \"one\"\n".repeat(20);
         let mut page = ResultWriter { json: Vec::new(), first_text: None };
-        page.write_first_text(&text);
+        page.write_first_text(&text, "");
         let value = json!({ "text": text, "more": format!("{text}x"), "a": [text] });
         page.write_value(&value);
         let expected = json!(text).to_string() + &value.to_string();
         assert_eq!(String::from_utf8(page.json).expect("it is UTF-8"), expected);
+    }
+
+    #[test]
+    fn a_text_with_a_note_is_written_as_one_and_is_not_reused_for_its_start() {
+        let text = "line \"one\"\n".repeat(20);
+        let mut page = ResultWriter { json: Vec::new(), first_text: None };
+        page.write_first_text(&text, "[a \"note\"]");
+        page.write_value(&json!([text]));
+        let expected =
+            json!(format!("{text}[a \"note\"]")).to_string() + &json!([text]).to_string();
+        assert_eq!(String::from_utf8(page.json).expect("it is UTF-8"), expected);
+    }
+
+    #[test]
+    fn an_escape_is_found_at_every_place_of_a_long_text() {
+        for at in 0..3 * BLOCK_BYTES {
+            for odd in ["\"", "\\", "\n", "\u{1f}"] {
+                let text = format!("{}{odd}{}", "ä".repeat(at), "x".repeat(2 * BLOCK_BYTES));
+                assert_eq!(unescaped_len(text.as_bytes()), 2 * at, "{text}");
+                assert_eq!(by_hand(&json!(text)), json!(text).to_string());
+            }
+        }
+        assert_eq!(unescaped_len("x".repeat(100).as_bytes()), 100);
     }
 
     proptest! {

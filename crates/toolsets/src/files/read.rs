@@ -308,7 +308,12 @@ fn read_file(
     limit: u64,
     watch: &WorkMonitor,
 ) -> Result<ReadFileOutput, ToolError> {
-    let content = FileContent::open(root, file, watch)?;
+    let wanted_max = match range {
+        ReadRange::Lines { start: 1, count: u64::MAX } => limit,
+        ReadRange::Bytes { offset: 0, length } => limit.min(*length),
+        ReadRange::Lines { .. } | ReadRange::Bytes { .. } => 0,
+    };
+    let mut content = FileContent::open(root, file, wanted_max, watch)?;
     let not_modified =
         input.if_none_match.as_ref().is_some_and(|given| content.etag.matches(given));
     let mut output = ReadFileOutput {
@@ -334,18 +339,18 @@ fn read_file(
     let is_whole = matches!(range, ReadRange::Lines { start: 1, count: u64::MAX });
     match picture::media_type(&content, is_whole && input.encoding.is_none())? {
         Some(media_type) => {
-            output.picture = Some(content.read(0, content.size())?);
+            output.picture = Some(content.take(0, content.size())?);
             output.media_type = Some(media_type);
             output.encoding = FileEncoding::Base64;
         }
-        None => fill_output(&content, range, limit, &mut output)?,
+        None => fill_output(&mut content, range, limit, &mut output)?,
     }
     Ok(output)
 }
 
 /// Puts the part of `content` in `range` into `output`, at most `limit` bytes.
 fn fill_output(
-    content: &FileContent<'_>,
+    content: &mut FileContent<'_>,
     range: &ReadRange,
     limit: u64,
     output: &mut ReadFileOutput,
@@ -366,9 +371,10 @@ fn fill_output(
     let ends = content.line_ends();
     let utf16 = content.utf16.filter(|_| output.encoding == FileEncoding::Utf8);
     let limit = utf16.map_or(limit, |_| whole_units(limit));
-    let mut bytes = content.read(offset, requested.min(limit))?;
+    let mut bytes = content.take(offset, requested.min(limit))?;
     let mut whole = bytes.len() as u64 >= requested;
     if let ReadRange::Lines { count, .. } = *range
+        && count < u64::MAX
         && let Some(end) = end_of_line(&bytes, count, ends)
     {
         bytes.truncate(end);
@@ -378,8 +384,12 @@ fn fill_output(
         truncate_at_line(&mut bytes, utf16);
     }
     let end = offset + bytes.len() as u64;
-    let newlines = ends.count(&bytes);
     let open_line = u64::from(!ends.is_at_line_start(&bytes));
+    let newlines = match content.lines {
+        // The lines of the whole file are counted already.
+        Some(lines) if offset == 0 && end == size => lines.saturating_sub(open_line),
+        Some(_) | None => ends.count(&bytes),
+    };
     output.truncated = !whole;
     output.bytes = Some(ByteRange { offset, length: bytes.len() as u64 });
     output.lines = first_line

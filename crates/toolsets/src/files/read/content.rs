@@ -20,22 +20,26 @@ pub(super) struct FileContent<'w> {
     pub(super) lines: Option<u64>,
     /// Byte order of a UTF-16 file; `None` for any other file.
     pub(super) utf16: Option<ByteOrder>,
+    /// Size in bytes.
+    size: u64,
+    /// The whole content, if it is in memory and was not taken.
     in_memory: Option<Vec<u8>>,
     watch: &'w WorkMonitor,
 }
 
 impl<'w> FileContent<'w> {
-    /// Opens the content of `file`.
+    /// Opens the content of `file`, of which up to `wanted_max` bytes are wanted.
     ///
-    /// A large file is hashed first and read afterwards, so the content is never older than its
-    /// etag.
+    /// A small file, or one that is wanted whole, is read into memory once. Any other file is hashed
+    /// first and read afterwards, so the content is never older than its etag.
     pub(super) fn open(
         root: &Root,
         file: WorkspaceFile,
+        wanted_max: u64,
         watch: &'w WorkMonitor,
     ) -> Result<Self, ToolError> {
         let size = file.meta().size();
-        if root.has_strong_etag(file.meta()) && size <= IN_MEMORY_BYTES_MAX {
+        if root.has_strong_etag(file.meta()) && size <= wanted_max.max(IN_MEMORY_BYTES_MAX) {
             let bytes = file.read(0, size, watch)?;
             let utf16 = ByteOrder::detect(&bytes);
             let ends = LineEnds(utf16);
@@ -46,6 +50,7 @@ impl<'w> FileContent<'w> {
                 etag,
                 lines: Some(lines),
                 utf16,
+                size: bytes.len() as u64,
                 in_memory: Some(bytes),
                 watch,
             });
@@ -53,7 +58,7 @@ impl<'w> FileContent<'w> {
         let utf16 = ByteOrder::detect(&file.read(0, HEAD_BYTES, watch)?);
         if !root.has_strong_etag(file.meta()) {
             let etag = root.etag(&file, watch)?;
-            return Ok(Self { file, etag, lines: None, utf16, in_memory: None, watch });
+            return Ok(Self { file, etag, lines: None, utf16, size, in_memory: None, watch });
         }
         let scan = file.scan(watch)?;
         let ends = LineEnds(utf16);
@@ -63,12 +68,25 @@ impl<'w> FileContent<'w> {
         };
         let tail = file.read(size.saturating_sub(2), 2, watch)?;
         let lines = newlines + u64::from(!ends.is_at_line_start(&tail));
-        Ok(Self { file, etag: scan.etag, lines: Some(lines), utf16, in_memory: None, watch })
+        let (etag, lines) = (scan.etag, Some(lines));
+        Ok(Self { file, etag, lines, utf16, size, in_memory: None, watch })
     }
 
     /// Returns the size in bytes.
     pub(super) fn size(&self) -> u64 {
-        self.in_memory.as_ref().map_or(self.file.meta().size(), |bytes| bytes.len() as u64)
+        self.size
+    }
+
+    /// Reads up to `len` bytes from `offset`, which must not be past the end. Content in memory is
+    /// given away if all of it is read.
+    pub(super) fn take(&mut self, offset: u64, len: u64) -> Result<Vec<u8>, ToolError> {
+        if offset == 0
+            && len >= self.size
+            && let Some(bytes) = self.in_memory.take()
+        {
+            return Ok(bytes);
+        }
+        self.read(offset, len)
     }
 
     /// Reads up to `len` bytes from `offset`, which must not be past the end.
@@ -153,7 +171,7 @@ impl<'w> FileContent<'w> {
         LineEnds(self.utf16)
     }
 
-    /// Returns the whole content, if it is in memory.
+    /// Returns the whole content, if it is in memory and was not taken.
     pub(super) fn whole(&self) -> Option<&[u8]> {
         self.in_memory.as_deref()
     }

@@ -68,6 +68,16 @@ impl ToolOutcome for FileReadResult {
             |read: ReadFileOutput| Some(ContentBlock::image(read.media_type?, read.picture?));
         [first].into_iter().chain(others).filter_map(picture).collect()
     }
+
+    fn into_value_and_content(mut self) -> Result<(Value, Vec<ContentBlock>), serde_json::Error> {
+        // The content may be long. Its place in the value stays the same.
+        let content = self.0.content.take();
+        let mut value = self.value()?;
+        if let Some(content) = content {
+            value["content"] = Value::String(content);
+        }
+        Ok((value, self.content()))
+    }
 }
 
 /// Returns the text of one of several files, under its name.
