@@ -90,7 +90,8 @@ pub(crate) fn readers(
 ) -> anyhow::Result<Vec<StdioContender>> {
     let workspace = text(folder);
     let file = text(&folder.join(name));
-    let ours = Question::call("files_read", &json!({ "path": name, "max_bytes": 4 << 20 }), answer);
+    let ours =
+        Question::call("files_read", &json!({ "path": name, "max_bytes": 10 << 20 }), answer);
     let theirs = Question::call("read_text_file", &json!({ "path": file }), answer);
     let all = vec![
         StdioContender::start(FLOOR, &program("floor")?, &["stdio", &file], ours.clone())?,

@@ -41,7 +41,7 @@ pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
     ];
     drop(small);
     let mut large = readers(run, path, "large.txt", "toolgate toolgate ")?;
-    rows.push(rate("files_read 4 MiB, stdio", &mut large, 1, 0.9)?);
+    rows.push(rate("files_read 10 MiB, stdio", &mut large, 1, 0.9)?);
     drop(large);
     let mut many = listers(run, &path.join("many"), "f0999.txt")?;
     rows.push(rate("files_list of 1,000, stdio", &mut many, 1, 0.8)?);
@@ -57,10 +57,10 @@ pub(crate) fn folder() -> anyhow::Result<tempfile::TempDir> {
     for number in 0..1000 {
         fs::write(many.join(format!("f{number:04}.txt")), "toolgate")?;
     }
-    // One answer holds at most 4 MiB.
-    let text = "toolgate ".repeat((4 << 20) / 9 + 1);
+    // One answer holds at most 10 MiB.
+    let text = "toolgate ".repeat((10 << 20) / 9 + 1);
     fs::write(folder.path().join("one.txt"), &text.as_bytes()[..1024])?;
-    fs::write(folder.path().join("large.txt"), &text.as_bytes()[..4 << 20])?;
+    fs::write(folder.path().join("large.txt"), &text.as_bytes()[..10 << 20])?;
     fs::write(folder.path().join("toolgate.toml"), UNLIMITED)?;
     fs::write(many.join("toolgate.toml"), UNLIMITED)?;
     Ok(folder)

@@ -45,7 +45,7 @@ pub struct FileLimits {
     /// agent can read this much at once. Default: 100 KiB.
     pub answer_bytes: u64,
     /// Highest `max_bytes` a call may set, in bytes, and the largest file that can be read whole as
-    /// a resource. Larger answers delay other calls while they are written. Default: 4 MiB.
+    /// a resource. Larger answers delay other calls while they are written. Default: 10 MiB.
     pub answer_bytes_max: u64,
     /// Largest file that can be written or edited, in bytes. It is held in memory. Default: 64 MiB.
     pub write_bytes_max: u64,
@@ -61,7 +61,7 @@ impl Default for FileLimits {
         let RootRules { protected: _, hashed_bytes_max } = RootRules::default();
         Self {
             answer_bytes: 100 << 10,
-            answer_bytes_max: 4 << 20,
+            answer_bytes_max: 10 << 20,
             write_bytes_max: 64 << 20,
             copy_bytes_max: 4 << 30,
             hashed_bytes_max,

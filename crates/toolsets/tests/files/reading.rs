@@ -438,11 +438,29 @@ async fn five_thousand_reads_at_once_are_all_answered() {
 }
 
 #[tokio::test]
-async fn a_read_returns_at_most_4_mib() {
+async fn a_read_returns_at_most_10_mib() {
     let space = TestWorkspace::new();
-    space.put("f", "x".repeat(5 << 20));
+    space.put("f", "x".repeat(11 << 20));
     let read = space.ok("files.read", json!({ "path": "f", "max_bytes": 16 << 20 })).await;
-    assert_eq!((&read["bytes"]["length"], &read["truncated"]), (&json!(4 << 20), &json!(true)));
+    assert_eq!((&read["bytes"]["length"], &read["truncated"]), (&json!(10 << 20), &json!(true)));
+}
+
+#[tokio::test]
+async fn a_long_file_that_is_read_whole_has_the_fields_of_one_that_is_read_in_part() {
+    let space = TestWorkspace::new();
+    let text = "a line\n".repeat(300_000) + "the end";
+    space.put("f", &text);
+    let whole = space.ok("files.read", json!({ "path": "f", "max_bytes": 10 << 20 })).await;
+    let part = space.ok("files.read", json!({ "path": "f", "max_bytes": 700 })).await;
+    assert!(whole["content"] == text.as_str());
+    assert_eq!(whole["lines"], json!({ "start": 1, "count": 300_001, "total": 300_001 }));
+    assert_eq!((&whole["next"], &whole["truncated"]), (&Value::Null, &json!(false)));
+    assert_eq!(part["lines"], json!({ "start": 1, "count": 100, "total": 300_001 }));
+    for field in ["etag", "size", "mtime"] {
+        assert_eq!(whole[field], part[field], "{field}");
+    }
+    let names = |read: &Value| read.as_object().map(|all| all.keys().cloned().collect::<Vec<_>>());
+    assert_eq!(names(&whole), names(&part));
 }
 
 #[tokio::test]

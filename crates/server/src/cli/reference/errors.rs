@@ -182,7 +182,7 @@ fn sample_errors() -> Vec<CallError> {
             details: json!({ "expected": "b3-1", "actual": "b3-2" }),
         },
         CallError::TooLarge {
-            message: text("`a.bin` has 9000000 bytes; at most 4194304 can be read"),
+            message: text("`a.bin` has 12000000 bytes; at most 10485760 can be read"),
         },
         CallError::Unavailable {
             message: text("the upstream `github` is unavailable: it did not answer within 30 s"),

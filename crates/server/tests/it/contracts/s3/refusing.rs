@@ -14,7 +14,7 @@ use crate::support::{Launch, Workspace};
 #[test]
 fn s3_11_16_17_18_22_23_39_each_domain_code_is_returned_for_its_cause() {
     let workspace = Workspace::new()
-        .file("big.txt", "x".repeat(5 << 20))
+        .file("big.txt", "x".repeat(11 << 20))
         .file("src/main.rs", "")
         .link("out", "/etc");
     over_all(&workspace, |mira| {
@@ -43,8 +43,8 @@ fn s3_11_16_17_18_22_23_39_each_domain_code_is_returned_for_its_cause() {
         // A file over the server's limit is refused too, but a range of it is returned.
         mira.expect_refusal(1007, "files/read", read("big.txt"));
         mira.expect_refusal(1007, "files/read", json!({ "path": "big.txt", "max_bytes": 1 << 30 }));
-        let part = mira.get("files/read", json!({ "path": "big.txt", "length": 4 << 20 }));
-        assert_eq!(part["content"].as_str().unwrap().len(), 4 << 20);
+        let part = mira.get("files/read", json!({ "path": "big.txt", "length": 10 << 20 }));
+        assert_eq!(part["content"].as_str().unwrap().len(), 10 << 20);
         mira.expect_refusal(-32602, "files/read", json!({}));
     });
     assert!(!workspace.path("w").exists());
