@@ -139,7 +139,6 @@ fn command(program: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(program);
     let state = std::env::temp_dir().join(format!("toolgate-bench-{}", std::process::id()));
     command.args(args).env("XDG_STATE_HOME", state).env("TOOLGATE_LOG_LEVEL", "error");
-    command.env("TOOLGATE_SERVER_RESULTS", "both");
     // toolgate only trusts a settings file in the workspace if it is named.
     let mut settings = args.iter().map(|arg| Path::new(arg).join("toolgate.toml"));
     if let Some(settings) = settings.find(|settings| settings.exists()) {

@@ -17,8 +17,8 @@ pub(crate) const RMCP: &str = "rmcp";
 /// `@modelcontextprotocol/server-everything`, by the TypeScript SDK.
 const EVERYTHING: &str = "server-everything";
 /// `@modelcontextprotocol/server-filesystem`.
-const FILESYSTEM: &str = "server-filesystem";
-const RUST_FILESYSTEM: &str = "rust-mcp-filesystem";
+pub(crate) const FILESYSTEM: &str = "server-filesystem";
+pub(crate) const RUST_FILESYSTEM: &str = "rust-mcp-filesystem";
 const MCP: &str = "mcp (Python)";
 pub(crate) const FASTMCP: &str = "FastMCP";
 
@@ -51,7 +51,7 @@ pub(crate) struct HttpContender {
     pub(crate) name: &'static str,
     pub(crate) headers: Headers,
     pub(crate) question: Question,
-    _server: Server,
+    pub(crate) server: Server,
 }
 
 /// Starts the servers that echo `hello` over their standard streams.
@@ -173,20 +173,20 @@ impl HttpContender {
     /// A server that is called without a session, in a revision that has sessions.
     fn plain(name: &'static str, server: Server, tool: &str) -> Self {
         let headers = Headers::new(&server.address);
-        Self { name, headers, question: echo(tool), _server: server }
+        Self { name, headers, question: echo(tool), server }
     }
 
     /// A server that is called in the revision that has no sessions.
     pub(crate) fn stateless(name: &'static str, server: Server, tool: &str) -> Self {
         let headers = Headers::stateless(&server.address, tool);
         let question = Question::stateless(tool, &json!({ "text": "hello" }), "hello");
-        Self { name, headers, question, _server: server }
+        Self { name, headers, question, server }
     }
 
     /// Opens a session with a server.
     fn in_session(name: &'static str, server: Server, question: Question) -> anyhow::Result<Self> {
         let headers = Headers::session(&server.address).context(name)?;
-        Ok(Self { name, headers, question, _server: server })
+        Ok(Self { name, headers, question, server })
     }
 }
 

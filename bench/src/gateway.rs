@@ -39,9 +39,8 @@ fn pipes(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
         measure_rate(run, "calls through a gateway, HTTP before pipes, 16 connections", &mut all)?;
     let rate = PIPED_PEERS
         .iter()
-        .fold(rate, |rate, peer| rate.with_target(Target::PeerRatioAtLeast(peer, 10.0)));
-    let cpu = measure_cpu("CPU of a call through toolgate, HTTP before pipes", &all[0], run)?;
-    Ok(vec![added.with_target(Target::AtMost(100.0)), rate, cpu])
+        .fold(rate, |rate, peer| rate.with_target(Target::PeerRatioAtLeast(peer, 8.0)));
+    Ok(vec![added.with_target(Target::AtMost(100.0)), rate.with_target(Target::CpuAtMost(22.0))])
 }
 
 /// Measures gateways with a client over HTTP and an upstream over HTTP.
@@ -53,8 +52,7 @@ fn http(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
         measure_added(run, what, &mut all, || Ok(load_gateway(&direct, 1, run)?.percentile(50.0)))?;
     let rate =
         measure_rate(run, "calls through a gateway, HTTP before HTTP, 16 connections", &mut all)?;
-    let cpu = measure_cpu("CPU of a call through toolgate, HTTP before HTTP", &all[0], run)?;
-    Ok(vec![added.with_target(Target::AtMost(150.0)), rate, cpu])
+    Ok(vec![added.with_target(Target::AtMost(150.0)), rate.with_target(Target::CpuAtMost(100.0))])
 }
 
 /// Measures the time that each gateway adds to a direct call, which is measured just before it.
@@ -77,11 +75,11 @@ fn measure_rate(
     what: &'static str,
     all: &mut [Gateway],
 ) -> anyhow::Result<ResultRow> {
-    run.measure_row(
+    run.measure_rates(
         what,
-        "/s",
         all,
         |gateway| gateway.name,
+        |gateway| Some(&gateway.server.child),
         |gateway| Ok(load_gateway(gateway, CONNECTIONS, run)?.rate),
     )
 }
@@ -93,18 +91,6 @@ fn load_gateway(
     run: &RunOptions,
 ) -> anyhow::Result<LoadResult> {
     load(&gateway.headers, &gateway.question, connections, RequestSchedule::Busy, run.time)
-}
-
-/// Measures the processor time of the gateway's own threads for a call, over 16 connections.
-fn measure_cpu(what: &'static str, ours: &Gateway, run: &RunOptions) -> anyhow::Result<ResultRow> {
-    eprintln!("measuring: {what}");
-    let mut micros = Vec::new();
-    for _ in 0..run.rounds {
-        let before = ours.server.child.cpu_micros()?;
-        let calls = load_gateway(ours, CONNECTIONS, run)?.micros.len();
-        micros.push((ours.server.child.cpu_micros()? - before) / calls as f64);
-    }
-    Ok(ResultRow::new(what, " µs", median(micros)).with_target(Target::AtMost(100.0)))
 }
 
 /// Measures the memory of a gateway with many idle sessions.

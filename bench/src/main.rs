@@ -35,10 +35,11 @@ mod vectors;
 mod web;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
+use child::PipedProcess;
 use contenders::{FLOOR, OURS};
 use row::ResultRow;
 
@@ -119,6 +120,35 @@ impl RunOptions {
             Some(floor) => row.with_floor(floor),
             None => row,
         })
+    }
+
+    /// Measures the calls per second of each of `all` in turn by `once`, and the processor time of
+    /// its server for a call. `process` returns the server, if there is one.
+    fn measure_rates<T>(
+        &self,
+        what: &'static str,
+        all: &mut [T],
+        name: impl Fn(&T) -> &'static str,
+        process: impl Fn(&T) -> Option<&PipedProcess>,
+        mut once: impl FnMut(&mut T) -> anyhow::Result<f64>,
+    ) -> anyhow::Result<ResultRow> {
+        let mut cpu: Vec<_> = all.iter().map(|contender| (name(contender), Vec::new())).collect();
+        let micros = |contender: &T| process(contender).map(PipedProcess::cpu_micros).transpose();
+        let row = self.measure_row(what, "/s", all, &name, |contender| {
+            let before = micros(contender)?;
+            let started = Instant::now();
+            let rate = once(contender)?;
+            let calls = rate * started.elapsed().as_secs_f64();
+            let samples = cpu.iter_mut().find(|(other, _)| *other == name(contender));
+            if let (Some(before), Some(after), Some((_, samples))) =
+                (before, micros(contender)?, samples)
+            {
+                samples.push((after - before) / calls);
+            }
+            Ok(rate)
+        })?;
+        let measured = cpu.into_iter().filter(|(_, samples)| !samples.is_empty());
+        Ok(row.with_cpu(measured.map(|(name, samples)| (name, median(samples))).collect()))
     }
 }
 

@@ -12,6 +12,8 @@ pub(crate) struct ResultRow {
     ours: f64,
     floor: Option<f64>,
     peers: Vec<(&'static str, f64)>,
+    /// Processor time of each server for a call, in microseconds.
+    cpu: Vec<(&'static str, f64)>,
     targets: Vec<Target>,
     /// Values by count, and their unit.
     curve: Option<(&'static str, Vec<(f64, f64)>)>,
@@ -25,6 +27,17 @@ pub(crate) enum Target {
     PeerRatioAtLeast(&'static str, f64),
     /// The largest ratio of toolgate's figure to the floor's.
     RatioAtMost(f64),
+    /// The largest ratio of toolgate's figure to that of the named peer.
+    PeerRatioAtMost(&'static str, f64),
+    /// The largest ratio of toolgate's processor time for a call to the floor's.
+    CpuRatioAtMost(f64),
+    /// The largest ratio of toolgate's processor time for a call to that of the named peer.
+    PeerCpuRatioAtMost(&'static str, f64),
+    /// The least ratio of toolgate's figure to the floor's, or else the largest ratio of processor
+    /// times for a call.
+    RatioAtLeastOrCpuAtMost(f64, f64),
+    /// The largest processor time of toolgate for a call, in microseconds.
+    CpuAtMost(f64),
     /// The largest difference between toolgate's figure and the floor's.
     DifferenceAtMost(f64),
     /// The largest figure of toolgate.
@@ -36,7 +49,8 @@ pub(crate) enum Target {
 impl ResultRow {
     /// A row with toolgate's figure. If a space comes before the unit, `unit` starts with it.
     pub(crate) fn new(what: &'static str, unit: &'static str, ours: f64) -> Self {
-        Self { what, unit, ours, floor: None, peers: Vec::new(), targets: Vec::new(), curve: None }
+        let (peers, cpu, targets) = (Vec::new(), Vec::new(), Vec::new());
+        Self { what, unit, ours, floor: None, peers, cpu, targets, curve: None }
     }
 
     /// Adds the floor: the least that a program could do, or another figure to compare with.
@@ -47,6 +61,11 @@ impl ResultRow {
     /// Adds the figures of other servers.
     pub(crate) fn with_peers(self, peers: Vec<(&'static str, f64)>) -> Self {
         Self { peers, ..self }
+    }
+
+    /// Adds the processor time of each server for a call, in microseconds.
+    pub(crate) fn with_cpu(self, cpu: Vec<(&'static str, f64)>) -> Self {
+        Self { cpu, ..self }
     }
 
     /// Adds a curve: counts, and the value at each count.
@@ -80,6 +99,25 @@ impl ResultRow {
         [(OURS, self.ours)].into_iter().chain(floor).chain(self.peers.iter().copied()).collect()
     }
 
+    /// Returns the processor time of the server `name` for a call, in microseconds.
+    fn cpu_of(&self, name: &str) -> Option<f64> {
+        self.cpu.iter().find(|(other, _)| *other == name).map(|(_, micros)| *micros)
+    }
+
+    /// Returns the ratio of toolgate's processor time for a call to that of the server `name`.
+    fn cpu_ratio(&self, name: &str) -> Option<f64> {
+        Some(self.cpu_of(OURS)? / self.cpu_of(name)?)
+    }
+
+    /// Returns the processor time of toolgate for a call, and of the floor in brackets.
+    fn cpu_cell(&self) -> String {
+        let Some(ours) = self.cpu_of(OURS) else { return "–".to_owned() };
+        match self.cpu_of(FLOOR) {
+            Some(floor) => format!("{ours:.1} µs ({floor:.1} µs)"),
+            None => format!("{ours:.1} µs"),
+        }
+    }
+
     /// Formats `value` with its unit. Values below 100 have one decimal.
     pub(crate) fn number(&self, value: f64) -> String {
         let unit = self.unit;
@@ -97,6 +135,21 @@ impl ResultRow {
                 figures.all(|(_, figure)| self.ours / figure >= least)
             }
             Target::RatioAtMost(most) => self.ours / floor <= most,
+            Target::PeerRatioAtMost(name, most) => {
+                let mut figures = self.peers.iter().filter(|(peer, _)| *peer == name);
+                figures.all(|(_, figure)| self.ours / figure <= most)
+            }
+            Target::CpuRatioAtMost(most) => {
+                self.cpu_ratio(FLOOR).is_some_and(|ratio| ratio <= most)
+            }
+            Target::PeerCpuRatioAtMost(name, most) => {
+                self.cpu_ratio(name).is_none_or(|ratio| ratio <= most)
+            }
+            Target::RatioAtLeastOrCpuAtMost(least, most) => {
+                self.ours / floor >= least
+                    || self.cpu_ratio(FLOOR).is_some_and(|ratio| ratio <= most)
+            }
+            Target::CpuAtMost(most) => self.cpu_of(OURS).is_some_and(|micros| micros <= most),
             Target::DifferenceAtMost(most) => self.ours - floor <= most,
             Target::AtMost(most) => self.ours <= most,
             Target::AtLeast(least) => self.ours >= least,
@@ -110,6 +163,13 @@ impl ResultRow {
             Target::RatioAtLeast(least) => format!("≥ {least} × floor"),
             Target::PeerRatioAtLeast(name, least) => format!("≥ {least} × {name}"),
             Target::RatioAtMost(most) => format!("≤ {most} × floor"),
+            Target::PeerRatioAtMost(name, most) => format!("≤ {most} × {name}"),
+            Target::CpuRatioAtMost(most) => format!("CPU ≤ {most} × floor"),
+            Target::PeerCpuRatioAtMost(name, most) => format!("CPU ≤ {most} × {name}"),
+            Target::RatioAtLeastOrCpuAtMost(least, most) => {
+                format!("≥ {least} × floor or CPU ≤ {most} × floor")
+            }
+            Target::CpuAtMost(most) => format!("CPU ≤ {most} µs"),
             Target::DifferenceAtMost(most) => format!("≤ floor + {most}{unit}"),
             Target::AtMost(most) => format!("≤ {most}{unit}"),
             Target::AtLeast(least) => format!("≥ {least}{unit}"),
@@ -131,16 +191,19 @@ impl ResultRow {
             _ => "MISSED",
         };
         format!(
-            "| {} | {} | {floor} | {ratio} | {targets} | {verdict} |",
+            "| {} | {} | {floor} | {ratio} | {} | {targets} | {verdict} |",
             self.what,
-            self.number(self.ours)
+            self.number(self.ours),
+            self.cpu_cell()
         )
     }
 
     /// Returns the row as JSON.
     pub(crate) fn json(&self) -> Value {
-        let peers: serde_json::Map<_, _> =
-            self.peers.iter().map(|(name, figure)| ((*name).to_owned(), json!(figure))).collect();
+        let by_name = |figures: &[(&'static str, f64)]| {
+            let figures = figures.iter().map(|(name, figure)| ((*name).to_owned(), json!(figure)));
+            figures.collect::<serde_json::Map<_, _>>()
+        };
         let targets: Vec<_> = self
             .targets
             .iter()
@@ -151,7 +214,8 @@ impl ResultRow {
             "unit": self.unit.trim(),
             "toolgate": self.ours,
             "floor": self.floor,
-            "peers": peers,
+            "peers": by_name(&self.peers),
+            "cpu_us": by_name(&self.cpu),
             "asked": targets,
             "curve": self.curve.as_ref().map(|(unit, points)| json!({ "unit": unit, "points": points })),
         })
@@ -160,8 +224,9 @@ impl ResultRow {
 
 /// Returns the table of `rows` in Markdown.
 pub(crate) fn table(rows: &[ResultRow]) -> String {
-    let mut table =
-        String::from("| | toolgate | floor | ratio | target | |\n|---|---|---|---|---|---|\n");
+    let mut table = String::from(
+        "| | toolgate | floor | ratio | server CPU per call (floor) | target | |\n|---|---|---|---|---|---|---|\n",
+    );
     for row in rows {
         table.push_str(&row.line());
         table.push('\n');
@@ -177,7 +242,8 @@ pub(crate) fn peer_table(rows: &[ResultRow]) -> String {
         peers.sort_by(|(_, a), (_, b)| b.total_cmp(a));
         let others = peers.iter().map(|(name, figure)| {
             let times = if row.unit == "/s" { row.ours / figure } else { figure / row.ours };
-            format!("{name} {} (× {times:.1})", row.number(*figure))
+            let cpu = row.cpu_of(name).map(|micros| format!(", CPU {micros:.1} µs"));
+            format!("{name} {} (× {times:.1}){}", row.number(*figure), cpu.unwrap_or_default())
         });
         let others = others.collect::<Vec<_>>().join(", ");
         table.push_str(&format!("| {} | {} | {others} |\n", row.what, row.number(row.ours)));

@@ -90,11 +90,11 @@ fn text(
         }
         let ours = median(ours);
         let floor = median(ripgrep_times);
-        rows.push(
-            ResultRow::new(what, " ms", ours)
-                .with_floor(floor)
-                .with_target(Target::DifferenceAtMost(0.0)),
-        );
+        let target = match what.contains("literal, rare") {
+            true => Target::RatioAtMost(0.95),
+            false => Target::DifferenceAtMost(0.0),
+        };
+        rows.push(ResultRow::new(what, " ms", ours).with_floor(floor).with_target(target));
     }
     Ok(rows)
 }

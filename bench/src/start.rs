@@ -37,7 +37,7 @@ fn measure_cold_start(run: &RunOptions, folder: &Path) -> anyhow::Result<ResultR
         )?);
     }
     let row = ResultRow::new("cold start to first answer, stdio", " ms", median(ours));
-    Ok(row.with_floor(median(floors)).with_target(Target::DifferenceAtMost(2.0)))
+    Ok(row.with_floor(median(floors)).with_target(Target::AtMost(4.0)))
 }
 
 /// Measures the memory of an idle server, over stdio and over HTTP.
@@ -49,7 +49,7 @@ fn measure_idle_memory(folder: &Path) -> anyhow::Result<Vec<ResultRow>> {
     lines::rate(&mut stdio, 1, Duration::from_millis(100), &question)?;
     let http =
         start_server(&program("toolgate")?, &["serve", &text(folder), "--listen", "127.0.0.1:0"])?;
-    let row = |what, ours| ResultRow::new(what, " MiB", ours).with_target(Target::AtMost(9.0));
+    let row = |what, ours| ResultRow::new(what, " MiB", ours).with_target(Target::AtMost(7.0));
     Ok(vec![
         row("idle RSS, stdio", stdio.idle_mib()?),
         row("idle RSS, serve", http.child.idle_mib()?),

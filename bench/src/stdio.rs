@@ -9,11 +9,11 @@ use crate::{RunOptions, lines};
 pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
     let mut echoes = echoes(run)?;
     let mut row = |what, depth, floor, rmcp| {
-        let row = run.measure_row(
+        let row = run.measure_rates(
             what,
-            "/s",
             &mut echoes,
             |server| server.name,
+            |server| Some(&server.child),
             |server| lines::rate(&mut server.child, depth, run.time, &server.question),
         )?;
         anyhow::Ok(

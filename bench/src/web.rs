@@ -6,90 +6,90 @@ use serde_json::json;
 use crate::contenders::{
     FLOOR, HttpContender, OURS, RMCP, ours_http, session_echoes, stateless_echoes,
 };
-use crate::http::{RequestSchedule, load};
+use crate::http::{LoadResult, RequestSchedule, load};
 use crate::question::Question;
 use crate::row::{ResultRow, Target};
 use crate::{RunOptions, sockets};
 
 const CONNECTIONS: u8 = 16;
 
+/// Calls per second at which latencies are compared. All servers can answer more.
+const STEADY_RATE: f64 = 5_000.0;
+
 /// Measures all rows of this section.
 pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
-    let rate = |server: &mut HttpContender| {
-        Ok(load(&server.headers, &server.question, CONNECTIONS, RequestSchedule::Busy, run.time)?
-            .rate)
-    };
     let mut all = stateless_echoes(run)?;
-    let what = "echo, HTTP, 16 connections, stateless";
-    let stateless = run.measure_row(what, "/s", &mut all, |server| server.name, rate)?;
-    let stateless = stateless
-        .with_target(Target::RatioAtLeast(0.8))
-        .with_target(Target::PeerRatioAtLeast(RMCP, 2.5));
+    let stateless = measure_rates(run, "echo, HTTP, 16 connections, stateless", &mut all)?
+        .with_target(Target::RatioAtLeast(0.65))
+        .with_target(Target::CpuRatioAtMost(2.0))
+        .with_target(Target::PeerCpuRatioAtMost(RMCP, 0.5));
+    let latency = measure_latency(run, &mut all)?;
+    drop(all);
     let what = "echo, HTTP, 16 connections, in a session";
-    let session =
-        run.measure_row(what, "/s", &mut session_echoes(run)?, |server| server.name, rate)?;
-    let session = session.with_target(Target::RatioAtLeast(0.8));
-    let mut rows = vec![stateless, session, sockets(run)?];
-    rows.extend(measure_latency(run)?);
-    Ok(rows)
+    let session = measure_rates(run, what, &mut session_echoes(run)?)?
+        .with_target(Target::RatioAtLeast(0.65))
+        .with_target(Target::CpuRatioAtMost(2.0));
+    Ok(vec![stateless, session, sockets(run)?, latency])
+}
+
+/// Measures the calls per second over all connections.
+fn measure_rates(
+    run: &RunOptions,
+    what: &'static str,
+    all: &mut [HttpContender],
+) -> anyhow::Result<ResultRow> {
+    run.measure_rates(
+        what,
+        all,
+        |server| server.name,
+        |server| Some(&server.server.child),
+        |server| Ok(load_server(server, RequestSchedule::Busy, run)?.rate),
+    )
+}
+
+/// Loads a server over all connections.
+fn load_server(
+    server: &HttpContender,
+    schedule: RequestSchedule,
+    run: &RunOptions,
+) -> anyhow::Result<LoadResult> {
+    load(&server.headers, &server.question, CONNECTIONS, schedule, run.time)
 }
 
 /// Measures calls over WebSockets, in Mira's dialect. The floor is axum over HTTP.
 fn sockets(run: &RunOptions) -> anyhow::Result<ResultRow> {
     let floor = HttpContender::floor()?;
-    let ours = ours_http()?;
+    let ours = HttpContender::stateless(OURS, ours_http()?, "example_echo");
     let question = Question::method("example/echo", &json!({ "text": "hello" }), "hello");
-    let mut both = [(FLOOR, Some(floor)), (OURS, None)];
-    let row = run.measure_row(
+    let row = run.measure_rates(
         "echo, WebSocket, 16 connections (floor: axum over HTTP)",
-        "/s",
-        &mut both,
-        |(name, _)| *name,
-        |(_, floor)| match floor {
-            Some(server) => Ok(load(
-                &server.headers,
-                &server.question,
-                CONNECTIONS,
-                RequestSchedule::Busy,
-                run.time,
-            )?
-            .rate),
-            None => {
-                let target = (ours.address.as_str(), "/ws/rpc");
+        &mut [floor, ours],
+        |server| server.name,
+        |server| Some(&server.server.child),
+        |server| match server.name {
+            OURS => {
+                let target = (server.server.address.as_str(), "/ws/rpc");
                 sockets::rate(target, &question, CONNECTIONS, 1, run.time)
             }
+            _ => Ok(load_server(server, RequestSchedule::Busy, run)?.rate),
         },
     )?;
-    Ok(row.with_target(Target::RatioAtLeast(0.8)))
+    Ok(row.with_target(Target::RatioAtLeastOrCpuAtMost(0.8, 1.5)))
 }
 
-/// Measures the 99th percentile of latency at half of the highest rate, and axum's at the same
-/// rate. The latter shows the share of the machine.
-fn measure_latency(run: &RunOptions) -> anyhow::Result<[ResultRow; 2]> {
-    eprintln!("measuring: latency of answers");
-    let ours = HttpContender::stateless(OURS, ours_http()?, "example_echo");
-    let floor = HttpContender::floor()?;
-    let load = |server: &HttpContender, pace| {
-        load(&server.headers, &server.question, CONNECTIONS, pace, run.time)
-    };
-    let mut p99s = [Vec::new(), Vec::new()];
-    let mut p50s = [Vec::new(), Vec::new()];
-    for _ in 0..run.rounds {
-        let half = RequestSchedule::Rate(load(&ours, RequestSchedule::Busy)?.rate / 2.0);
-        for (index, server) in [&ours, &floor].into_iter().enumerate() {
-            let latencies = load(server, half)?;
-            p99s[index].push(latencies.percentile(99.0));
-            p50s[index].push(latencies.percentile(50.0));
-        }
-    }
-    let row = |what, p99, p50| {
-        ResultRow::new(what, " µs", crate::median(p99)).with_floor(crate::median(p50))
-    };
-    let ([ours, floor], [p50, floor_p50]) = (p99s, p50s);
-    let what = "echo, HTTP, at half of that rate: p99 (floor: p50)";
-    let floor_what = "axum with a canned answer, at as many calls: p99 (floor: its p50)";
-    Ok([
-        row(what, ours, p50).with_target(Target::RatioAtMost(5.0)),
-        row(floor_what, floor, floor_p50),
-    ])
+/// Measures the 99th percentile of latency at a fixed rate that each of the compared servers can
+/// answer.
+fn measure_latency(run: &RunOptions, all: &mut Vec<HttpContender>) -> anyhow::Result<ResultRow> {
+    all.retain(|server| [OURS, FLOOR, RMCP].contains(&server.name));
+    let row = run.measure_row(
+        "echo, HTTP, 16 connections, 5,000 calls a second: p99",
+        " µs",
+        all,
+        |server| server.name,
+        |server| {
+            let schedule = RequestSchedule::Rate(STEADY_RATE);
+            Ok(load_server(server, schedule, run)?.percentile(99.0))
+        },
+    )?;
+    Ok(row.with_target(Target::PeerRatioAtMost(RMCP, 1.0)))
 }

@@ -8,6 +8,7 @@ use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
 use crate::child::PipedProcess;
+use crate::files::UNLIMITED;
 use crate::{lines, program, text};
 
 /// A session over standard streams.
@@ -22,7 +23,10 @@ impl Conversation {
     pub(super) fn start(at: &Path, cache: &Path) -> anyhow::Result<Self> {
         let settings = at.with_extension("toml");
         let cache = text(cache);
-        std::fs::write(&settings, format!("[limits]\nrate = []\n[search]\ncache = {cache:?}\n"))?;
+        // The figures of results are checked, so their structured values are needed.
+        let results = "[server]\nresults = \"both\"\n";
+        let cache = format!("[search]\ncache = {cache:?}\n");
+        std::fs::write(&settings, format!("{UNLIMITED}{results}{cache}"))?;
         let args = ["stdio", &text(at), "--config", &text(&settings)];
         let mut child = PipedProcess::stdio(&program("toolgate")?, &args)?;
         lines::initialize(&mut child)?;
