@@ -92,11 +92,12 @@ fn lock_placeholder(workspace: BorrowedFd<'_>, name: &str) -> Option<OwnedFd> {
             Err(Errno::NOENT) => continue,
             Err(_) => return None,
         };
-        if is_new {
-            // Sets the mode again, because the umask may have changed it.
+        let mut own = fstat(&folder).ok()?;
+        if is_new && !is_placeholder(&own) {
+            // The umask has changed the mode.
             fchmod(&folder, PLACEHOLDER_MODE).ok()?;
+            own = fstat(&folder).ok()?;
         }
-        let own = fstat(&folder).ok()?;
         if !is_placeholder(&own) {
             // Another server may be about to set its mode.
             if is_being_made(&own) {
