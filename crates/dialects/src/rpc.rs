@@ -34,6 +34,16 @@ impl RequestId {
         }
     }
 
+    /// Converts an id that [`RequestId::parse`] accepts, without copying it. Returns `None` if
+    /// `value` is neither a string nor a number.
+    pub(crate) fn from_value(value: Value) -> Option<Self> {
+        match value {
+            Value::String(text) => Some(Self::Text(text)),
+            Value::Number(number) => Some(Self::Number(number)),
+            Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+        }
+    }
+
     /// Returns the id as JSON, which distinguishes `1` from `"1"`.
     pub(crate) fn key(&self) -> RequestKey {
         match self {

@@ -77,22 +77,21 @@ impl<'a> McpBlock<'a> {
         text: &'a ResultText,
         form: ResultForm,
         structured: bool,
-    ) -> Vec<Self> {
+    ) -> impl Iterator<Item = Self> {
         let texts = match form {
-            ResultForm::Structured if structured => Vec::new(),
+            ResultForm::Structured if structured => [None, None],
             ResultForm::Text | ResultForm::Structured => {
                 let (start, end) = text.joined_parts();
-                vec![BlockText { start: start.into(), end }]
+                [Some(BlockText { start: start.into(), end }), None]
             }
             // Programs get the body unchanged.
             ResultForm::Both => {
-                let texts = [Some(text.body.as_str()), text.note.as_deref()];
-                texts.into_iter().flatten().map(BlockText::whole).collect()
+                [Some(text.body.as_str()), text.note.as_deref()].map(|it| it.map(BlockText::whole))
             }
         };
         // Some model APIs refuse an empty block.
-        let texts = texts.into_iter().filter(|text| !text.is_empty());
-        texts.map(|text| Self::Text { text, annotations: None }).collect()
+        let texts = texts.into_iter().flatten().filter(|text| !text.is_empty());
+        texts.map(|text| Self::Text { text, annotations: None })
     }
 
     /// Returns the approximate length of a text block in bytes. 0 for other blocks.

@@ -283,7 +283,7 @@ impl McpEncoder {
         let texts = McpBlock::from_result_text(text, form, structured);
         let blocks = content.iter().map(|content| McpBlock::from_content(content, self.revision));
         CallResult {
-            content: texts.into_iter().chain(blocks).collect(),
+            content: texts.chain(blocks).collect(),
             structured_content: structured.then_some(value),
             is_error: *ending != CallEnding::Done,
             stamp: self.stamp(None).with_meta(meta),

@@ -14,8 +14,17 @@ use crate::{ClientResponse, RequestKey};
 
 /// Parses an id or a token: a string or an integer.
 pub(crate) fn read_id(value: &Value) -> Option<RequestId> {
-    let is_integer = value.as_number().is_none_or(exact_json::is_plain_integer);
-    RequestId::parse(value).filter(|_| is_integer)
+    RequestId::parse(value).filter(|_| is_id(value))
+}
+
+/// Returns true if `value` is an id or a token: a string or an integer that is not too long.
+fn is_id(value: &Value) -> bool {
+    let is_text_or_integer = match value {
+        Value::String(_) => true,
+        Value::Number(number) => exact_json::is_plain_integer(number),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => false,
+    };
+    is_text_or_integer && !rpc::is_id_too_long(value)
 }
 
 /// Returns the key of the request that `notifications/cancelled` names.
@@ -55,15 +64,13 @@ impl McpMessage {
             };
             return Ok(Self::Response { id, heard: response });
         }
-        let id = match &id {
+        let id = match id {
             None => None,
-            Some(value) => match read_id(value) {
-                Some(id) => Some(id),
-                None => {
-                    let why = rpc::invalid_id_reason("id", value, "a string or an integer");
-                    return Err(McpError::invalid_request(None, why));
-                }
-            },
+            Some(value) if is_id(&value) => RequestId::from_value(value),
+            Some(value) => {
+                let why = rpc::invalid_id_reason("id", &value, "a string or an integer");
+                return Err(McpError::invalid_request(None, why));
+            }
         };
         if jsonrpc.as_ref().and_then(Value::as_str) != Some("2.0") {
             return Err(McpError::invalid_request(id, "`jsonrpc` must be \"2.0\""));
