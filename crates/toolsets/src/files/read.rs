@@ -16,6 +16,7 @@ use super::FileSettings;
 use crate::counted::counted;
 use crate::text_encoding::{ByteOrder, LineEnds, TextEncoding};
 use content::FileContent;
+use picture::{Picture, PictureSize};
 use several::{FileReadResult, OtherFile, PATHS_MAX};
 use toolgate_world::Root;
 use toolgate_world::root::{Etag, WorkMonitor, WorkspaceFile, quoted_path};
@@ -110,9 +111,12 @@ pub(super) struct ReadFileOutput {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<serde_json::Map<String, serde_json::Value>>")]
     others: Vec<OtherFile>,
-    /// The bytes of the picture.
+    /// Size of the picture before it was scaled down to be shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scaled_from: Option<PictureSize>,
+    /// The picture.
     #[serde(skip)]
-    picture: Option<Vec<u8>>,
+    picture: Option<Picture>,
 }
 
 /// A range of bytes.
@@ -191,16 +195,23 @@ impl Tool for ReadFile {
         };
         if !self.is_local {
             let work = move |root: &Root, watch: &WorkMonitor| {
-                read_file(root, root.open_file(&path)?, &input, &range, limit, watch)
+                read_file(root, root.open_file(&path)?, &input, &range, limit, watch)?
+                    .with_small_picture(watch)
             };
             return self.root.run_blocking(ctx, work).await.map(FileReadResult);
         }
         let file = self.root.open_file(&path)?;
         let read = if file.meta().size() <= INLINE_BYTES_MAX {
-            read_file(&self.root, file, &input, &range, limit, &WorkMonitor::default())
+            let read = read_file(&self.root, file, &input, &range, limit, &WorkMonitor::default())?;
+            match read.picture.as_ref().is_some_and(Picture::is_large) {
+                true => {
+                    self.root.run_blocking(ctx, |_, watch| read.with_small_picture(watch)).await
+                }
+                false => Ok(read),
+            }
         } else {
             let work = move |root: &Root, watch: &WorkMonitor| {
-                read_file(root, file, &input, &range, limit, watch)
+                read_file(root, file, &input, &range, limit, watch)?.with_small_picture(watch)
             };
             self.root.run_blocking(ctx, work).await
         };
@@ -210,7 +221,23 @@ impl Tool for ReadFile {
 
 impl ReadFileOutput {
     fn picture_bytes(&self) -> usize {
-        self.picture.as_ref().map_or(0, Vec::len)
+        self.picture.as_ref().map_or(0, |picture| picture.bytes.len())
+    }
+
+    /// Scales the picture down if it is too large to show.
+    fn with_small_picture(mut self, watch: &WorkMonitor) -> Result<Self, ToolError> {
+        if let Some(picture) = self.picture.take() {
+            watch.check_cancelled()?;
+            let fitting = picture::fit(picture, &self.path)?;
+            self.show_picture(fitting);
+        }
+        Ok(self)
+    }
+
+    fn show_picture(&mut self, picture: Picture) {
+        self.media_type = Some(picture.media_type);
+        self.scaled_from = picture.scaled_from;
+        self.picture = Some(picture);
     }
 
     /// Returns the content and a note about it.
@@ -218,7 +245,11 @@ impl ReadFileOutput {
         let Self { content, size, etag, bytes, lines, next, file_encoding, .. } = self;
         let size_text = counted(*size, "byte", "bytes");
         if let Some(media_type) = self.media_type {
-            let note = format!("{media_type}; etag {etag}; {size_text}");
+            let scaled = self.scaled_from.map(|PictureSize { width, height }| {
+                format!("scaled down from {width} × {height} pixels; ")
+            });
+            let scaled = scaled.unwrap_or_default();
+            let note = format!("{media_type}; {scaled}etag {etag}; {size_text}");
             return ResultText::default().with_note(note);
         }
         let Some(content) = content else {
@@ -331,16 +362,16 @@ fn read_file(
         not_modified,
         media_type: None,
         others: Vec::new(),
+        scaled_from: None,
         picture: None,
     };
     if not_modified {
         return Ok(output);
     }
     let is_whole = matches!(range, ReadRange::Lines { start: 1, count: u64::MAX });
-    match picture::media_type(&content, is_whole && input.encoding.is_none())? {
-        Some(media_type) => {
-            output.picture = Some(content.take(0, content.size())?);
-            output.media_type = Some(media_type);
+    match picture::read_picture(&content, is_whole && input.encoding.is_none())? {
+        Some(picture) => {
+            output.show_picture(picture);
             output.encoding = FileEncoding::Base64;
         }
         None => fill_output(&mut content, range, limit, &mut output)?,

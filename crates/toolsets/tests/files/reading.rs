@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::fs::File;
-use std::io::Write;
+use std::io::{Cursor, Write};
 use std::os::unix::fs::FileExt;
 
 use serde_json::{Value, json};
@@ -546,6 +546,23 @@ async fn several_files_are_read_at_once_and_a_missing_one_is_reported_beside_the
     assert_eq!(none.reason, "not_found");
     let both = space.fails("files.read", json!({ "path": "a", "paths": ["b"] })).await;
     assert_eq!(both.pointer(), "/paths");
+}
+
+#[tokio::test]
+async fn a_picture_with_a_long_edge_is_scaled_down_and_the_note_says_so() {
+    let space = TestWorkspace::new();
+    let mut png = Cursor::new(Vec::new());
+    image::DynamicImage::new_rgb8(3000, 30).write_to(&mut png, image::ImageFormat::Png).unwrap();
+    space.put("wide.png", png.into_inner());
+    for input in [json!({ "path": "wide.png" }), json!({ "paths": ["wide.png"] })] {
+        let output = space.run("files.read", input).await.unwrap();
+        assert_eq!(output.value["scaled_from"], json!({ "width": 3000, "height": 30 }));
+        let note = output.text.note.clone().unwrap_or_default();
+        assert!(note.starts_with("image/png; scaled down from 3000 × 30 pixels; "), "{note}");
+        let ContentBody::Image(shown) = &output.content[0].shown else { panic!("no image") };
+        let decoded = image::load_from_memory(&shown.data.0).unwrap();
+        assert_eq!((decoded.width(), decoded.height()), (1568, 16));
+    }
 }
 
 #[tokio::test]

@@ -64,8 +64,9 @@ impl ToolOutcome for FileReadResult {
             OtherFile::Failed { .. } => None,
         });
         let first = ReadFileOutput { others: Vec::new(), ..self.0 };
-        let picture =
-            |read: ReadFileOutput| Some(ContentBlock::image(read.media_type?, read.picture?));
+        let picture = |read: ReadFileOutput| {
+            read.picture.map(|picture| ContentBlock::image(picture.media_type, picture.bytes))
+        };
         [first].into_iter().chain(others).filter_map(picture).collect()
     }
 
@@ -115,8 +116,10 @@ pub(super) fn read_files(
         watch.check_cancelled()?;
         // Even the last file shows its beginning.
         let share = left.max(limit / PATHS_MAX as u64).max(1);
-        let read =
-            root.open_file(path).and_then(|file| read_file(root, file, input, range, share, watch));
+        let read = root
+            .open_file(path)
+            .and_then(|file| read_file(root, file, input, range, share, watch))
+            .and_then(|read| read.with_small_picture(watch));
         match read {
             Ok(read) if read.picture_bytes() > pictures_left => {
                 let error = "the pictures are too large to show together; read it alone".to_owned();
