@@ -4,6 +4,8 @@ pub mod sets;
 pub mod baselines;
 pub mod ours;
 pub mod recall;
+pub mod memory;
+pub mod equality;
 pub mod tokens;
 pub mod latency;
 pub mod report;

@@ -22,8 +22,17 @@ impl IndexedTools {
 
     /// Returns the best places for `question`.
     pub fn rank(&self, question: &Question, meaning: Option<&[Option<f32>]>) -> Vec<usize> {
-        let memory = RememberedQuestions::default();
-        let (ranked, _) = rank(&self.index, &self.view, question, &memory, meaning);
+        self.rank_with(question, &RememberedQuestions::default(), meaning)
+    }
+
+    /// Returns the best places for `question`, for a caller with remembered questions.
+    pub fn rank_with(
+        &self,
+        question: &Question,
+        memory: &RememberedQuestions,
+        meaning: Option<&[Option<f32>]>,
+    ) -> Vec<usize> {
+        let (ranked, _) = rank(&self.index, &self.view, question, memory, meaning);
         ranked.into_iter().take(RESULTS).map(|it| it.at).collect()
     }
 

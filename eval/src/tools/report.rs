@@ -3,10 +3,12 @@
 use std::fmt::Write as _;
 
 use super::baselines::{any_word, best, bm25_split, fastmcp, fts5};
+use super::equality;
 use super::latency;
+use super::memory;
 use super::ours::{IndexedTools, SetVectors};
 use super::recall::{RankingFigures, measure, table};
-use super::sets::{MeasuredHalf, ToolSet, load};
+use super::sets::{MeasuredHalf, ToolSet, load, load_half};
 use super::tokens;
 use crate::baselines::convex;
 use crate::vectors::Vectors;
@@ -37,10 +39,13 @@ pub fn run_all(settings: EvalSettings) -> anyhow::Result<String> {
         _ = writeln!(page, "{table}");
     }
     let [bfcl, _, sessions] = &sets[..] else { return Ok(page) };
+    let others = load_half(settings.half.other())?;
+    _ = writeln!(page, "## Remembered questions\n\n{}", memory::table(bfcl, &others));
     _ = writeln!(page, "## Tokens\n\n{}", tokens::tables(sessions));
     let questions = bfcl.tasks.iter().flat_map(|it| &it.questions);
     let questions: Vec<&str> = questions.map(String::as_str).collect();
     _ = writeln!(page, "## Latency\n\n{}", latency::measure(&[bfcl, sessions], &questions));
+    _ = writeln!(page, "## Equal answers\n\n{}", equality::measure(sessions));
     Ok(page)
 }
 

@@ -77,6 +77,23 @@ fn livemcp_package() -> PackageSource {
     }
 }
 
+impl MeasuredHalf {
+    /// Returns the half that is not measured.
+    pub fn other(self) -> Self {
+        match self {
+            Self::Tune => Self::Report,
+            Self::Report => Self::Tune,
+        }
+    }
+}
+
+/// Fetches the package of bfcl, and returns one half of the set.
+pub fn load_half(half: MeasuredHalf) -> anyhow::Result<ToolSet> {
+    let package = bfcl_package();
+    let folder = sources::fetch_into("tools", std::slice::from_ref(&package))?;
+    load_bfcl(&package.folder(&folder).join("bfcl_eval/data"), half)
+}
+
 /// Fetches the packages, and returns the sets bfcl, livemcp-tasks and livemcp-sessions.
 pub fn load(half: MeasuredHalf) -> anyhow::Result<Vec<ToolSet>> {
     let packages = [bfcl_package(), livemcp_package()];

@@ -1,0 +1,81 @@
+//! The gain from questions that led to a call.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use toolgate_tool_search::{Question, RememberedQuestions};
+
+use super::ours::IndexedTools;
+use super::sets::ToolSet;
+
+/// Number of tools for which a session of the measurement remembers questions.
+const TOOLS: usize = 64;
+
+/// Returns a table of the recall on `measured` if questions of `others` are remembered. Both are
+/// halves of one set. A session remembers questions of the wanted tool, and of 63 tools that the
+/// task does not need.
+pub fn table(measured: &ToolSet, others: &ToolSet) -> String {
+    let indexed = IndexedTools::new(&measured.tools);
+    let known = questions_by_tool(others);
+    let tools: Vec<usize> = known.keys().copied().collect();
+    let tasks = measured.tasks.iter().filter_map(|task| {
+        let (Some(question), [need]) = (task.questions.first(), &task.needs[..]) else {
+            return None;
+        };
+        let tool = need.iter().copied().find(|tool| known.contains_key(tool))?;
+        Some((Question::new(question), need, tool))
+    });
+    let tasks: Vec<(Question, &Vec<usize>, usize)> = tasks.collect();
+    let mut text = format!(
+        "{} questions of {} that need one tool, for which the other half of the set has questions, \
+         too:\n\n| remembered questions | R@1 | R@5 |\n|---|---|---|\n",
+        tasks.len(),
+        measured.name
+    );
+    for count in [0, 1, 3, 10] {
+        let mut met = [0_usize; 2];
+        for (question, need, tool) in &tasks {
+            let memory = remember(&known, &tools, *tool, count, &indexed);
+            let ranked = indexed.rank_with(question, &memory, None);
+            let rank = ranked.iter().position(|at| need.contains(at));
+            met[0] += usize::from(rank == Some(0));
+            met[1] += usize::from(rank.is_some_and(|rank| rank < 5));
+        }
+        #[allow(clippy::cast_precision_loss, reason = "tasks are few")]
+        let share = |met: usize| met as f64 / tasks.len().max(1) as f64;
+        _ = writeln!(text, "| {count} | {:.3} | {:.3} |", share(met[0]), share(met[1]));
+    }
+    text
+}
+
+/// Returns the questions of tasks that need one tool, by the place of that tool.
+fn questions_by_tool(set: &ToolSet) -> BTreeMap<usize, Vec<Question>> {
+    let mut known: BTreeMap<usize, Vec<Question>> = BTreeMap::new();
+    for task in &set.tasks {
+        if let ([need], Some(question)) = (&task.needs[..], task.questions.first())
+            && let Some(tool) = need.first()
+        {
+            known.entry(*tool).or_default().push(Question::new(question));
+        }
+    }
+    known
+}
+
+/// Returns the memory of a session that called `tool` and the tools after it in `tools`, with up to
+/// `count` questions for each.
+fn remember(
+    known: &BTreeMap<usize, Vec<Question>>,
+    tools: &[usize],
+    tool: usize,
+    count: usize,
+    indexed: &IndexedTools,
+) -> RememberedQuestions {
+    let mut memory = RememberedQuestions::default();
+    let start = tools.iter().position(|it| *it == tool).unwrap_or_default();
+    for at in tools.iter().cycle().skip(start).take(TOOLS.min(tools.len())) {
+        for question in known[at].iter().take(count) {
+            memory.remember(indexed.index.id(*at), question);
+        }
+    }
+    memory
+}
