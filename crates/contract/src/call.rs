@@ -14,9 +14,9 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Asker, CallEnding, Caller, ClientAnswer, ClientQuestion, ClientQuestions, ClientRoot,
-    ContentBlock, JobId, MetaFields, PersonChoice, SamplingAnswer, SamplingRequest, SandboxReport,
-    ToolError, ToolFault, WriteBudget, exact_json,
+    Asker, CallEnding, Caller, ClientAnswer, ClientProfile, ClientQuestion, ClientQuestions,
+    ClientRoot, ContentBlock, JobId, MetaFields, PersonChoice, SamplingAnswer, SamplingRequest,
+    SandboxReport, ToolError, ToolFault, WriteBudget, exact_json,
 };
 
 /// One call of a tool, before the gate has checked it.
@@ -64,6 +64,8 @@ pub struct CallMetadata {
     pub via: Option<&'static str>,
     /// The client's transport: `http`, `websocket` or `stdio`; empty if there is none.
     pub transport: &'static str,
+    /// The client's profile, if it introduced itself and has one.
+    pub client: Option<&'static ClientProfile>,
 }
 
 /// The trace context of a call (W3C Trace Context).

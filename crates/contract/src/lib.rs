@@ -10,6 +10,7 @@ mod schema;
 mod json_cache;
 mod sandbox_report;
 mod caller;
+mod client_profile;
 mod change;
 mod content;
 mod questions;
@@ -39,6 +40,7 @@ pub use call::{
 };
 pub use caller::{BearerToken, Caller, CallerKind};
 pub use change::{ChangeFeed, ChangeFilter, ServerChange};
+pub use client_profile::ClientProfile;
 pub use content::{
     Base64Bytes, ContentAnnotations, ContentBlock, ContentBody, Icon, MediaData, MessageRole,
     MetaFields, PromptMessage, ResourceContents, ResourceData, ResourceSpec, ResourceTemplate,

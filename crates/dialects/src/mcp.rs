@@ -31,7 +31,8 @@ use http::Method;
 use serde::Serialize;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    Caller, FrameHead, HostRequest, LogLevel, MessageFrame, QuestionSupport, Reply,
+    CallMetadata, Caller, ClientProfile, FrameHead, HostRequest, LogLevel, MessageFrame,
+    QuestionSupport, Reply,
 };
 
 pub use dialect::McpDialect;
@@ -85,6 +86,8 @@ struct McpSession {
     log_level: Option<LogLevel>,
     /// The kinds of question that the client declared in `initialize`.
     question_support: QuestionSupport,
+    /// The profile of the client that sent `initialize`, if it has one.
+    client: Option<&'static ClientProfile>,
 }
 
 impl Conversation for McpConversation {
@@ -330,6 +333,7 @@ impl McpConversation {
                     revision,
                     log_level,
                     question_support: QuestionSupport::default(),
+                    client: None,
                 };
                 self.request_reading(frame, id, asked, params, session)
             }
@@ -381,10 +385,13 @@ impl McpConversation {
         let revision = self.supported_revision(revision);
         let client_capabilities = params.get("capabilities").unwrap_or(&Value::Null);
         let support = questions::question_support(client_capabilities, revision);
+        let client_name = params.get("clientInfo").and_then(|info| info.get("name"));
+        let client_name = client_name.and_then(Value::as_str);
         self.session = Some(McpSession {
             revision,
             log_level: Some(LogLevel::Warning),
             question_support: support,
+            client: client_name.and_then(ClientProfile::find),
         });
         let result = json!({
             "protocolVersion": revision.name,
@@ -438,7 +445,7 @@ impl McpConversation {
         mut params: RpcParams,
         session: McpSession,
     ) -> Result<FrameReading, McpError> {
-        let McpSession { revision, log_level, question_support } = session;
+        let McpSession { revision, log_level, question_support, client } = session;
         let facts = self.facts.clone();
         let notifications =
             RequestNotifications::parse(&id, &params, revision, facts.clone(), log_level)?;
@@ -453,6 +460,7 @@ impl McpConversation {
         };
         let results = requests::result_form(&id, &params)?.unwrap_or(facts.results);
         let metadata = requests::call_metadata(&frame.head, &kind, revision, &params);
+        let metadata = CallMetadata { client, ..metadata };
         let on_disconnect = match (&kind, revision.era) {
             // A client that cancels a task need not wait for its end.
             (McpRequestKind::TaskRequest(TaskRequest::Cancel), _) => OnDisconnect::Continues,

@@ -192,8 +192,8 @@ impl Host {
         match request {
             HostRequest::ListTools { after } => {
                 gate.catalog.wait_for_listings(None).await;
-                let session = call.metadata.session.as_ref();
-                let page = gate.listed_tools(&caller, &call.dialect, session, after.as_ref());
+                let page =
+                    gate.listed_tools(&caller, &call.dialect, &call.metadata, after.as_ref());
                 Ok(HostAnswer::Tools(page))
             }
             HostRequest::Discover => {

@@ -187,7 +187,16 @@ fn format_question_mode(mode: &QuestionMode) -> String {
 
 /// Formats the header parameters and the trace of a call.
 fn format_metadata(
-    CallMetadata { header_params, trace, session: _, transport: _, as_job: _, by_id: _, via: _ }: &CallMetadata,
+    CallMetadata {
+        header_params,
+        trace,
+        session: _,
+        transport: _,
+        as_job: _,
+        by_id: _,
+        via: _,
+        client: _,
+    }: &CallMetadata,
 ) -> String {
     let header_params = match header_params.as_deref() {
         None => String::new(),

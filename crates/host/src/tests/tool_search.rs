@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tokio::runtime::Builder;
 use toolgate_contract::{
-    BoxFuture, CallEnding, CallMetadata, ToolId, ToolOutput, ToolSpec, with_spec,
+    BoxFuture, CallEnding, CallMetadata, ClientProfile, ToolId, ToolOutput, ToolSpec, with_spec,
 };
 
 use super::*;
@@ -128,6 +128,24 @@ impl TestHost {
             format!("{} {} {}\n", spec.id, spec.description, *spec.input_schema)
         });
         lines.collect()
+    }
+
+    /// Returns the ids in the list of `client`. Those that the client is asked to load have a star.
+    async fn list_for(&self, client: &str) -> Vec<String> {
+        let metadata = CallMetadata {
+            session: Some(client.into()),
+            client: ClientProfile::find(client),
+            ..CallMetadata::default()
+        };
+        let request = asked(HostRequest::ListTools { after: None });
+        let answer = self.host.answer(IncomingRequest { metadata, ..request }).await;
+        let Ok(HostAnswer::Tools(page)) = answer else { panic!("it is a list") };
+        let ids = page.tools.iter().map(|tool| {
+            let spec = tool.spec();
+            let star = if spec.meta.contains_key("anthropic/alwaysLoad") { "*" } else { "" };
+            format!("{}{star}", spec.id)
+        });
+        ids.collect()
     }
 
     async fn search(&self, session: &str, input: Value) -> String {
@@ -343,4 +361,25 @@ async fn a_list_is_folded_only_beyond_its_budget_and_keeps_favourites() {
     assert_eq!(ids(&list), ["beta.read_mail", "tools.search", "tools.call", "tools.read"]);
     let hidden = host(auto(10), &[deny(vec!["tools.*".to_owned()])], &some_tools());
     assert_eq!(ids(&hidden.list("s").await), all);
+}
+
+#[tokio::test]
+async fn a_list_is_folded_as_it_suits_the_client() {
+    let settings = |budget_tokens| ToolSearchSettings {
+        mode: ToolListMode::Auto,
+        budget_tokens,
+        favourites: vec!["beta.read_*".to_owned()],
+        ..folded()
+    };
+    let few = host(settings(10), &[], &some_tools());
+    let all = ["alpha.create_issue", "alpha.list_issues", "beta.read_mail*", "beta.send_mail"];
+    assert_eq!(few.list_for("claude-code").await, all);
+    let short = ["beta.read_mail*", "tools.search*", "tools.call*", "tools.read*"];
+    assert_eq!(few.list_for("Visual Studio Code").await, short);
+    let tool = |at: usize| echo(&format!("alpha.tool_{at}"), "Do it.", Effects::Reads);
+    let many: Vec<_> = (0..130).map(tool).collect();
+    let many = host(settings(1_000_000), &[], &many);
+    assert_eq!(many.list_for("Visual Studio Code").await, &short[1..]);
+    assert!(many.list_for("another").await.len() > short.len());
+    assert!(many.list_for("claude-code").await.len() > short.len());
 }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::Value;
-use toolgate_contract::{AnyTool, Caller, Effects, ToolId, ToolPage, ToolSpec, with_spec};
+use toolgate_contract::{
+    AnyTool, CallMetadata, Caller, ClientProfile, Effects, ToolId, ToolPage, ToolSpec, with_spec,
+};
 use toolgate_tool_search::search_description;
 
 use super::{CALL, READ, SEARCH, ToolListMode, ToolSearch};
@@ -22,8 +24,8 @@ const ALWAYS_LOAD: &str = "anthropic/alwaysLoad";
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum ListKey {
     Session(Arc<str>),
-    /// A caller without a session, on one day (in UTC).
-    Day(CallerVisibility, i64),
+    /// A caller without a session, on one day (in UTC), with the name of the client's profile.
+    Day(CallerVisibility, i64, Option<&'static str>),
 }
 
 /// A decided list.
@@ -58,20 +60,43 @@ impl DecidedLists {
         self.known.insert(key, (self.count, decision));
     }
 
+    /// Returns true if a list of `key`, for any client, is folded.
+    fn has_folded(&self, key: &ListKey) -> bool {
+        let folded = |it: &ListDecision| matches!(it, ListDecision::Folded(_));
+        self.known
+            .iter()
+            .any(|(known, (_, decision))| folded(decision) && known.is_equal_except_client(key))
+    }
+
     pub(super) fn end_session(&mut self, session: &str) {
         self.known.remove(&ListKey::Session(session.into()));
     }
 }
 
 impl ListKey {
-    fn new(caller: &Caller, session: Option<&Arc<str>>) -> Self {
+    fn new(
+        caller: &Caller,
+        session: Option<&Arc<str>>,
+        client: Option<&'static ClientProfile>,
+    ) -> Self {
         const DAY_S: i64 = 86_400;
         match session {
             Some(session) => Self::Session(session.clone()),
             None => Self::Day(
                 CallerVisibility::new(caller),
                 Timestamp::now().as_second().div_euclid(DAY_S),
+                client.map(|client| client.name),
             ),
+        }
+    }
+
+    /// Returns true if the keys differ in the client at most.
+    fn is_equal_except_client(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Day(caller, day, _), Self::Day(other_caller, other_day, _)) => {
+                day == other_day && caller == other_caller
+            }
+            _ => self == other,
         }
     }
 }
@@ -82,12 +107,20 @@ impl Gate {
         &self,
         caller: &Caller,
         dialect: &str,
-        session: Option<&Arc<str>>,
+        metadata: &CallMetadata,
         after: Option<&ToolId>,
     ) -> ToolPage {
         let size = self.settings.page_size;
-        match self.list_decision(caller, dialect, session) {
-            ListDecision::Whole => self.tool_page(caller, after, size),
+        let session = metadata.session.as_ref();
+        let client = metadata.client;
+        match self.list_decision(caller, dialect, session, client) {
+            ListDecision::Whole => {
+                let page = self.tool_page(caller, after, size);
+                match client.is_some_and(|client| client.has_search) {
+                    true => self.with_loaded_favourites(page),
+                    false => page,
+                }
+            }
             ListDecision::Folded(tools) => {
                 // Another rule may have hidden a tool since the list was decided.
                 let shown = tools.iter().filter(|tool| self.policy.shows(caller, tool.spec()));
@@ -105,8 +138,7 @@ impl Gate {
     /// Returns true if a change of the catalog changes the list of `caller`. A folded list stays as
     /// it was decided.
     pub(crate) fn lists_follow_catalog(&self, caller: &Caller, session: Option<&Arc<str>>) -> bool {
-        let known = self.tool_search.lists().find(&ListKey::new(caller, session));
-        !matches!(known, Some(ListDecision::Folded(_)))
+        !self.tool_search.lists().has_folded(&ListKey::new(caller, session, None))
     }
 
     fn list_decision(
@@ -114,17 +146,18 @@ impl Gate {
         caller: &Caller,
         dialect: &str,
         session: Option<&Arc<str>>,
+        client: Option<&'static ClientProfile>,
     ) -> ListDecision {
         let ToolSearch { settings, .. } = &self.tool_search;
         if settings.mode == ToolListMode::Whole || !settings.dialects.contains(&dialect) {
             return ListDecision::Whole;
         }
-        let key = ListKey::new(caller, session);
+        let key = ListKey::new(caller, session, client);
         if let Some(known) = self.tool_search.lists().find(&key) {
             return known;
         }
         let catalog = self.catalog.snapshot();
-        let decision = self.decide_list(&catalog, caller);
+        let decision = self.decide_list(&catalog, caller, client);
         // While an upstream is missing, a list may be whole only because of that, and a list for
         // the whole day would lack its favourites.
         let is_folded_session = session.is_some() && matches!(decision, ListDecision::Folded(_));
@@ -134,7 +167,23 @@ impl Gate {
         decision
     }
 
-    fn decide_list(&self, catalog: &Catalog, caller: &Caller) -> ListDecision {
+    /// Asks the client to keep favourites in the context of its model.
+    fn with_loaded_favourites(&self, page: ToolPage) -> ToolPage {
+        let tools = page.tools.into_iter().map(|tool| {
+            match self.tool_search.is_favourite(&tool.spec().id) {
+                true => always_loaded(&tool, None),
+                false => tool,
+            }
+        });
+        ToolPage { tools: tools.collect(), next: page.next }
+    }
+
+    fn decide_list(
+        &self,
+        catalog: &Catalog,
+        caller: &Caller,
+        client: Option<&ClientProfile>,
+    ) -> ListDecision {
         let settings = &self.tool_search.settings;
         let meta = |id: &str| {
             let entry = catalog.entry(&ToolId::new(id)?)?;
@@ -148,7 +197,12 @@ impl Gate {
         let seen: Vec<&Arc<CatalogEntry>> = seen.collect();
         let foreign = || seen.iter().filter(|entry| entry.is_foreign());
         let tokens = || foreign().map(|entry| entry.listed_tokens()).sum::<usize>();
-        if settings.mode == ToolListMode::Auto && tokens() <= settings.budget_tokens {
+        let is_short = || match client {
+            Some(client) if seen.len() > client.tools_max => false,
+            Some(client) if client.has_search => true,
+            Some(_) | None => tokens() <= settings.budget_tokens,
+        };
+        if settings.mode == ToolListMode::Auto && is_short() {
             return ListDecision::Whole;
         }
         let is_favourite = |entry: &CatalogEntry| self.tool_search.is_favourite(&entry.spec().id);
@@ -162,13 +216,17 @@ impl Gate {
         let (favourites, own): (Vec<_>, Vec<_>) =
             kept.into_iter().partition(|entry| is_favourite(entry));
         // What may differ from day to day comes last.
-        let mut tools: Vec<_> =
-            favourites.into_iter().chain(own).map(|entry| always_loaded(entry, None)).collect();
-        tools.push(always_loaded(&search, Some(search_description(&counts(&folded)))));
-        tools.push(always_loaded(&call, None));
+        let mut tools: Vec<_> = favourites
+            .into_iter()
+            .chain(own)
+            .map(|it| always_loaded(it.shared_tool(), None))
+            .collect();
+        let description = search_description(&counts(&folded));
+        tools.push(always_loaded(search.shared_tool(), Some(description)));
+        tools.push(always_loaded(call.shared_tool(), None));
         let has_reading = folded.iter().any(|entry| entry.spec().effects == Effects::Reads);
         let read = meta(READ).filter(|_| has_reading);
-        tools.extend(read.map(|read| always_loaded(&read, None)));
+        tools.extend(read.map(|read| always_loaded(read.shared_tool(), None)));
         ListDecision::Folded(tools.into())
     }
 }
@@ -185,12 +243,13 @@ fn counts(entries: &[&Arc<CatalogEntry>]) -> Vec<(String, usize)> {
     servers
 }
 
-/// Returns the tool of `entry` for a folded list, with another `description` if there is one.
-fn always_loaded(entry: &CatalogEntry, description: Option<String>) -> Arc<dyn AnyTool> {
-    let mut spec: ToolSpec = entry.spec().clone();
+/// Returns `tool` with the request to keep it in the context, and with another `description` if
+/// there is one.
+fn always_loaded(tool: &Arc<dyn AnyTool>, description: Option<String>) -> Arc<dyn AnyTool> {
+    let mut spec: ToolSpec = tool.spec().clone();
     spec.meta.insert(ALWAYS_LOAD.to_owned(), Value::Bool(true));
     if let Some(description) = description {
         spec.description = description;
     }
-    with_spec(entry.shared_tool().clone(), spec)
+    with_spec(tool.clone(), spec)
 }

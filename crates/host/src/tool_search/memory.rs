@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use toolgate_contract::Caller;
+use toolgate_contract::{Caller, CallerKind};
 use toolgate_tool_search::{Question, RememberedQuestions};
 
 use super::SearchMemoryScope;
@@ -41,9 +41,18 @@ impl MemoryKey {
     fn new(scope: SearchMemoryScope, caller: &Caller, session: Option<&Arc<str>>) -> Option<Self> {
         match scope {
             SearchMemoryScope::Off => None,
-            SearchMemoryScope::Session => session.cloned().map(Self::Session),
-            SearchMemoryScope::Caller => Some(Self::Caller(Caller::new(&caller.name, caller.kind))),
+            SearchMemoryScope::Session => match session {
+                Some(session) => Some(Self::Session(session.clone())),
+                // Over stdio, a process serves one conversation.
+                None if caller.kind == CallerKind::Local => Some(Self::new_caller(caller)),
+                None => None,
+            },
+            SearchMemoryScope::Caller => Some(Self::new_caller(caller)),
         }
+    }
+
+    fn new_caller(caller: &Caller) -> Self {
+        Self::Caller(Caller::new(&caller.name, caller.kind))
     }
 }
 
