@@ -34,6 +34,29 @@ impl AnyTool for EchoTool {
     }
 }
 
+/// A tool of an upstream that refuses its arguments as the Python SDK does.
+struct RefusingTool(ToolSpec);
+
+impl AnyTool for RefusingTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    fn run<'a>(
+        &'a self,
+        _: &'a ToolContext,
+        _: Value,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+        Box::pin(async move {
+            let refusal = "Error executing tool one: 1 validation error for oneArguments";
+            let text = toolgate_contract::ResultText::default();
+            let output = ToolOutput::new(Value::Null, text, CallEnding::ToolFailed);
+            let content = vec![toolgate_contract::ContentBlock::text(refusal)];
+            Ok(ToolOutput { structured: false, content, ..output })
+        })
+    }
+}
+
 fn echo(id: &str, about: &str, effects: Effects) -> Arc<dyn AnyTool> {
     let id = ToolId::new(id).expect("an id");
     let input_schema = json!({
@@ -324,6 +347,21 @@ async fn wrong_arguments_are_answered_with_the_schema_and_an_example() {
     let unknown = json!({ "name": "alpha_create_isue", "arguments": {} });
     let answer = host.call_named("tools_call", unknown).await;
     assert!(answer.contains("nearest:\n  alpha_create_issue("), "{answer}");
+}
+
+#[tokio::test]
+async fn a_refusal_of_the_called_tool_is_answered_with_the_schema() {
+    let spec = some_tools()[0].spec().clone();
+    let tools: Vec<Arc<dyn AnyTool>> = vec![Arc::new(RefusingTool(spec))];
+    let host = host(folded(), &[], &tools);
+    let input = json!({ "name": "alpha_create_issue", "arguments": { "path": "a" } });
+    let answer = host.within("s", call("tools_call", input)).await;
+    let Ok(HostAnswer::Output(output)) = answer else { panic!("it is a result") };
+    assert_eq!(output.ending, CallEnding::ToolFailed);
+    let texts: Vec<_> = output.content.iter().map(|block| block.as_text()).collect();
+    let [refusal, help] = &texts[..] else { panic!("there are two texts: {texts:?}") };
+    assert!(refusal.contains("validation error"), "{refusal}");
+    assert!(help.starts_with("alpha_create_issue takes: {"), "{help}");
 }
 
 #[tokio::test]

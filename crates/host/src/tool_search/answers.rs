@@ -198,9 +198,12 @@ impl<'g> CatalogSearch<'g> {
     }
 
     fn list_servers(&self) -> String {
+        let descriptions = self.gate.server_descriptions();
         let mut text = String::new();
         for (name, count) in self.servers() {
-            _ = writeln!(text, "{name}: {count} tools");
+            let about = descriptions.get(name).filter(|about| !about.is_empty());
+            let about = about.map(|about| format!(": {about}")).unwrap_or_default();
+            _ = writeln!(text, "{name}, {count} tools{about}");
         }
         text.push_str("Search with `queries`, or list the tools of one `server`.");
         text

@@ -11,7 +11,7 @@ use toolgate_contract::{
 };
 use toolgate_tool_search::strip_prefix;
 
-use super::replies::{add_note, explain_failure};
+use super::replies::{add_note, arguments_help, explain_failure, refuses_arguments};
 use super::{CALL, READ};
 use crate::catalog::CatalogEntry;
 use crate::{Gate, pipeline};
@@ -53,7 +53,7 @@ pub(crate) async fn run_forwarded(
     gate: &Gate,
     call: &mut ToolCall,
 ) -> Result<ToolOutput, CallError> {
-    let notes = forward(gate, call).await?;
+    let mut notes = forward(gate, call).await?;
     let session = call.metadata.session.clone();
     let outcome = pipeline::run_call(gate, call, None).await;
     match outcome {
@@ -62,6 +62,8 @@ pub(crate) async fn run_forwarded(
                 let scope = gate.tool_search.settings.memory;
                 let mut memory = gate.tool_search.memory();
                 memory.note_call(scope, &call.caller, session.as_ref(), &call.tool);
+            } else if refuses_arguments(&output) {
+                notes.push(arguments_help(gate, call));
             }
             add_note(&mut output, &notes);
             Ok(output)

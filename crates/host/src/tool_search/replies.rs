@@ -17,6 +17,16 @@ const SCHEMA_BYTES_MAX: usize = 2 << 10;
 const NEAREST: usize = 3;
 /// Code by which other servers refuse arguments.
 const INVALID_PARAMS: i32 = -32602;
+/// Phrases by which the SDKs of MCP refuse arguments in a failed result, in lower case.
+const REFUSAL_PHRASES: [&str; 5] = [
+    "-32602",
+    "input validation error",
+    "invalid arguments",
+    "validation error for ",
+    "validation errors for ",
+];
+/// Most characters of a failed result that are searched for these phrases.
+const SEARCHED_CHARS_MAX: usize = 1000;
 
 /// Adds what was corrected to `output`.
 pub(super) fn add_note(output: &mut ToolOutput, notes: &[String]) {
@@ -44,9 +54,9 @@ pub(super) fn explain_failure(
 ) -> Result<ToolOutput, CallError> {
     let mut text = error.to_string();
     match &error {
-        CallError::InvalidInput { .. } => describe_arguments(gate, call, &mut text),
+        CallError::InvalidInput { .. } => _ = write!(text, "\n{}", arguments_help(gate, call)),
         CallError::Refused { code, .. } if *code == INVALID_PARAMS => {
-            describe_arguments(gate, call, &mut text);
+            _ = write!(text, "\n{}", arguments_help(gate, call));
         }
         CallError::UnknownTool { unavailable: None, .. } => suggest_tools(gate, call, &mut text),
         _ => return Err(error),
@@ -59,18 +69,31 @@ pub(super) fn explain_failure(
     Ok(ToolOutput { structured: false, content, ..failed })
 }
 
-fn describe_arguments(gate: &Gate, call: &ToolCall, text: &mut String) {
-    let Ok(entry) = gate.find(&call.caller, &call.tool) else { return };
+/// Returns true if the called tool failed because it did not accept its arguments.
+pub(super) fn refuses_arguments(output: &ToolOutput) -> bool {
+    if output.ending != CallEnding::ToolFailed {
+        return false;
+    }
+    let texts = output.content.iter().map(ContentBlock::as_text);
+    let text: String = [output.text.body.clone()].into_iter().chain(texts).collect();
+    let start: String = text.chars().take(SEARCHED_CHARS_MAX).collect();
+    let start = start.to_lowercase();
+    REFUSAL_PHRASES.iter().any(|phrase| start.contains(*phrase))
+}
+
+/// Returns the arguments that the called tool takes, and a call to copy. Empty if the caller sees no
+/// such tool.
+pub(super) fn arguments_help(gate: &Gate, call: &ToolCall) -> String {
+    let Ok(entry) = gate.find(&call.caller, &call.tool) else { return String::new() };
     let spec = entry.spec();
     let name = fold_name(spec.id.as_str());
     let schema = lean_schema(&spec.input_schema).to_string();
-    if schema.len() <= SCHEMA_BYTES_MAX {
-        _ = write!(text, "\n{name} takes: {schema}");
-    } else {
-        _ = write!(text, "\n{name}{}", signature(&spec.input_schema).text);
-    }
+    let arguments = match schema.len() <= SCHEMA_BYTES_MAX {
+        true => format!(" takes: {schema}"),
+        false => signature(&spec.input_schema).text,
+    };
     let example = json!({ "name": name, "arguments": skeleton(&spec.input_schema) });
-    _ = write!(text, "\ntools_call {example}");
+    format!("{name}{arguments}\ntools_call {example}")
 }
 
 fn suggest_tools(gate: &Gate, call: &ToolCall, text: &mut String) {
