@@ -163,6 +163,7 @@ impl CiContext {
             output,
             output_id: outcome.output_id.filter(|_| !is_all),
             is_cut: !is_all,
+            is_output_wanted: max_output_bytes.is_some(),
             sandbox: outcome.sandbox,
             refused_hosts: outcome.refused_hosts,
             network_note,

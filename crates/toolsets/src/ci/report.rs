@@ -16,6 +16,8 @@ const MORE_LINES_MAX: usize = 4;
 const NAME_BYTES_MAX: usize = 1 << 10;
 /// Longest message of a failure, in bytes. The whole output has the rest.
 const MESSAGE_BYTES_MAX: usize = 16 << 10;
+/// Most bytes of the output in the text for a reader, if the failed tests explain the failure.
+const EXPLAINED_OUTPUT_BYTES_MAX: usize = 2 << 10;
 /// Most bytes of all failures of a report together.
 const FAILURES_BYTES_MAX: usize = 256 << 10;
 
@@ -50,6 +52,9 @@ pub(super) struct CiReport {
     /// True if the program printed more than `output`.
     #[serde(skip)]
     pub(super) is_cut: bool,
+    /// True if the call sets the size of `output`, so that a reader gets all of it.
+    #[serde(skip)]
+    pub(super) is_output_wanted: bool,
     /// Sandbox of the program: the profile's name, with missing layers if any.
     pub(super) sandbox: SandboxStatus,
     /// Hosts that it tried to reach and may not; left out if none.
@@ -263,27 +268,54 @@ impl CiReport {
         for note in notes.into_iter().flatten() {
             body.push_str(&format!("{}\n", note.trim_start_matches("; ")));
         }
-        if !self.output.is_empty() {
-            body.push_str(&format!("\n{}", self.output));
+        let output = self.shown_output();
+        if !output.is_empty() {
+            body.push_str(&format!("\n{output}"));
         }
+        let is_cut = self.is_cut || output.len() < self.output.len();
         let text = ResultText::from_body(body);
         match &self.output_id {
-            Some(id) if self.output.is_empty() => {
+            Some(id) if output.is_empty() => {
                 text.with_note(format!("read the output with exec_output, output_id `{id}`"))
             }
             Some(id) => text.with_note(format!(
                 "this is the end of the output; read all of it with exec_output, output_id `{id}`"
             )),
-            None if self.is_cut && !self.output.is_empty() => {
+            None if is_cut && !self.output.is_empty() => {
                 text.with_note(format!("this is the end of the output; {MORE_OUTPUT}"))
             }
             None => text,
         }
     }
 
+    /// Returns the part of the output that a reader gets. Failed tests say most of it already.
+    fn shown_output(&self) -> &str {
+        let is_listed = self.failures_left_out == 0 && self.failures.len() <= SHOWN_MAX;
+        match is_listed && !self.is_output_wanted && are_failed_tests(&self.failures) {
+            true => end_of_output(&self.output, EXPLAINED_OUTPUT_BYTES_MAX),
+            false => &self.output,
+        }
+    }
+
     pub(super) fn ending(&self) -> CallEnding {
         if self.ok { CallEnding::Done } else { CallEnding::ProgramFailed }
     }
+}
+
+/// Returns true if `failures` are failed tests, with their messages.
+fn are_failed_tests(failures: &[CiFailure]) -> bool {
+    let is_test = |it: &CiFailure| it.severity == FailureSeverity::Failure && it.test.is_some();
+    !failures.is_empty() && failures.iter().all(is_test)
+}
+
+/// Returns the last whole lines of `output`, at most `bytes_max` bytes.
+fn end_of_output(output: &str, bytes_max: usize) -> &str {
+    let Some(excess) = output.len().checked_sub(bytes_max).filter(|excess| *excess > 0) else {
+        return output;
+    };
+    // The line that contains the boundary is left out.
+    let end = &output[output.floor_char_boundary(excess - 1)..];
+    end.split_once('\n').map_or("", |(_, lines)| lines)
 }
 
 /// Cuts `text` to `bytes_max` bytes, ending with `…`. Returns its length in bytes.
@@ -298,6 +330,26 @@ fn cut_text(text: &mut String, bytes_max: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_end_of_a_long_output_has_whole_lines() {
+        assert_eq!(end_of_output("one\ntwo\n", 8), "one\ntwo\n");
+        assert_eq!(end_of_output("one\ntwo\n", 7), "two\n");
+        assert_eq!(end_of_output("one\ntwo\n", 4), "two\n");
+        assert_eq!(end_of_output("one\ntwo\n", 3), "");
+        assert_eq!(end_of_output("üüü\ntwo\n", 6), "two\n");
+    }
+
+    #[test]
+    fn only_failed_tests_explain_a_failure() {
+        let failure = CiFailure::new(FailureSeverity::Failure, "left: 3");
+        let test = failure.clone().with_test("adds");
+        assert!(are_failed_tests(std::slice::from_ref(&test)));
+        assert!(!are_failed_tests(&[test.clone(), failure]));
+        let error = CiFailure::new(FailureSeverity::Error, "mismatched types");
+        assert!(!are_failed_tests(&[test, error]));
+        assert!(!are_failed_tests(&[]));
+    }
 
     #[test]
     fn failures_with_huge_texts_are_shortened_and_the_last_are_left_out() {
