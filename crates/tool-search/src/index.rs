@@ -115,6 +115,7 @@ impl ToolIndex {
         self.lengths[at]
     }
 
+    /// Returns where `word` occurs, in order of tool.
     pub(crate) fn postings(&self, word: &str) -> &[Posting] {
         self.postings.get(word).map(|all| &**all).unwrap_or_default()
     }
@@ -145,6 +146,11 @@ impl ToolIndex {
         let texts = self.ids.iter().chain(&self.names).map(|text| text.len() + 16).sum::<usize>();
         postings + texts + self.lengths.len() * size_of::<[u16; FIELDS]>()
     }
+}
+
+/// Returns true if `postings`, which are in order of tool, contain the tool at `at`.
+pub(crate) fn has_posting(postings: &[Posting], at: usize) -> bool {
+    u32::try_from(at).is_ok_and(|at| postings.binary_search_by_key(&at, |it| it.tool).is_ok())
 }
 
 impl VisibleTools {

@@ -1,6 +1,6 @@
 //! Ranks tools for a question: names first, then BM25F over fields, then meaning.
 
-use crate::index::{FIELDS, Posting, ToolIndex, VisibleTools};
+use crate::index::{FIELDS, Posting, ToolIndex, VisibleTools, has_posting};
 use crate::names::name_rank;
 use crate::{Question, RememberedQuestions};
 
@@ -144,12 +144,18 @@ impl Scorer<'_> {
             let rarity = self.rarity(word, postings, &remembered);
             for posting in postings.iter().filter(|it| self.view.shows(it.tool as usize)) {
                 let at = posting.tool as usize;
-                let weight = self.weight(posting) + self.memory_weight(at, word);
+                let known = match remembered.contains(&at) {
+                    true => self.memory_weight(at, word),
+                    false => 0.0,
+                };
+                let weight = self.weight(posting) + known;
                 scores[at] += rarity * weight * (K1 + 1.0) / (weight + K1);
             }
             for at in &remembered {
-                let is_new = postings.iter().all(|posting| posting.tool as usize != *at);
-                let weight = if is_new { self.memory_weight(*at, word) } else { 0.0 };
+                let weight = match has_posting(postings, *at) {
+                    true => 0.0,
+                    false => self.memory_weight(*at, word),
+                };
                 scores[*at] += rarity * weight * (K1 + 1.0) / (weight + K1);
             }
         }
@@ -189,8 +195,7 @@ impl Scorer<'_> {
     fn rarity(&self, word: &str, postings: &[Posting], remembered: &[usize]) -> f32 {
         let with_word = postings.iter().filter(|it| self.view.shows(it.tool as usize)).count();
         let only_remembered = |at: &&usize| {
-            postings.iter().all(|posting| posting.tool as usize != **at)
-                && self.memory.counts(self.index.id(**at), word) > 0
+            !has_posting(postings, **at) && self.memory.counts(self.index.id(**at), word) > 0
         };
         let known = with_word + remembered.iter().filter(only_remembered).count();
         let (known, all) = (known as f32, self.view.count as f32);
@@ -209,8 +214,7 @@ impl Scorer<'_> {
         for word in &question.words {
             let postings = self.index.postings(word);
             let rarity = self.rarity(word, postings, &remembered);
-            let has_word = postings.iter().any(|posting| posting.tool as usize == at)
-                || self.memory_weight(at, word) > 0.0;
+            let has_word = has_posting(postings, at) || self.memory_weight(at, word) > 0.0;
             sums.0 += if has_word { rarity } else { 0.0 };
             sums.1 += rarity;
         }

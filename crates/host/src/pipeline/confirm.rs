@@ -1,6 +1,6 @@
 //! Asks a person to confirm a call before it begins.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use toolgate_contract::{
     CallError, ClientAnswer, ClientQuestion, ClientQuestions, Effects, PersonChoice, QuestionKind,
     ToolCall, ToolSpec, printable,
@@ -90,7 +90,7 @@ async fn ask_confirmation(
 /// A person must see the action that they confirm. The arguments of a program are shown in full. In
 /// other calls, long texts may be shortened, and their length is shown.
 fn display_input(effects: Effects, input: &Value) -> Option<String> {
-    if let Some(diff) = display_edits(input).filter(|diff| is_short(diff)) {
+    if let Some(diff) = display_diff(input).filter(|diff| is_short(diff)) {
         return Some(diff);
     }
     let text = escape_invisible(&input.to_string());
@@ -106,10 +106,21 @@ fn display_input(effects: Effects, input: &Value) -> Option<String> {
     }
 }
 
-/// Returns edits of texts as a diff, after the other arguments. `None` if `input` has no such edits.
-fn display_edits(input: &Value) -> Option<String> {
+/// Returns edits of texts, or a new text of several lines, as a diff after the other arguments.
+/// `None` if `input` has neither.
+fn display_diff(input: &Value) -> Option<String> {
     let mut others = input.as_object()?.clone();
-    let edits = others.remove("edits")?;
+    if let Some(edits) = others.shift_remove("edits") {
+        return display_edits(others, &edits);
+    }
+    let content = others.shift_remove("content")?;
+    let content = content.as_str().filter(|content| content.trim_end().contains('\n'))?;
+    let mut text = escape_invisible(&Value::Object(others).to_string());
+    push_lines(&mut text, "+", content);
+    Some(text)
+}
+
+fn display_edits(others: Map<String, Value>, edits: &Value) -> Option<String> {
     let mut text = escape_invisible(&Value::Object(others).to_string());
     for edit in edits.as_array()? {
         let mut edit = edit.as_object()?.clone();
@@ -120,12 +131,17 @@ fn display_edits(input: &Value) -> Option<String> {
         }
         let sides = [("-", old.as_str().or(old.is_null().then_some(""))?), ("+", new.as_str()?)];
         for (sign, side) in sides {
-            for line in printable::escape_lines(side).lines() {
-                text += &format!("\n{sign}{line}");
-            }
+            push_lines(&mut text, sign, side);
         }
     }
     Some(text)
+}
+
+/// Appends each line of `side` to `text`, with `sign` before it.
+fn push_lines(text: &mut String, sign: &str, side: &str) {
+    for line in printable::escape_lines(side).lines() {
+        *text += &format!("\n{sign}{line}");
+    }
 }
 
 fn is_short(text: &str) -> bool {
@@ -192,6 +208,15 @@ mod tests {
         assert_eq!(text.as_deref(), Some(expected));
         let other = json!({ "edits": [{ "new": 1 }] });
         assert_eq!(display_input(Effects::Changes, &other), Some(other.to_string()));
+    }
+
+    #[test]
+    fn a_new_text_of_several_lines_is_shown_as_lines() {
+        let input = json!({ "content": "a\n\u{202e}b\n", "path": "f" });
+        let text = display_input(Effects::Changes, &input);
+        assert_eq!(text.as_deref(), Some("{\"path\":\"f\"}\n+a\n+\\u{202e}b"));
+        let input = json!({ "content": "a\n", "path": "f" });
+        assert_eq!(display_input(Effects::Changes, &input), Some(input.to_string()));
     }
 
     #[test]
