@@ -10,7 +10,7 @@ pub struct DiscoverySection {
     /// Tools in the list of an MCP client. `off` lists all tools. `on` lists the favourites, and
     /// the tools that find and call all others (`tools_search`, `tools_call`, `tools_read`). `auto`
     /// lists all tools while those of upstreams have at most `budget_tokens`. Above that, clients
-    /// find them by search.
+    /// find them by search. Claude Code, VS Code and Windsurf have limits of their own.
     pub mode: DiscoveryMode,
     /// Most tokens that the tools of all upstreams may have in a whole list of `auto`. The name,
     /// description and arguments of each tool are counted. The number of tokens is estimated from
