@@ -34,6 +34,15 @@ pub fn folded_list(tools: &[CatalogTool]) -> usize {
         + listed("tools_read", READ_DESCRIPTION, &call_schema())
 }
 
+/// Returns the name under which the server lists `tool`: with its server as the prefix.
+fn served_name(tool: &CatalogTool) -> String {
+    if tool.server.is_empty() {
+        return tool.name.clone();
+    }
+    let server = tool.server.replace(|c: char| !c.is_alphanumeric(), "_").to_lowercase();
+    format!("{server}_{}", tool.name)
+}
+
 /// Returns the answer to `question` with the best `limit` tools.
 pub fn answer(
     tools: &[CatalogTool],
@@ -43,7 +52,7 @@ pub fn answer(
 ) -> String {
     let ranked = indexed.rank(&Question::new(question), None);
     let found = ranked.into_iter().take(limit).map(|at| FoundTool {
-        name: tools[at].name.as_str().into(),
+        name: served_name(&tools[at]).into(),
         effects: "runs",
         description: &tools[at].description,
         input_schema: &tools[at].schema,
