@@ -69,8 +69,8 @@ pub use schemas::{
 };
 pub use secrets::{REDACTED, SecretSet};
 pub use tool_search::{
-    SearchMemoryScope, SentenceModel, ToolListMode, ToolSearchHandle, ToolSearchSettings,
-    ToolVectors,
+    ExplainedTool, SearchMemoryScope, SentenceModel, ToolListMode, ToolSearchHandle,
+    ToolSearchSettings, ToolVectors, WordScore,
 };
 
 /// Change notifications that may wait for one slow listener.
@@ -497,6 +497,17 @@ impl Host {
     /// Returns all tools that `caller` may use.
     pub fn tools(&self, caller: &Caller) -> ToolPage {
         self.gate().tool_page(caller, None, usize::MAX)
+    }
+
+    /// Returns up to `count` tools that a search of `caller` finds by the words of `question`, best
+    /// first.
+    pub fn explain_search(
+        &self,
+        caller: &Caller,
+        question: &str,
+        count: usize,
+    ) -> Vec<ExplainedTool> {
+        self.gate().explain_search(caller, question, count)
     }
 
     /// Returns the number of tools that the policy hides from `caller`. Tools that the `[tools]`

@@ -17,9 +17,11 @@ use crate::Gate;
 use crate::catalog::ServerDescriptions;
 use crate::live_gate::LiveGate;
 use crate::policy::{RuleError, ToolPattern};
+use answers::CatalogSearch;
 use lists::DecidedLists;
 use memory::SearchMemory;
 
+pub use toolgate_tool_search::WordScore;
 pub use vectors::{SentenceModel, ToolVectors};
 
 pub(crate) use forwarding::{forward, is_forwarder, run_forwarded};
@@ -72,6 +74,17 @@ pub struct ToolSearchSettings {
     pub dialects: &'static [&'static str],
     /// Patterns of tools that every list contains.
     pub favourites: Vec<String>,
+}
+
+/// A tool that a search finds, with the words of the question that found it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExplainedTool {
+    /// Name by which callers call the tool.
+    pub name: String,
+    /// Score, which is comparable only within one search.
+    pub score: f32,
+    /// Words that the tool contains, highest score first.
+    pub words: Vec<WordScore>,
 }
 
 /// Tool search of one gate: its settings, the lists that are decided, and remembered questions.
@@ -144,6 +157,16 @@ pub(crate) fn is_meta_tool(id: &ToolId) -> bool {
 }
 
 impl Gate {
+    /// Returns up to `count` tools that `caller` finds by the words of `question`, best first.
+    pub(crate) fn explain_search(
+        &self,
+        caller: &Caller,
+        question: &str,
+        count: usize,
+    ) -> Vec<ExplainedTool> {
+        CatalogSearch::of_caller(self, caller, None).explain(question, count)
+    }
+
     /// Returns the first sentence of the instructions of each server that has any.
     fn server_descriptions(&self) -> ServerDescriptions {
         let sources = self.library.dynamic_sources.as_ref();

@@ -21,7 +21,7 @@ pub use lines::{first_sentence, tool_line};
 pub use memory::RememberedQuestions;
 pub use names::{nearest_names, strip_prefix};
 pub use question::Question;
-pub use rank::{BestToolFit, RankedTool, ToolSimilarities, rank};
+pub use rank::{BestToolFit, RankedTool, ToolSimilarities, WordScore, rank, word_scores};
 pub use signature::{ToolSignature, lean_schema, signature, skeleton};
 pub use surface::{
     CALL_DESCRIPTION, READ_DESCRIPTION, call_schema, search_description, search_schema,

@@ -79,6 +79,33 @@ pub fn rank(
     (ranked, if fits { BestToolFit::Fits } else { BestToolFit::NearestOnly })
 }
 
+/// The part of a tool's score that one word of a question adds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WordScore {
+    /// Word, as the index spells it.
+    pub word: String,
+    /// Score of the word alone.
+    pub score: f32,
+}
+
+/// Returns the words of `question` that the tool at `at` contains, highest score first.
+pub fn word_scores(
+    index: &ToolIndex,
+    view: &VisibleTools,
+    question: &Question,
+    at: usize,
+) -> Vec<WordScore> {
+    let memory = RememberedQuestions::default();
+    let scorer = Scorer { index, view, memory: &memory };
+    let scores = question.words.iter().map(|word| {
+        let score = scorer.bm25f(std::slice::from_ref(word)).get(at).copied().unwrap_or_default();
+        WordScore { word: word.clone(), score }
+    });
+    let mut scores: Vec<WordScore> = scores.filter(|it| it.score > 0.0).collect();
+    scores.sort_by(|a, b| b.score.total_cmp(&a.score));
+    scores
+}
+
 /// Moves the tools that the question names to the front. Returns true if there are any.
 fn promote_names(
     index: &ToolIndex,
@@ -287,6 +314,20 @@ mod tests {
         ] {
             assert_eq!(first(&index, &RememberedQuestions::default(), question), expected);
         }
+    }
+
+    #[test]
+    fn the_words_that_found_a_tool_are_listed_with_the_rarest_first() {
+        let index = index();
+        let view = index.view(|_| true);
+        let place = index.place("files.write").expect("it is indexed");
+        let scores = word_scores(&index, &view, &Question::new("write the zebra file"), place);
+        let words: Vec<&str> = scores.iter().map(|it| it.word.as_str()).collect();
+        assert_eq!(words, [words_of("write"), words_of("file")]);
+    }
+
+    fn words_of(text: &str) -> String {
+        Question::new(text).words.concat()
     }
 
     #[test]

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use toolgate_contract::{Caller, ToolContext, ToolError, ToolSpec, fold_name};
 use toolgate_tool_search::{
-    BestToolFit, FoundTool, QueryFindings, Question, ToolIndex, ToolSimilarities, VisibleTools,
-    lean_schema, nearest_names, rank, tool_line, write_findings,
+    BestToolFit, FoundTool, QueryFindings, Question, RememberedQuestions, ToolIndex,
+    ToolSimilarities, VisibleTools, lean_schema, nearest_names, rank, tool_line, word_scores,
+    write_findings,
 };
 
-use super::effects_word;
 use super::tools::SearchInput;
+use super::{ExplainedTool, effects_word};
 use crate::Gate;
 use crate::catalog::{Catalog, CatalogEntry, CatalogIndex};
 
@@ -81,6 +82,19 @@ impl<'g> CatalogSearch<'g> {
             places = self.rank(&Question::new(&words), None, None, count).0;
         }
         places.into_iter().map(|at| line_of(&self.catalog.entries()[at])).collect()
+    }
+
+    /// Returns up to `count` tools that `question` finds by words, best first, with these words.
+    pub(super) fn explain(&self, question: &str, count: usize) -> Vec<ExplainedTool> {
+        let question = Question::new(question);
+        let memory = RememberedQuestions::default();
+        let (ranked, _) = rank(self.index(), &self.view, &question, &memory, None);
+        let explained = ranked.into_iter().take(count).map(|tool| ExplainedTool {
+            name: fold_name(self.catalog.entries()[tool.at].spec().id.as_str()).into_owned(),
+            score: tool.score,
+            words: word_scores(self.index(), &self.view, &question, tool.at),
+        });
+        explained.collect()
     }
 
     /// Returns the cosines of the tools with each query, if a sentence model is configured.

@@ -9,10 +9,13 @@ use serde_json::{Value, json};
 use toolgate::assembly::wiring::ServedWorkspace;
 use toolgate_contract::{Caller, Effects, ToolSpec, fold_name};
 use toolgate_dialects::mcp::model_text;
-use toolgate_host::{Host, estimate_tokens};
+use toolgate_host::{ExplainedTool, Host, estimate_tokens};
 
 use super::schema_fields::{SchemaField, fields};
 use super::{FolderArgs, complain, print, remote, run_to_end, small_runtime};
+
+/// Most tools that `--why` shows.
+const FOUND_MAX: usize = 10;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -20,6 +23,8 @@ Examples:
   toolgate tools                list all tools
   toolgate tools files_edit     show one tool with its arguments
   toolgate tools --tokens       show what each tool costs a model
+  toolgate tools --why 'undo a commit'
+                                show what a search finds, and by which words
   toolgate tools --json         print all details as JSON
   toolgate tools --url http://127.0.0.1:8000/mcp
                                 list the tools that a running server offers to your key
@@ -34,6 +39,10 @@ pub(super) struct ToolsArgs {
     /// Show how many tokens each tool costs a model, about: its name, description and arguments
     #[arg(long, conflicts_with = "json")]
     tokens: bool,
+    /// Show the tools that `tools_search` finds for this question, with their scores and the words
+    /// that found them
+    #[arg(long, value_name = "QUESTION", conflicts_with_all = ["tool", "json", "tokens", "url"])]
+    why: Option<String>,
     /// Caller whose tools are shown: the name of a key or token, `local` or `http`
     #[arg(long, value_name = "NAME", default_value = "local", conflicts_with = "url")]
     caller: String,
@@ -117,12 +126,29 @@ fn show_of_caller(args: &ToolsArgs, host: &Host) -> anyhow::Result<ExitCode> {
     {
         bail!("`{tool}` is not available: {why}");
     }
+    if let Some(question) = &args.why {
+        return show_search(host, &caller, question);
+    }
     let tools: Vec<_> = page.tools.iter().map(|tool| ListedTool::from_spec(tool.spec())).collect();
     let shown = show(args, &tools)?;
     if hidden > 0 && args.tool.is_none() {
         complain(&format!("the policy hides tools from the caller `{name}`: {hidden}"));
     }
     Ok(shown)
+}
+
+/// Shows what a search of `caller` finds by words, and why.
+fn show_search(host: &Host, caller: &Caller, question: &str) -> anyhow::Result<ExitCode> {
+    let found = host.explain_search(caller, question, FOUND_MAX);
+    if found.is_empty() {
+        bail!("no tool contains a word of `{question}`; `toolgate tools` lists the tools");
+    }
+    for ExplainedTool { name, score, words } in found {
+        let words = words.iter().map(|it| format!("{} {:.2}", it.word, it.score));
+        let words = words.collect::<Vec<_>>().join(", ");
+        print(&format!("{score:>6.2} {name:<24} {words}\n"))?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Returns the reason why the policy hides `tool` from the caller `local`, and the command that

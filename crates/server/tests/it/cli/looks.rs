@@ -23,6 +23,11 @@ fn tools_are_listed_one_per_line() {
     let all = tokens.out.lines().last().unwrap();
     let sum: f64 = all.split(' ').next_back().unwrap().parse().unwrap();
     assert!(all.starts_with("all ") && sum <= 5_000.0, "{all}");
+    let why = run(Workspace::new().root(), &["tools", "--why", "make a commit"]);
+    assert!(why.code == 0 && why.out.lines().count() <= 10, "{why:?}");
+    assert!(why.out.contains(" git_commit ") && why.out.contains("commit "), "{why:?}");
+    let none = run(Workspace::new().root(), &["tools", "--why", "zzzqqq"]);
+    assert!(none.code != 0 && none.err.contains("no tool contains a word"), "{none:?}");
     let reads = run(Workspace::new().root(), &["tools", "--read-only"]);
     assert!(reads.out.lines().all(|line| line.contains(" reads ")), "{reads:?}");
 }
