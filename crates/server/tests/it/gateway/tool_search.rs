@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{launch, names, stdio, text, with_odd};
-use crate::support::Client;
+use crate::support::{Client, initialize, legacy, notification};
 
 const FOLDED: [&str; 3] = ["tools_search", "tools_call", "tools_read"];
 
@@ -39,4 +39,23 @@ fn a_short_list_stays_whole_by_default() {
     let listed = names(&mut client);
     assert!(listed.contains(&"odd_echo".to_owned()), "{listed:?}");
     assert!(FOLDED.iter().all(|name| !listed.contains(&(*name).to_owned())), "{listed:?}");
+}
+
+#[test]
+fn a_client_with_a_search_of_its_own_gets_the_whole_list() {
+    let settings = "\n[discovery]\nbudget_tokens = 0\nfavourites = [\"odd.echo\"]\n";
+    let workspace = with_odd(settings);
+    for (client, is_folded) in [("claude-code", false), ("another", true)] {
+        let mut server = launch(&workspace).stdio();
+        let mut hello = initialize("hello", "2025-11-25");
+        hello["params"]["clientInfo"]["name"] = json!(client);
+        server.ask(&hello);
+        server.send(&notification("notifications/initialized", json!({})));
+        let answer = server.ask(&legacy(1, "tools/list", json!({})));
+        let tools = answer["result"]["tools"].as_array().expect("a list");
+        let has_search = tools.iter().any(|tool| tool["name"] == "tools_search");
+        assert_eq!(has_search, is_folded, "{client}");
+        let echo = tools.iter().find(|tool| tool["name"] == "odd_echo").expect("a favourite");
+        assert_eq!(echo["_meta"]["anthropic/alwaysLoad"], json!(true), "{client}");
+    }
 }
