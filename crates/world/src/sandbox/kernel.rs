@@ -1,25 +1,20 @@
-//! System calls that the rustix crate lacks, or provides only if more of its features are compiled
-//! in.
+//! System calls that the rustix crate lacks, and short forms of those that it has.
 
 #![allow(unsafe_code, reason = "system calls that no crate in the tree wraps")]
 
 use std::ffi::CStr;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
-use rustix::process::Pid;
-
-/// The restrictions of a mount, as bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct MountAttributes(pub(super) u64);
-
-impl MountAttributes {
-    pub(super) const READ_ONLY: u64 = 1;
-    pub(super) const NO_SET_ID: u64 = 2;
-    pub(super) const NO_DEVICES: u64 = 4;
-    pub(super) const NO_EXEC: u64 = 8;
-}
+use rustix::fs::CWD;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags,
+    OpenTreeFlags, UnmountFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount,
+    fsopen, mount_change, move_mount, open_tree, unmount,
+};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use rustix::process::{Pid, pivot_root};
 
 #[repr(C)]
 struct MountAttrArgs {
@@ -29,24 +24,15 @@ struct MountAttrArgs {
     userns: u64,
 }
 
-const OPEN_TREE_CLONE: libc::c_uint = 1;
 const AT_RECURSIVE: libc::c_int = 0x8000;
-const MOVE_MOUNT_F_EMPTY_PATH: libc::c_uint = 4;
-const MOVE_MOUNT_T_EMPTY_PATH: libc::c_uint = 0x40;
-const FSOPEN_CLOEXEC: libc::c_uint = 1;
-const FSMOUNT_CLOEXEC: libc::c_uint = 1;
-const FSCONFIG_SET_FLAG: libc::c_uint = 0;
-const FSCONFIG_SET_STRING: libc::c_uint = 1;
-const FSCONFIG_CMD_CREATE: libc::c_uint = 6;
+
+/// Clones a mount and all mounts below it.
+const CLONE_TREE: OpenTreeFlags = OpenTreeFlags::OPEN_TREE_CLONE
+    .union(OpenTreeFlags::OPEN_TREE_CLOEXEC)
+    .union(OpenTreeFlags::AT_RECURSIVE);
 
 fn check_result(returned: libc::c_long) -> io::Result<libc::c_long> {
     if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(returned) }
-}
-
-fn owned_result(returned: libc::c_long) -> io::Result<OwnedFd> {
-    let fd = RawFd::try_from(check_result(returned)?).map_err(io::Error::other)?;
-    // SAFETY: the kernel has just returned it, so no other code owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// The maximum number of retries of a system call.
@@ -66,32 +52,24 @@ pub(super) fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T>
 
 /// Clones the mount at `path` and all mounts below it. The clone is not attached to a path yet.
 pub(super) fn clone_mount(path: &CStr) -> io::Result<OwnedFd> {
-    let flags = OPEN_TREE_CLONE | (libc::O_CLOEXEC | AT_RECURSIVE).cast_unsigned();
-    // SAFETY: the path is a terminated string.
-    owned_result(unsafe {
-        libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags)
-    })
+    Ok(open_tree(CWD, path, CLONE_TREE)?)
 }
 
 /// Clones the mount at the open entry `place` and all mounts below it.
 pub(super) fn clone_mount_of(place: impl AsFd) -> io::Result<OwnedFd> {
-    let flags = libc::O_CLOEXEC | AT_RECURSIVE | libc::AT_EMPTY_PATH;
-    let flags = OPEN_TREE_CLONE | flags.cast_unsigned();
-    let fd = place.as_fd().as_raw_fd();
-    // SAFETY: the path is a terminated string.
-    owned_result(unsafe { libc::syscall(libc::SYS_open_tree, fd, c"".as_ptr(), flags) })
+    Ok(open_tree(place, c"", CLONE_TREE | OpenTreeFlags::AT_EMPTY_PATH)?)
 }
 
 /// Restricts a mount to `attr`. With `is_recursive`, also restricts all mounts below it.
 pub(super) fn restrict(
     mount: impl AsFd,
-    attr: MountAttributes,
+    attr: MountAttrFlags,
     is_recursive: bool,
 ) -> io::Result<()> {
     // A mount that is added below it elsewhere later would be unrestricted, so it must not appear
     // here.
     let propagation = if is_recursive { libc::MS_PRIVATE } else { 0 };
-    let attributes = MountAttrArgs { set: attr.0, clear: 0, propagation, userns: 0 };
+    let attributes = MountAttrArgs { set: attr.bits().into(), clear: 0, propagation, userns: 0 };
     let recursive = if is_recursive { AT_RECURSIVE } else { 0 };
     let flags = libc::AT_EMPTY_PATH | recursive;
     let fd = mount.as_fd().as_raw_fd();
@@ -111,70 +89,37 @@ pub(super) fn restrict(
 
 /// Attaches a mount at `target`.
 pub(super) fn attach(mount: impl AsFd, target: impl AsFd) -> io::Result<()> {
-    let from = mount.as_fd().as_raw_fd();
-    let to = target.as_fd().as_raw_fd();
-    let flags = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH;
-    retry(|| {
-        // SAFETY: both paths are terminated strings.
-        check_result(unsafe {
-            libc::syscall(libc::SYS_move_mount, from, c"".as_ptr(), to, c"".as_ptr(), flags)
-        })
-    })
-    .map(drop)
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    retry(|| Ok(move_mount(mount.as_fd(), c"", target.as_fd(), c"", flags)?))
 }
 
 /// Creates a file system of the type `name`, which is not attached to a path yet.
 pub(super) fn create_filesystem(
     name: &CStr,
     options: &[(&CStr, Option<&CStr>)],
-    attr: MountAttributes,
+    attr: MountAttrFlags,
 ) -> io::Result<OwnedFd> {
-    // SAFETY: all names and values are terminated strings, and the create command takes none.
-    unsafe {
-        let made = owned_result(libc::syscall(libc::SYS_fsopen, name.as_ptr(), FSOPEN_CLOEXEC))?;
-        let fd = made.as_raw_fd();
-        let none = std::ptr::null::<libc::c_char>();
-        for (key, value) in options {
-            let (command, value) = match value {
-                Some(value) => (FSCONFIG_SET_STRING, value.as_ptr()),
-                None => (FSCONFIG_SET_FLAG, none),
-            };
-            check_result(libc::syscall(libc::SYS_fsconfig, fd, command, key.as_ptr(), value, 0))?;
+    let made = fsopen(name, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (key, value) in options {
+        match value {
+            Some(value) => fsconfig_set_string(&made, *key, *value)?,
+            None => fsconfig_set_flag(&made, *key)?,
         }
-        check_result(libc::syscall(libc::SYS_fsconfig, fd, FSCONFIG_CMD_CREATE, none, none, 0))?;
-        owned_result(libc::syscall(libc::SYS_fsmount, fd, FSMOUNT_CLOEXEC, attr.0))
     }
+    fsconfig_create(&made)?;
+    Ok(fsmount(&made, FsMountFlags::FSMOUNT_CLOEXEC, attr)?)
 }
 
-/// The mounts of other namespaces that appear in this namespace.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum MountPropagation {
-    /// New mounts of the namespace from which this namespace was copied.
-    Receive,
-    Private,
-}
-
-/// Keeps new mounts of this namespace invisible in others. `seen` decides if mounts of others
-/// appear in this namespace.
-pub(super) fn isolate_mounts(seen: MountPropagation) -> io::Result<()> {
-    let none = std::ptr::null();
-    let flags = match seen {
-        MountPropagation::Receive => libc::MS_REC | libc::MS_SLAVE,
-        MountPropagation::Private => libc::MS_REC | libc::MS_PRIVATE,
-    };
-    // SAFETY: the path is a terminated string, and the others may be null.
-    check_result(unsafe { libc::mount(none, c"/".as_ptr(), none, flags, none.cast()) }.into())
-        .map(drop)
+/// Keeps new mounts of this namespace invisible in others. With `DOWNSTREAM` as `seen`, new mounts
+/// of the namespace from which this namespace was copied appear here. With `PRIVATE`, none do.
+pub(super) fn isolate_mounts(seen: MountPropagationFlags) -> io::Result<()> {
+    Ok(mount_change(c"/", MountPropagationFlags::REC | seen)?)
 }
 
 /// Makes the working directory the root and detaches the old root.
 pub(super) fn switch_root() -> io::Result<()> {
-    // SAFETY: the paths are terminated strings.
-    unsafe {
-        check_result(libc::syscall(libc::SYS_pivot_root, c".".as_ptr(), c".".as_ptr()))?;
-        check_result(libc::umount2(c".".as_ptr(), libc::MNT_DETACH).into())?;
-    }
-    Ok(())
+    pivot_root(c".", c".")?;
+    Ok(unmount(c".", UnmountFlags::DETACH)?)
 }
 
 /// Closes every descriptor from `first` on.
@@ -272,11 +217,11 @@ pub(super) fn bring_loopback_up() -> io::Result<()> {
     }
     let mut request = InterfaceRequest { name: [0; 16], flags: 0, rest: [0; 22] };
     request.name[..2].copy_from_slice(b"lo");
+    let (family, kind) = (AddressFamily::INET, SocketType::DGRAM);
+    let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+    let fd = socket.as_raw_fd();
     // SAFETY: the request has the kernel's size and outlives both calls.
     unsafe {
-        let how = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
-        let socket = owned_result(libc::socket(libc::AF_INET, how, 0).into())?;
-        let fd = socket.as_raw_fd();
         check_result(libc::ioctl(fd, libc::SIOCGIFFLAGS, &raw mut request).into())?;
         request.flags |= libc::c_short::try_from(libc::IFF_UP).unwrap_or_default();
         check_result(libc::ioctl(fd, libc::SIOCSIFFLAGS, &raw const request).into()).map(drop)

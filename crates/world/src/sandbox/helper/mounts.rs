@@ -15,12 +15,18 @@ use rustix::fs::{
     CWD, FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat, openat2, symlinkat,
 };
 use rustix::io::Errno;
+use rustix::mount::{MountAttrFlags, MountPropagationFlags};
 use rustix::process::{chdir, fchdir};
 
-use super::super::kernel::{self, MountAttributes, MountPropagation};
+use super::super::kernel;
 use super::super::plan::{MountAccess, OsBytes, SandboxMount, SandboxPlan};
 use super::super::setup_step::{SetupFailure, SetupStep};
 use super::check_identity;
+
+const READ_ONLY: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_RDONLY;
+const NO_SET_ID: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID;
+const NO_DEVICES: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NODEV;
+const NO_EXEC: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOEXEC;
 
 /// The device files that programs need.
 const DEVICES: [&CStr; 6] =
@@ -61,7 +67,7 @@ const TRIES: usize = 100;
 enum MountSource<'p> {
     Mount(&'p Path, OwnedFd),
     Link(&'p Path, &'p Path),
-    Guard(&'p Path, u64),
+    Guard(&'p Path, MountAttrFlags),
 }
 
 /// Builds the part of the view that all programs of the helper share, and enters it.
@@ -79,7 +85,7 @@ pub(super) fn build_shared(plan: &SandboxPlan) -> Result<(), SetupFailure> {
 /// Builds the part of the view that belongs to one program, and enters it. Mounts `/proc` if
 /// `has_proc` is set. Handles that were opened before are then useless or closed.
 pub(super) fn build_own(plan: &SandboxPlan, has_proc: bool) -> Result<(), SetupFailure> {
-    SetupStep::Sources.check(kernel::isolate_mounts(MountPropagation::Private))?;
+    SetupStep::Sources.check(kernel::isolate_mounts(MountPropagationFlags::PRIVATE))?;
     let root = SetupStep::Root.check(open_root())?;
     SetupStep::Root.check(put_own_devices(&root))?;
     if has_proc {
@@ -120,10 +126,10 @@ fn open_sources<'p>(
     for place in places {
         let source = match place {
             SandboxMount::Symlink { at, to } => MountSource::Link(at.path(), to.path()),
-            SandboxMount::FixedFolder { at } => MountSource::Guard(at.path(), 0),
-            SandboxMount::ReadOnlyEntry { at } => {
-                MountSource::Guard(at.path(), MountAttributes::READ_ONLY)
+            SandboxMount::FixedFolder { at } => {
+                MountSource::Guard(at.path(), MountAttrFlags::empty())
             }
+            SandboxMount::ReadOnlyEntry { at } => MountSource::Guard(at.path(), READ_ONLY),
             SandboxMount::EmptyFolder { at, bytes, mode } => {
                 MountSource::Mount(at.path(), new_tmpfs(*bytes, *mode)?)
             }
@@ -178,16 +184,12 @@ fn open_bound(path: &CStr, how: MountAccess) -> io::Result<OwnedFd> {
 
 fn restrict_mount(mount: OwnedFd, how: MountAccess) -> io::Result<OwnedFd> {
     let attr = match how {
-        MountAccess::Read => {
-            MountAttributes::READ_ONLY | MountAttributes::NO_SET_ID | MountAttributes::NO_DEVICES
-        }
-        MountAccess::Write => MountAttributes::NO_SET_ID | MountAttributes::NO_DEVICES,
+        MountAccess::Read => READ_ONLY | NO_SET_ID | NO_DEVICES,
+        MountAccess::Write => NO_SET_ID | NO_DEVICES,
         // Devices can be written even on a read-only mount, which protects only their modes.
-        MountAccess::Device => {
-            MountAttributes::READ_ONLY | MountAttributes::NO_SET_ID | MountAttributes::NO_EXEC
-        }
+        MountAccess::Device => READ_ONLY | NO_SET_ID | NO_EXEC,
     };
-    kernel::restrict(&mount, MountAttributes(attr), true)?;
+    kernel::restrict(&mount, attr, true)?;
     Ok(mount)
 }
 
@@ -203,11 +205,7 @@ fn decimal_string(text: String) -> io::Result<CString> {
 
 fn mount_tmpfs(size: &CStr, mode: &CStr, files: &CStr) -> io::Result<OwnedFd> {
     let options = [(c"size", Some(size)), (c"mode", Some(mode)), (c"nr_inodes", Some(files))];
-    kernel::create_filesystem(
-        c"tmpfs",
-        &options,
-        MountAttributes(MountAttributes::NO_SET_ID | MountAttributes::NO_DEVICES),
-    )
+    kernel::create_filesystem(c"tmpfs", &options, NO_SET_ID | NO_DEVICES)
 }
 
 fn open_devices() -> io::Result<Vec<(&'static CStr, OwnedFd)>> {
@@ -251,9 +249,9 @@ fn mount_source(root: impl AsFd, source: &MountSource<'_>) -> io::Result<()> {
 
 /// Mounts the entry at `at` onto itself, so that it cannot be moved. `attr` can make the mount
 /// read-only.
-fn mount_onto_itself(root: impl AsFd, at: &Path, attr: u64) -> io::Result<()> {
+fn mount_onto_itself(root: impl AsFd, at: &Path, attr: MountAttrFlags) -> io::Result<()> {
     let at = at.strip_prefix("/").unwrap_or(at);
-    let attr = MountAttributes(attr | MountAttributes::NO_SET_ID | MountAttributes::NO_DEVICES);
+    let attr = attr | NO_SET_ID | NO_DEVICES;
     for _ in 0..TRIES {
         let target = match open_step(&root, at, OFlags::empty()) {
             // A missing entry needs no protection, and no folder is created for it.
@@ -287,7 +285,7 @@ fn put_own_devices(root: &OwnedFd) -> io::Result<()> {
     let shared = mount_tmpfs(c"256m", c"1777", c"65536")?;
     kernel::attach(shared, ensure_folder(root, Path::new("dev/shm"))?)?;
     let pts = [(c"newinstance", None), (c"ptmxmode", Some(c"0666")), (c"mode", Some(c"0600"))];
-    let attr = MountAttributes(MountAttributes::NO_SET_ID | MountAttributes::NO_EXEC);
+    let attr = NO_SET_ID | NO_EXEC;
     // Terminals are optional: without them the program is confined all the same.
     if let Ok(pts) = kernel::create_filesystem(c"devpts", &pts, attr) {
         kernel::attach(pts, ensure_folder(root, Path::new("dev/pts"))?)?;
@@ -298,11 +296,8 @@ fn put_own_devices(root: &OwnedFd) -> io::Result<()> {
 /// Mounts a separate `/proc`, read-only: root owns the machine's settings in it, and the program
 /// may be root.
 fn put_proc(root: &OwnedFd) -> io::Result<()> {
-    let attr = MountAttributes::READ_ONLY
-        | MountAttributes::NO_SET_ID
-        | MountAttributes::NO_DEVICES
-        | MountAttributes::NO_EXEC;
-    let proc = kernel::create_filesystem(c"proc", &[], MountAttributes(attr))?;
+    let attr = READ_ONLY | NO_SET_ID | NO_DEVICES | NO_EXEC;
+    let proc = kernel::create_filesystem(c"proc", &[], attr)?;
     kernel::attach(proc, ensure_folder(root, Path::new("proc"))?)?;
     // The mounted `/dev/null` is already restricted.
     let Ok(nothing) = open_step(root, Path::new("dev/null"), OFlags::empty()) else {
@@ -320,13 +315,7 @@ fn enter_root(root: &OwnedFd) -> io::Result<()> {
     fchdir(root)?;
     kernel::switch_root()?;
     chdir(c"/")?;
-    kernel::restrict(
-        root,
-        MountAttributes(
-            MountAttributes::READ_ONLY | MountAttributes::NO_SET_ID | MountAttributes::NO_DEVICES,
-        ),
-        false,
-    )?;
+    kernel::restrict(root, READ_ONLY | NO_SET_ID | NO_DEVICES, false)?;
     Ok(())
 }
 

@@ -4,9 +4,10 @@ use std::io;
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::write;
+use rustix::mount::MountPropagationFlags;
 use rustix::process::{Signal, getegid, geteuid, set_parent_process_death_signal};
 
-use super::super::kernel::{self, MountPropagation};
+use super::super::kernel;
 use super::super::plan::{NamespaceSet, SandboxPlan};
 use super::super::setup_step::{SetupFailure, SetupStep};
 use super::mounts;
@@ -49,7 +50,7 @@ fn enter_namespaces(spaces: NamespaceSet) -> Result<(), SetupFailure> {
     // On some kernels, the new user namespace clears this setting.
     SetupStep::Namespaces.check(set_parent_process_death_signal(Some(Signal::KILL)))?;
     // Later mounts of the machine may be part of the view.
-    SetupStep::Sources.check(kernel::isolate_mounts(MountPropagation::Receive))
+    SetupStep::Sources.check(kernel::isolate_mounts(MountPropagationFlags::DOWNSTREAM))
 }
 
 /// Maps only the current `user` and `group`, both from before the namespace was created.
