@@ -37,9 +37,9 @@ pub use serve::listeners::{HttpListeners, ListenerSecurity};
 pub use sessions::session::ServerState;
 pub use toolgate_transports::http::WorkerPool;
 
+use self::console::Console;
 use assembly::{transport_limits, wiring};
 use config::{Config, ConsoleMode};
-use console::Console;
 use identity::Authenticator;
 use serve::exchange::ServerPages;
 use serve::shutdown;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use console::{measure_text_width, truncate_str};
 use toolgate_contract::printable::is_active;
-use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Longest incomplete line, in bytes. A longer line is split.
 const LINE_BYTES: usize = 16 << 10;
@@ -72,7 +72,7 @@ pub(in crate::cli) fn plain_line(line: &str) -> String {
             '\u{9b}' => skip_control(&mut chars),
             '\u{90}' | '\u{98}' | '\u{9d}'..='\u{9f}' => skip_string(&mut chars),
             '\t' => {
-                let blanks = TAB - plain.width() % TAB;
+                let blanks = TAB - measure_text_width(&plain) % TAB;
                 plain.extend(std::iter::repeat_n(' ', blanks));
             }
             '\n' => plain.push(' '),
@@ -125,31 +125,7 @@ fn skip_string(chars: &mut std::str::Chars<'_>) {
 
 /// Cuts `text` to at most `columns` columns, ending with `…`.
 pub(in crate::cli) fn cut_to_width(text: &str, columns: usize) -> String {
-    if text.width() <= columns {
-        return text.to_owned();
-    }
-    let room = columns.saturating_sub(1);
-    let mut width = 0;
-    let fits = text.chars().take_while(|c| {
-        width += c.width().unwrap_or(0);
-        width <= room
-    });
-    let mut cut: String = fits.collect();
-    if columns > 0 {
-        cut.push('…');
-    }
-    cut
-}
-
-/// Pads `text` with blanks to `columns` columns.
-pub(in crate::cli) fn pad_to_width(text: &str, columns: usize) -> String {
-    let blanks = columns.saturating_sub(text.width());
-    format!("{text}{:blanks$}", "")
-}
-
-/// Returns the width of `text` in columns.
-pub(in crate::cli) fn text_width(text: &str) -> usize {
-    text.width()
+    truncate_str(text, columns, if columns > 0 { "…" } else { "" }).into_owned()
 }
 
 /// Formats a duration as a clock: `0:07`, `1:02:03`.

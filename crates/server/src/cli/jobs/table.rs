@@ -2,14 +2,13 @@
 
 use std::io::{IsTerminal, stdout};
 
+use console::{Alignment, measure_text_width, pad_str};
 use jiff::Timestamp;
 use rustix::termios::tcgetwinsize;
 use toolgate_contract::{JobSnapshot, fold_name};
 
 use super::describe::{error, progress_text, running_time, time_between};
-use crate::cli::follow::terminal_text::{
-    cut_to_width, format_age, format_duration, pad_to_width, plain_line, text_width,
-};
+use crate::cli::follow::terminal_text::{cut_to_width, format_age, format_duration, plain_line};
 
 const HEADS: [&str; 7] = ["JOB", "TOOL", "STATE", "DONE", "WHEN", "RAN", "MESSAGE"];
 /// Columns that are dropped first on a narrow terminal.
@@ -54,7 +53,8 @@ fn row(job: &JobSnapshot, now: Timestamp) -> [String; 7] {
 
 fn format_rows(mut rows: Vec<[String; 7]>, width: Option<usize>) -> String {
     rows.insert(0, HEADS.map(str::to_owned));
-    let wide = |column: usize| rows.iter().map(|row| text_width(&row[column])).max().unwrap_or(0);
+    let wide =
+        |column: usize| rows.iter().map(|row| measure_text_width(&row[column])).max().unwrap_or(0);
     let widths: Vec<usize> = (0..HEADS.len()).map(wide).collect();
     let mut shown: Vec<usize> = (0..HEADS.len()).collect();
     if let Some(width) = width {
@@ -69,7 +69,9 @@ fn format_rows(mut rows: Vec<[String; 7]>, width: Option<usize>) -> String {
         }
     }
     let line = |row: &[String; 7]| {
-        let cells = shown.iter().map(|column| pad_to_width(&row[*column], widths[*column]));
+        let cells = shown
+            .iter()
+            .map(|column| pad_str(&row[*column], widths[*column], Alignment::Left, None));
         let line = cells.collect::<Vec<_>>().join(GAP);
         let line = line.trim_end();
         format!("{}\n", width.map_or_else(|| line.to_owned(), |width| cut_to_width(line, width)))
@@ -104,6 +106,6 @@ mod tests {
                       3f9a0c11  say_hello  running  linking i…\n";
         assert_eq!(format_rows(rows(), Some(40)), narrow);
         let tiny = format_rows(rows(), Some(12));
-        assert!(tiny.lines().all(|line| text_width(line) <= 12), "{tiny}");
+        assert!(tiny.lines().all(|line| measure_text_width(line) <= 12), "{tiny}");
     }
 }
