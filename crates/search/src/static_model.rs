@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
+use data_encoding::HEXLOWER;
 use toolgate_chunks::words::{concepts, words};
 
 use crate::VectorSpace;
@@ -150,7 +151,7 @@ impl StaticModel {
     /// Returns the name and dimensions of the vectors.
     pub fn space(&self) -> VectorSpace {
         let mark = &self.bytes[HEAD_BYTES - MARK_BYTES..HEAD_BYTES];
-        let mark: String = mark.iter().map(|it| format!("{it:02x}")).collect();
+        let mark = HEXLOWER.encode(mark);
         VectorSpace { model: format!("toolgate-static-{mark}"), dimensions: self.dimensions }
     }
 

@@ -8,9 +8,9 @@ mod yaml;
 #[cfg(test)]
 mod tests;
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 
+use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 use toolgate_contract::{AnyTool, erase_tool};
 
@@ -33,8 +33,5 @@ pub fn tools(root: &Root, service: &Arc<SearchService>) -> Vec<Arc<dyn AnyTool>>
 
 /// Returns the SHA-256 of `content` in hex.
 fn sha256(content: &[u8]) -> String {
-    Sha256::digest(content).iter().fold(String::with_capacity(64), |mut hex, byte| {
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
+    HEXLOWER.encode(&Sha256::digest(content))
 }

@@ -9,6 +9,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use blake3::Hash;
+use data_encoding::HEXLOWER;
 use serde::Deserialize;
 
 /// Fixed length of the head file, which is overwritten in place.
@@ -22,15 +23,11 @@ const SEQ: &[u8] = b",\"seq\":";
 /// Number of hexadecimal digits of a `mac`.
 const HEX: usize = 64;
 
-/// Encodes `hash` as lower-case hexadecimal digits. The formatter of the library is as slow as
+/// Encodes `hash` as lower-case hexadecimal digits. The formatter of the hash is as slow as
 /// hashing, and each line needs this twice.
 pub(super) fn encode_hex(hash: &Hash) -> [u8; HEX] {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut hex = [0; HEX];
-    for (two, byte) in hex.chunks_exact_mut(2).zip(hash.as_bytes()) {
-        two[0] = DIGITS[usize::from(byte >> 4)];
-        two[1] = DIGITS[usize::from(byte & 0xf)];
-    }
+    HEXLOWER.encode_mut(hash.as_bytes(), &mut hex);
     hex
 }
 

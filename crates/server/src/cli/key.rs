@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use data_encoding::HEXLOWER;
 use jiff::Timestamp;
 use toolgate::config::{self, ApiKey, Config, ServerSection, key_file};
 
@@ -262,8 +263,7 @@ fn print_config_lines(name: &str) -> anyhow::Result<ExitCode> {
 fn create_key(name: &str) -> anyhow::Result<(String, ApiKey)> {
     let mut bits = [0; 32];
     getrandom::fill(&mut bits).context("the system provides no random numbers")?;
-    let bits: String = bits.iter().map(|byte| format!("{byte:02x}")).collect();
-    let secret = format!("toolgate_{bits}");
+    let secret = format!("toolgate_{}", HEXLOWER.encode(&bits));
     let key = ApiKey {
         made: Some(lifetime::to_the_second(Timestamp::now())),
         ..ApiKey::from_secret(name, &secret)

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use anyhow::bail;
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use http::HeaderName;
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -45,10 +46,9 @@ pub struct ApiKey {
 impl ApiKey {
     /// Creates an entry for the key `key` of the caller `name`.
     pub fn from_secret(name: &str, key: &str) -> Self {
-        let hex = digest(key.as_bytes()).map(|byte| format!("{byte:02x}"));
         Self {
             name: name.to_owned(),
-            sha256: hex.concat(),
+            sha256: HEXLOWER.encode(&digest(key.as_bytes())),
             roles: Vec::new(),
             made: None,
             expires: None,
@@ -63,12 +63,7 @@ impl ApiKey {
 
 /// Parses the 64 hexadecimal digits of a digest. Returns `None` if `text` is not a digest.
 pub(crate) fn parse_digest(text: &str) -> Option<KeyDigest> {
-    if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return None;
-    }
-    let pairs = (0..64).step_by(2).map(|at| &text[at..at + 2]);
-    let digest: Option<Vec<u8>> = pairs.map(|pair| u8::from_str_radix(pair, 16).ok()).collect();
-    digest?.try_into().ok()
+    HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok()?.try_into().ok()
 }
 
 /// Reads the keys of a settings file, which have no time of creation.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use data_encoding::HEXLOWER;
 use toolgate_contract::{Caller, FrameHead};
 
 use crate::config::KeyDigest;
@@ -147,7 +148,7 @@ fn session_cookie(head: &FrameHead) -> Option<&str> {
 fn random_token() -> anyhow::Result<String> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes)?;
-    Ok(bytes.map(|byte| format!("{byte:02x}")).concat())
+    Ok(HEXLOWER.encode(&bytes))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use anyhow::Context;
+use data_encoding::HEXLOWER;
 use jiff::Timestamp;
 
 use crate::config::state_folder;
@@ -26,8 +27,6 @@ const USED_MAX: usize = 10_000;
 const KEY_BYTES: usize = 32;
 /// Length of the random number in bytes.
 const NONCE_BYTES: usize = 16;
-/// Length of a token in hexadecimal digits: expiry, random number and seal.
-const TOKEN_DIGITS: usize = 2 * (8 + NONCE_BYTES + 32);
 /// Use of the key, so that its seals are valid nowhere else.
 const CONTEXT: &str = "toolgate console one-time link v1";
 
@@ -76,8 +75,7 @@ impl LinkKey {
     fn token(&self, until: i64, nonce: [u8; NONCE_BYTES]) -> String {
         let content = [&until.to_be_bytes()[..], &nonce].concat();
         let seal = self.seal(&content);
-        let hex = content.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        format!("{hex}{}", seal.to_hex())
+        format!("{}{}", HEXLOWER.encode(&content), seal.to_hex())
     }
 
     fn seal(&self, content: &[u8]) -> blake3::Hash {
@@ -142,19 +140,11 @@ impl OneTimeLinks {
 
     /// Returns the expiry of `token`, if its seal is valid.
     fn expiry(&self, token: &str) -> Option<i64> {
-        if token.len() != TOKEN_DIGITS
-            || !token.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
-        {
-            return None;
-        }
-        let (content, seal) = token.split_at(2 * (8 + NONCE_BYTES));
-        let content: Vec<u8> = (0..content.len())
-            .step_by(2)
-            .map(|at| u8::from_str_radix(&content[at..at + 2], 16))
-            .collect::<Result<_, _>>()
-            .ok()?;
+        // Only lower-case digits are accepted, so that each token has one spelling.
+        let token = HEXLOWER.decode(token.as_bytes()).ok()?;
+        let (content, seal) = token.split_at_checked(8 + NONCE_BYTES)?;
         // Hashes are compared in constant time.
-        let is_valid = blake3::Hash::from_hex(seal).ok()? == self.key.seal(&content);
+        let is_valid = blake3::Hash::from_bytes(seal.try_into().ok()?) == self.key.seal(content);
         let until = content.first_chunk::<8>().filter(|_| is_valid)?;
         Some(i64::from_be_bytes(*until))
     }

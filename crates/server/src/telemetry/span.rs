@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use data_encoding::HEXLOWER;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use toolgate_contract::TraceContext;
@@ -55,7 +56,7 @@ impl OpenSpan {
                 let sampled = u8::from_str_radix(flags, 16).ok()? & 1 == 1;
                 sampled.then_some((trace.to_owned(), Some(parent.to_owned())))?
             }
-            _ => (hex(&bits[..16]), None),
+            _ => (HEXLOWER.encode(&bits[..16]), None),
         };
         let target = match call.target {
             CallTarget::Tool(id) => SpanTarget::Tool(Some(id.to_string())),
@@ -84,7 +85,7 @@ impl OpenSpan {
         if is_mcp {
             attributes.push(("mcp.method.name", json!(target.mcp_method())));
         }
-        let id = hex(&bits[16..]);
+        let id = HEXLOWER.encode(&bits[16..]);
         let (state, baggage) = match received {
             Some(received) => (received.state.clone(), received.baggage.clone()),
             None => (None, None),
@@ -203,8 +204,4 @@ pub(super) fn otlp_attribute((key, value): &(&'static str, Value)) -> Value {
         other => json!({ "stringValue": other.to_string() }),
     };
     json!({ "key": key, "value": value })
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

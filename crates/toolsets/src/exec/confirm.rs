@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::os::fd::AsFd;
 use std::path::Path;
 
+use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 use toolgate_contract::{ToolContext, ToolError};
 
@@ -67,8 +68,7 @@ fn describe_place(root: &Root, cwd: Option<&str>) -> String {
 /// for a question that has changed, e.g. because the program was replaced.
 fn question_key(question: &str) -> String {
     let digest = Sha256::digest(question);
-    let digest = digest.iter().take(8).map(|byte| format!("{byte:02x}"));
-    format!("{QUESTION_KEY}.{}", digest.collect::<String>())
+    format!("{QUESTION_KEY}.{}", HEXLOWER.encode(&digest[..8]))
 }
 
 /// Returns `true` if `start` matches `pattern`: a program, optionally followed by its first

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use data_encoding::HEXLOWER;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use toolgate_contract::{ResourceContents, ResourceSpec, Skill, SkillFile, SkillFiles};
@@ -64,9 +65,8 @@ impl SkillFileInfo {
     /// Computes the properties of `content`, from a file called `name`.
     pub(super) fn from_content(name: &str, content: &[u8]) -> Self {
         let text = std::str::from_utf8(content).ok();
-        let hex = Sha256::digest(content).into_iter().map(|byte| format!("{byte:02x}"));
         Self {
-            digest: format!("sha256:{}", hex.collect::<String>()),
+            digest: format!("sha256:{}", HEXLOWER.encode(&Sha256::digest(content))),
             bytes: content.len() as u64,
             is_text: media::is_text(name, content),
             text: text.filter(|_| name == SKILL_FILE).map(str::to_owned),

@@ -1,5 +1,6 @@
 //! Validates files of an upstream's skills against the skills' own entries.
 
+use data_encoding::HEXLOWER;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use toolgate_contract::{
@@ -138,8 +139,7 @@ impl Upstream {
 }
 
 fn digest(bytes: &[u8]) -> String {
-    let hex = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    format!("sha256:{hex}")
+    format!("sha256:{}", HEXLOWER.encode(&Sha256::digest(bytes)))
 }
 
 /// Compares two values. Numbers are compared by value, because YAML and JSON may write them
