@@ -11,21 +11,11 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, fstat, stat};
+use toolgate_world::root::{EntryMeta, EntryStamp};
 
 /// Largest file that is read: 1 MiB.
 const BYTES_MAX: u64 = 1 << 20;
-
-/// Identity and times of a file, which show if the file has changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct OwnedFileStamp {
-    inode: (u64, u64),
-    bytes: u64,
-    /// Modification time, in seconds and nanoseconds.
-    written: (i64, i64),
-    /// Time of the last change of content or permissions.
-    changed: (i64, i64),
-}
 
 /// Handling of symbolic links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,10 +32,7 @@ pub(crate) enum LinkPolicy {
 ///
 /// # Errors
 /// The file cannot be read, or other users could have written it.
-pub(crate) fn read_owned(
-    path: &Path,
-    links: LinkPolicy,
-) -> anyhow::Result<(Vec<u8>, OwnedFileStamp)> {
+pub(crate) fn read_owned(path: &Path, links: LinkPolicy) -> anyhow::Result<(Vec<u8>, EntryStamp)> {
     let file = open_file(path, links)?;
     let stamp = check_owner(&file, path)?;
     Ok((read_bounded(&file, path, BYTES_MAX)?, stamp))
@@ -92,7 +79,7 @@ fn read_bounded(file: &File, path: &Path, bytes_max: u64) -> anyhow::Result<Vec<
 }
 
 /// Returns the stamp of `file`, if only its owner can write it and the owner is this user or root.
-fn check_owner(file: &File, path: &Path) -> anyhow::Result<OwnedFileStamp> {
+fn check_owner(file: &File, path: &Path) -> anyhow::Result<EntryStamp> {
     let shown = path.display();
     let metadata = file.metadata().with_context(|| format!("cannot examine {shown}"))?;
     if !metadata.is_file() {
@@ -106,7 +93,8 @@ fn check_owner(file: &File, path: &Path) -> anyhow::Result<OwnedFileStamp> {
     if metadata.mode() & 0o022 != 0 {
         bail!("{shown} can be written by others; run `chmod go-w {shown}`");
     }
-    Ok(metadata_stamp(&metadata))
+    let stat = fstat(file).with_context(|| format!("cannot examine {shown}"))?;
+    Ok(EntryMeta::from(stat).stamp())
 }
 
 /// Returns true if every user can read the file at `path`.
@@ -120,17 +108,8 @@ pub(crate) fn is_readable_by_others(path: &Path) -> bool {
 }
 
 /// Returns the current stamp of `path`, or `None` if it cannot be examined.
-pub(crate) fn stamp_of(path: &Path) -> Option<OwnedFileStamp> {
-    Some(metadata_stamp(&std::fs::metadata(path).ok()?))
-}
-
-fn metadata_stamp(metadata: &std::fs::Metadata) -> OwnedFileStamp {
-    OwnedFileStamp {
-        inode: (metadata.dev(), metadata.ino()),
-        bytes: metadata.size(),
-        written: (metadata.mtime(), metadata.mtime_nsec()),
-        changed: (metadata.ctime(), metadata.ctime_nsec()),
-    }
+pub(crate) fn stamp_of(path: &Path) -> Option<EntryStamp> {
+    Some(EntryMeta::from(stat(path).ok()?).stamp())
 }
 
 #[cfg(test)]

@@ -15,12 +15,13 @@ use std::time::Duration;
 use toolgate_contract::WatchGuard;
 use toolgate_host::RejectedTool;
 use toolgate_world::folder_signal::FolderChangeSignal;
+use toolgate_world::root::EntryStamp;
 
 use crate::assembly::live_settings::{LiveSettings, SettingSources, SettingsChange};
 use crate::assembly::server_prep::create_folder;
 use crate::config::{LoadedConfig, trust};
 use crate::identity::Authenticator;
-use crate::owned_files::{OwnedFileStamp, stamp_of};
+use crate::owned_files::stamp_of;
 
 /// Delay after a file event, so that several events cause one check.
 const SETTLE_DELAY: Duration = Duration::from_millis(200);
@@ -38,7 +39,7 @@ pub(crate) struct ConfigWatcher<L> {
 }
 
 /// Stamps of the watched files, or `None` for one that does not exist.
-type FileStamps = BTreeMap<PathBuf, Option<OwnedFileStamp>>;
+type FileStamps = BTreeMap<PathBuf, Option<EntryStamp>>;
 
 /// Watched files and the signal of changes in their folders.
 struct FileWatch {

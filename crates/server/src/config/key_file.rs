@@ -12,10 +12,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
+use toolgate_world::root::EntryStamp;
 
 use super::keys::check_all;
 use super::{ApiKey, ServerSection, state_folder};
-use crate::owned_files::{self, LinkPolicy, OwnedFileStamp};
+use crate::owned_files::{self, LinkPolicy};
 
 /// Comment at the top of the key file.
 const HEADING: &str = "\
@@ -58,7 +59,7 @@ pub fn path(server: &ServerSection) -> anyhow::Result<Option<PathBuf>> {
 ///
 /// # Errors
 /// The file cannot be read or parsed, or other users could have written it.
-pub(crate) fn read(path: &Path) -> anyhow::Result<Option<(KeyFileContent, OwnedFileStamp)>> {
+pub(crate) fn read(path: &Path) -> anyhow::Result<Option<(KeyFileContent, EntryStamp)>> {
     let (text, stamp) = match owned_files::read_owned(path, LinkPolicy::Refused) {
         Ok(read) => read,
         Err(err) if is_missing(&err) => return Ok(None),

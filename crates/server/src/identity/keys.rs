@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use jiff::Timestamp;
 use toolgate_contract::Caller;
+use toolgate_world::root::EntryStamp;
 
 use crate::config::key_file::KeyFileContent;
 use crate::config::{ApiKey, Config, KeyDigest, key_file, parse_digest};
-use crate::owned_files::{self, OwnedFileStamp};
+use crate::owned_files;
 use crate::sync::lock_mutex;
 
 /// Shortest time between two checks of the key file. A check occurs when a request arrives.
@@ -53,7 +54,7 @@ impl NextKeys {
 /// Time of the last check of the file, and the stamp of the content that was read.
 struct KeyFileCheck {
     checked_at: Instant,
-    stamp: Option<OwnedFileStamp>,
+    stamp: Option<EntryStamp>,
 }
 
 /// Key with its caller.

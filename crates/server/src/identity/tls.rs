@@ -11,9 +11,10 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
 use tokio_rustls::rustls::sign::CertifiedKey;
+use toolgate_world::root::EntryStamp;
 
 use crate::config::ServerSection;
-use crate::owned_files::{self, LinkPolicy, OwnedFileStamp};
+use crate::owned_files::{self, LinkPolicy};
 use crate::sync::lock_mutex;
 
 /// Shortest time between two checks of the files. A check occurs when a client connects.
@@ -59,7 +60,7 @@ struct CertificateFiles {
 #[derive(Debug)]
 struct CertificateCheck {
     checked_at: Instant,
-    stamps: [Option<OwnedFileStamp>; 2],
+    stamps: [Option<EntryStamp>; 2],
 }
 
 impl CertificateResolver {
@@ -109,14 +110,14 @@ impl ResolvesServerCert for CertificateResolver {
 }
 
 impl CertificateFiles {
-    fn stamps(&self) -> [Option<OwnedFileStamp>; 2] {
+    fn stamps(&self) -> [Option<EntryStamp>; 2] {
         [&self.certificate, &self.key].map(|path| owned_files::stamp_of(path))
     }
 
     fn read(
         &self,
         provider: &CryptoProvider,
-    ) -> anyhow::Result<(Arc<CertifiedKey>, [Option<OwnedFileStamp>; 2])> {
+    ) -> anyhow::Result<(Arc<CertifiedKey>, [Option<EntryStamp>; 2])> {
         let (chain, first) = owned_files::read_owned(&self.certificate, LinkPolicy::Followed)
             .context("in server.tls_certificate")?;
         let (key, second) = owned_files::read_owned(&self.key, LinkPolicy::Followed)

@@ -13,9 +13,10 @@ use toolgate_contract::AnyTool;
 use toolgate_host::Host;
 use toolgate_upstream::pins::{PinLock, PinMismatchReaction, PinPolicy};
 use toolgate_upstream::{UpstreamHost, UpstreamListing, UpstreamSettings, UpstreamTables};
+use toolgate_world::root::EntryStamp;
 
 use super::log_refused_tools;
-use crate::owned_files::{OwnedFileStamp, stamp_of};
+use crate::owned_files::stamp_of;
 use crate::sync::lock_mutex;
 use crate::upstreams::pins;
 
@@ -25,7 +26,7 @@ pub(crate) struct UpstreamCache {
     /// Path of the lock file.
     lock_file: PathBuf,
     /// Result of the last read of the lock file, with the file's stamp.
-    last_read: Mutex<Option<(OwnedFileStamp, LockFileResult)>>,
+    last_read: Mutex<Option<(EntryStamp, LockFileResult)>>,
     /// True once the lock file existed. `knows_pins` is true while the file can be read.
     had_lock_file: AtomicBool,
     lock_file_is_readable: AtomicBool,
