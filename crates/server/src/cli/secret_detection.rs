@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use toolgate_host::SecretSet;
 
-/// Words in the names of secret variables, headers and parameters.
+/// Words in the names of secret variables, headers, parameters and flags. Redaction has a list of
+/// its own, because it changes what a model reads and so must not take `author` for a secret.
 const SECRET_WORDS: [&str; 10] = [
     "token",
     "key",
@@ -16,22 +17,6 @@ const SECRET_WORDS: [&str; 10] = [
     "auth",
     "cookie",
     "signature",
-];
-/// Last words in the names of flags with secret values.
-const SECRET_FLAG_WORDS: [&str; 13] = [
-    "token",
-    "key",
-    "apikey",
-    "secret",
-    "password",
-    "passwd",
-    "passphrase",
-    "pass",
-    "pat",
-    "credential",
-    "credentials",
-    "auth",
-    "cookie",
 ];
 /// Fewest characters and fewest digits of a value that was probably generated.
 const GENERATED_MIN: (usize, usize) = (32, 4);
@@ -78,7 +63,8 @@ fn is_secret_name(name: &str) -> bool {
 fn is_secret_flag(name: &str) -> bool {
     let last = name.rsplit(['-', '_', '.']).next().unwrap_or_default().to_lowercase();
     let is_flag = name.len() > 2 && name.starts_with('-');
-    is_flag && (SECRET_FLAG_WORDS.contains(&&*last) || looks_secret(&format!("{name}=something")))
+    let is_secret = SECRET_WORDS.contains(&&*last) || ["pass", "pat"].contains(&&*last);
+    is_flag && (is_secret || looks_secret(&format!("{name}=something")))
 }
 
 /// Returns true if `text` contains anything in the form of a secret.
@@ -193,6 +179,9 @@ mod tests {
             ("--api-key", "s3cret", "s3cret", "api-key"),
             ("", "--api-key=s3cret", "s3cret", "api-key"),
             ("--accessToken", "s3cret", "s3cret", "accessToken"),
+            ("--apikey", "s3cret", "s3cret", "apikey"),
+            ("--credentials", "s3cret", "s3cret", "credentials"),
+            ("--db-pass", "s3cret", "s3cret", "db-pass"),
             ("-e", "GITHUB_TOKEN=s3cret", "s3cret", "GITHUB_TOKEN"),
             ("--header", "Authorization: Bearer s3cret", "s3cret", "Authorization"),
             ("-H", "X-Api-Key:s3cret", "s3cret", "X-Api-Key"),
