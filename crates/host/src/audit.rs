@@ -7,6 +7,7 @@
 #![allow(clippy::disallowed_methods, reason = "the log is the host's own file, outside every root")]
 
 mod arguments;
+mod step_times;
 mod record;
 mod call_record;
 mod byte_size;
@@ -40,6 +41,7 @@ pub(crate) use fuzzing::fuzz_log;
 pub use index::{AuditIndex, CallGroup, CallStatistics};
 pub use log_reader::{LogFollower, newest_records};
 pub(crate) use record::{OpenRecord, RecordNumber, outcome_word};
+pub use step_times::StepTimes;
 pub use tail::audit_guard;
 pub use verify::{BrokenAuditLog, IntactAuditLog, verify};
 

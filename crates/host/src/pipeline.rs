@@ -11,6 +11,7 @@ pub(crate) mod call_trace;
 pub(crate) mod confirm;
 pub(crate) mod multi_round;
 mod operator_action;
+mod step_clock;
 mod recording;
 pub(crate) mod gated_request;
 mod tool_requests;
@@ -39,6 +40,7 @@ use crate::pipeline::gated_request::{Admission, GatedRequest, RecordedRequest};
 use crate::pipeline::recording::{
     CallAccount, close_record, open_record, record_refusal, redact_outcome,
 };
+use crate::pipeline::step_clock::GateStep;
 use crate::pipeline::tool_requests::{JobStart, ToolRun};
 use crate::policy::CallPermit;
 use crate::secrets::RedactionGuard;
@@ -86,16 +88,22 @@ async fn pass_gate<R: GatedRequest>(
 ) -> Result<R::Output, CallError> {
     let target = request.resolve(gate, call).await?;
     let input = request.validate(&target, call).await?;
+    trace.end_step(GateStep::Validate);
     let rules = request.rules(gate, &target);
     let decision = rules.authorise(&gate.policy, &call.caller, &input);
     let permit = trace.note_decision(decision)?;
     request.check_support(&target)?;
+    trace.end_step(GateStep::Authorize);
     confirm::confirm_if_required(gate, rules.guard, call, &input, &permit).await?;
+    trace.end_step(GateStep::Confirm);
     request.prepare(gate, &target, call, &input).await?;
+    trace.end_step(GateStep::Prepare);
     let admission = rules.limit.admit(gate, call).await?;
     let context = trace.call_context(gate, rules.guard, rules.deadline, call, &admission);
+    trace.end_step(GateStep::Wait);
     let work = request.run(&target, &context.ctx, input);
     let output = run_bounded(gate, &context, work, permit, admission).await?;
+    trace.end_step(GateStep::Run);
     request.check_output(gate, &target, &context.ctx, output).await
 }
 // endregion

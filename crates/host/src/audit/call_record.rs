@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolgate_contract::fold_name;
 
+use super::step_times::StepTimes;
+
 /// Outcome of a successful call.
 const OK: &str = "ok";
 
@@ -53,6 +55,9 @@ pub struct CallRecord {
     /// Duration of the call in microseconds.
     #[serde(default)]
     pub duration_us: u64,
+    /// Time that the call spent in each step, in microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps_us: Option<StepTimes>,
     /// Server process that wrote the record.
     pub server: Option<String>,
     /// Position in the log.

@@ -18,6 +18,7 @@ use super::arguments::RecordedArguments;
 use super::byte_size::ByteSize;
 use super::chain::encode_hex;
 use super::queue::RecordQueue;
+use super::step_times::StepTimes;
 use crate::policy::{PolicyDecision, RuleName};
 use crate::secrets::SecretSet;
 
@@ -89,6 +90,9 @@ pub(super) struct AuditRecord {
     refused_hosts: Vec<String>,
     /// Duration of the call in microseconds.
     duration_us: u64,
+    /// Time that the call spent in each step, in microseconds, if its input was valid.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    steps_us: Option<Box<StepTimes>>,
 }
 
 /// Returns the part of a tool's name that is recorded.
@@ -157,6 +161,7 @@ impl<'a> OpenRecord<'a> {
                 sandbox: None,
                 refused_hosts: Vec::new(),
                 duration_us: 0,
+                steps_us: None,
             };
             (queue, record, place)
         });
@@ -223,6 +228,13 @@ impl<'a> OpenRecord<'a> {
             record.sandbox = ran.summary();
             let hosts = ran.refused_hosts().into_iter();
             record.refused_hosts = hosts.map(|host| secrets.redact(&host).into_owned()).collect();
+        }
+    }
+
+    /// Notes the time that the call spent in each step, if it passed the first one.
+    pub(crate) fn note_steps(&mut self, steps: impl FnOnce() -> Option<StepTimes>) {
+        if let Some((_, record, _)) = &mut self.open {
+            record.steps_us = steps().map(Box::new);
         }
     }
 

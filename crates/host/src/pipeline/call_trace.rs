@@ -11,6 +11,7 @@ use crate::audit::{OpenRecord, RecordNumber, outcome_word};
 use crate::pipeline::CallContext;
 use crate::pipeline::call_observer::{CallEnd, CallSpan, CallStart, CallTarget};
 use crate::pipeline::gated_request::Admission;
+use crate::pipeline::step_clock::{GateStep, StepClock};
 use crate::policy::{CallPermit, PolicyDecision, PolicyDenial, RuleName};
 use crate::secrets::SecretSet;
 
@@ -21,6 +22,8 @@ pub(crate) struct CallTrace {
     decision: OnceLock<(PolicyDecision, RuleName)>,
     /// Confinement of the programs that the call ran.
     confinement: OnceLock<SandboxReport>,
+    /// Ends of the steps.
+    steps: StepClock,
     /// Observer's span of the call, until it has ended.
     span: Option<Box<dyn CallSpan>>,
 }
@@ -71,6 +74,11 @@ impl CallTrace {
         decision.map_err(CallError::from)
     }
 
+    /// Notes that `step` ends now.
+    pub(crate) fn end_step(&self, step: GateStep) {
+        self.steps.end(step);
+    }
+
     /// Returns the context of a call to which the rules of `guard` apply. If the call holds a slot,
     /// notes its confinement.
     pub(crate) fn call_context(
@@ -114,6 +122,7 @@ impl CallTrace {
         if let Some(report) = self.confinement.get() {
             record.note_confinement(report, secrets);
         }
+        record.note_steps(|| self.steps.times());
         let span = self.span.take();
         self.end_span(span, outcome_word(end));
         record.close(end)

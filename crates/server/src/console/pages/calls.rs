@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
-use toolgate_host::{CallRecord, RecordFilter};
+use toolgate_host::{CallRecord, RecordFilter, StepTimes};
 
 use super::{encode, notice};
 use crate::console::Console;
@@ -185,6 +185,9 @@ fn details(record: &CallRecord) -> Markup {
                 }
             }
         }
+        @if let Some(steps) = &record.steps_us {
+            (step_table(steps))
+        }
         @if let Some(arguments) = arguments {
             h2 { "Arguments" }
             pre { (arguments) }
@@ -194,5 +197,25 @@ fn details(record: &CallRecord) -> Markup {
             }
         }
         p { a href=(explain) { "Explain the policy decision about such a call" } }
+    }
+}
+
+/// Returns a table of the time that a call spent in each step.
+fn step_table(steps: &StepTimes) -> Markup {
+    html! {
+        h2 { "Time of each step" }
+        div .scroll {
+            table {
+                thead { tr { th { "Step" } th .number { "Milliseconds" } } }
+                tbody {
+                    @for (name, us) in steps.each() {
+                        tr {
+                            th scope="row" { (name) }
+                            td .number { (format!("{}.{:03}", us / 1000, us % 1000)) }
+                        }
+                    }
+                }
+            }
+        }
     }
 }

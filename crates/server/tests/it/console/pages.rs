@@ -17,7 +17,8 @@ fn calls_are_listed_filtered_and_shown_in_full() {
     let failed = person.page("/console/calls?failed=1&tool=files.*&caller=http&hours=1");
     assert!(!failed.contains("README.md") && failed.contains("missing.md"), "{failed}");
     let one = person.page("/console/calls/2");
-    for part in ["missing.md", "not_found", "Audit seal", "Hash of the input"] {
+    let parts = ["missing.md", "not_found", "Audit seal", "Hash of the input", "Time of each step"];
+    for part in parts {
         assert!(one.contains(part), "{part}: {one}");
     }
     assert_eq!(person.get("/console/calls/99").status, 404);

@@ -57,10 +57,12 @@ fn each_call_leaves_one_record_with_its_outcome() {
         assert_eq!(outcomes, expected.collect::<Vec<_>>());
         let caller =
             if matches!(client.wire, ClientTransport::Stdio(_)) { "local" } else { "http" };
-        for (record, (tool, _, _)) in client.server().records().iter().zip(&calls) {
+        for (record, (tool, _, outcome)) in client.server().records().iter().zip(&calls) {
             assert_eq!(record["tool"], *tool, "{record}");
             assert_eq!((&record["caller"], &record["dialect"]), (&json!(caller), &json!("mcp")));
             assert!(record["duration_us"].is_u64(), "{record}");
+            let is_checked = record["steps_us"]["check"].is_u64();
+            assert_eq!(is_checked, ["ok", "program_failed"].contains(outcome), "{record}");
             let ts = record["ts"].as_str().unwrap();
             assert!(ts.ends_with('Z') && ts.contains('T'), "{record}");
         }
