@@ -9,6 +9,7 @@ mod layout;
 mod forms;
 mod audit_queries;
 mod job_views;
+mod pin_changes;
 mod pages;
 mod actions;
 
@@ -33,6 +34,8 @@ use console_sessions::{ConsoleRole, ConsoleSession, ConsoleSessions, cookie_head
 use forms::FormFields;
 pub use one_time_links::LinkKey;
 use one_time_links::OneTimeLinks;
+pub(crate) use pin_changes::ChangedUpstream;
+use pin_changes::{PinChanges, PinCheck};
 
 /// Start of all paths but `/`.
 const PREFIX: &str = "/console/";
@@ -63,6 +66,7 @@ pub(crate) struct ConsoleSources {
     /// Returns the settings in force.
     pub(crate) settings: Arc<dyn Fn() -> Config + Send + Sync>,
     pub(crate) review_pins: PinReview,
+    pub(crate) changed_pins: PinCheck,
     /// Audit log, if it is a file.
     pub(crate) log: Option<PathBuf>,
 }
@@ -74,6 +78,7 @@ pub(crate) struct Console {
     sessions: ConsoleSessions,
     links: OneTimeLinks,
     audit: AuditQueries,
+    pin_changes: PinChanges,
     /// True if the server uses TLS.
     is_secure: bool,
 }
@@ -93,9 +98,10 @@ impl Console {
             LinkKey::random()
         })?;
         let audit = AuditQueries::new(sources.log.clone());
+        let pin_changes = PinChanges::new(sources.changed_pins.clone());
         let sessions = ConsoleSessions::default();
         let links = OneTimeLinks::new(key);
-        Ok(Self { sources, identity, sessions, links, audit, is_secure })
+        Ok(Self { sources, identity, sessions, links, audit, pin_changes, is_secure })
     }
 
     /// Returns true if `path` belongs to the console.

@@ -326,6 +326,15 @@ impl Upstreams {
         join_all(listings).await
     }
 
+    /// Returns the last listing of each upstream that has been listed since the server started.
+    /// Sends no request.
+    pub fn known_listings(&self) -> Vec<(String, UpstreamListing)> {
+        let now = self.current();
+        let upstreams = now.iter().map(|one| &one.upstream);
+        let known = upstreams.filter_map(|it| Some((it.name.clone(), it.known_listing()?)));
+        known.map(|(name, listing)| (name, UpstreamListing::clone(&listing))).collect()
+    }
+
     /// Returns the report on the last start of the upstream `name`.
     pub fn start_report(&self, name: &str) -> StartReport {
         let now = self.current();

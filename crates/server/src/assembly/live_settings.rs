@@ -59,6 +59,7 @@ impl LiveSettings {
         let log = audit_setup::audit_file(&in_force(self).audit).ok().flatten();
         let settings = self.clone();
         let reviewed = self.clone();
+        let compared = self.clone();
         ConsoleSources {
             host: self.host.clone(),
             upstreams: self.catalog.upstreams.clone(),
@@ -69,6 +70,9 @@ impl LiveSettings {
                     let upstreams = &settings.catalog.upstreams;
                     pins::review(&settings.root, upstreams, &name, approves).await
                 })
+            }),
+            changed_pins: Arc::new(move || {
+                pins::changed_upstreams(&compared.root, &compared.catalog.upstreams)
             }),
             log: log.map(|file| file.path),
         }

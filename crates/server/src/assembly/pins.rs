@@ -13,6 +13,7 @@ use toolgate_upstream::{UpstreamListing, Upstreams};
 
 use crate::assembly::probe::{self, UpstreamProbe};
 use crate::config::Config;
+use crate::console::ChangedUpstream;
 use crate::upstreams::pins::{LOCK_FILE_NAME, read_lock_file};
 
 /// Comparison between the approved tools of a workspace's upstreams and their current tools.
@@ -144,6 +145,34 @@ pub(crate) async fn review(
         comparison.accept()?;
     }
     Ok(text)
+}
+
+/// Returns the pinned upstreams of the workspace `root` whose tools, as they are known, differ from
+/// their pins. Sends no request to an upstream.
+///
+/// # Errors
+/// The lock file cannot be read.
+pub(crate) fn changed_upstreams(
+    root: &Path,
+    upstreams: &Upstreams,
+) -> anyhow::Result<Vec<ChangedUpstream>> {
+    // Most workspaces have no pins, and a copy of all listings is large.
+    if !root.join(LOCK_FILE_NAME).exists() {
+        return Ok(Vec::new());
+    }
+    let listings = upstreams.known_listings().into_iter();
+    let listings = listings.map(|(name, listing)| (name, Ok(listing)));
+    let comparison = PinComparison::with_listings(root, listings, |name, tool| {
+        upstreams.offers_tool(name, tool)
+    })?;
+    let pinned = &comparison.lock.upstreams;
+    let changed = comparison.changes().filter(|(name, _)| pinned.contains_key(*name));
+    let describe = |(name, changes): (&str, UpstreamChanges)| {
+        let tool_count = comparison.current.get(name).map_or(0, |now| now.tools.len());
+        let summary = summarize_changes(name, tool_count, &changes);
+        ChangedUpstream { name: name.to_owned(), summary }
+    };
+    Ok(changed.map(describe).collect())
 }
 
 /// Returns the approvable content of `listing` and its duplicate tool names. Tools with a duplicate

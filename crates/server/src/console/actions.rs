@@ -43,7 +43,9 @@ pub(crate) async fn answer(
             let review = (console.sources.review_pins)(name.clone(), true);
             let work = async move { review.await.map_err(|why| failed(&why)) };
             let done = act(console, session, "console.approve_pins", json!({ "id": name }), work);
-            after(session, done.await, "/console/upstreams")
+            let done = done.await;
+            console.pin_changes.forget();
+            after(session, done, "/console/upstreams")
         }
         ["upstreams", name, "restart"] => {
             let name = decode(name);

@@ -29,7 +29,7 @@ pub(crate) async fn answer(
 ) -> Reply {
     let segments: Vec<&str> = path.split('/').collect();
     let page = match segments.as_slice() {
-        [""] => overview::page(console).await,
+        [""] => overview::page(console, session).await,
         ["calls"] => calls::list(console, query).await,
         ["calls", seq] => calls::single(console, seq).await,
         ["jobs"] => jobs::list(console, query).await,
@@ -39,7 +39,7 @@ pub(crate) async fn answer(
         }
         ["tools"] => tools::list(console, session, query),
         ["tools", tool] => tools::single(console, session, &decode(tool)),
-        ["upstreams"] => upstreams::list(console, session),
+        ["upstreams"] => upstreams::list(console, session).await,
         ["upstreams", name] => upstreams::single(console, session, &decode(name)).await,
         ["policy"] => policy::page(console, query),
         ["callers"] => callers::page(console).await,

@@ -10,7 +10,7 @@ use std::process::Command;
 use crate::support::{HttpRequest, HttpServer, Response, binary, path, trust_config};
 
 /// A person with a browser at a server.
-struct ConsoleClient<'a> {
+pub(crate) struct ConsoleClient<'a> {
     served: &'a HttpServer,
     /// Session cookie, as `NAME=VALUE`.
     cookie: String,
@@ -18,7 +18,7 @@ struct ConsoleClient<'a> {
 
 impl<'a> ConsoleClient<'a> {
     /// Signs in with the link that `toolgate console` prints.
-    fn with_link(served: &'a HttpServer) -> Self {
+    pub(crate) fn with_link(served: &'a HttpServer) -> Self {
         let token = one_time_token(served);
         Self::with_answer(served, &sign_in(served, &[("token", &token)]))
     }
@@ -44,14 +44,14 @@ impl<'a> ConsoleClient<'a> {
 
     /// Returns the text of the page at `target`.
     #[track_caller]
-    fn page(&self, target: &str) -> String {
+    pub(crate) fn page(&self, target: &str) -> String {
         let page = self.get(target);
         assert_eq!(page.status, 200, "{page:?}");
         page.text()
     }
 
     /// Sends a form with the token of the session.
-    fn post(&self, target: &str, fields: &[(&str, &str)]) -> Response {
+    pub(crate) fn post(&self, target: &str, fields: &[(&str, &str)]) -> Response {
         let csrf = self.csrf();
         let fields: Vec<_> = [("csrf", csrf.as_str())].iter().chain(fields).copied().collect();
         self.served.send(&form(target, &fields).with("cookie", &self.cookie))

@@ -146,6 +146,11 @@ impl Upstream {
         *self.listed.borrow()
     }
 
+    /// Returns the last listing, if the upstream has been listed since the server started.
+    pub(crate) fn known_listing(&self) -> Option<Arc<UpstreamListing>> {
+        self.has_listed.load(Ordering::Acquire).then(|| self.listing())
+    }
+
     /// Refreshes the listing in the background.
     pub(crate) fn refresh(&self) {
         if self.owner != InstanceOwner::Shared || self.retired.load(Ordering::Acquire) {

@@ -5,10 +5,12 @@ use maud::{Markup, html};
 use toolgate_contract::{JobSnapshot, JobState};
 use toolgate_host::{AuditIndex, CallGroup, CallRecord, CallStatistics, RecordFilter};
 use toolgate_upstream::UpstreamState;
+use toolgate_upstream::pins::PinMismatchReaction;
 
-use super::{calls, notice};
-use crate::console::layout::ConsolePage;
-use crate::console::{Console, job_views};
+use super::{calls, encode, notice};
+use crate::console::console_sessions::ConsoleSession;
+use crate::console::layout::{ConsolePage, csrf_field};
+use crate::console::{ChangedUpstream, Console, job_views};
 use crate::telemetry::call_lines::duration_text;
 
 /// Time that the figures cover.
@@ -17,6 +19,8 @@ const WINDOW: SignedDuration = SignedDuration::from_mins(5);
 const SAMPLE_MAX: usize = 1000;
 /// Number of hours in the chart.
 const HOURS: u32 = 24;
+/// Largest number of lines about one changed upstream.
+const SUMMARY_LINES_MAX: usize = 12;
 /// Number of jobs that are searched for questions.
 const JOBS_MAX: usize = 100;
 
@@ -27,11 +31,16 @@ struct RecentCalls {
     failing: Vec<CallStatistics>,
 }
 
-pub(super) async fn page(console: &Console) -> Option<ConsolePage<'static>> {
+pub(super) async fn page(
+    console: &Console,
+    session: &ConsoleSession,
+) -> Option<ConsolePage<'static>> {
     let jobs = newest_jobs(console).await;
+    let pins = changed_pins(console, session).await;
     let now = Timestamp::now();
     let recent = console.audit.run(move |index| recent_calls(index, now)).await;
     let content = html! {
+        section data-part="pins" { (pins) }
         section data-part="waiting" { (waiting(console, &jobs)) }
         section data-part="figures" {
             h2 { "Last five minutes" }
@@ -106,6 +115,44 @@ fn waiting(console: &Console, jobs: &[JobSnapshot]) -> Markup {
                         (health.last_error.as_deref().unwrap_or_default())
                     }
                 }
+            }
+        }
+    }
+}
+
+/// Returns the upstreams whose tools differ from their pins, each with a form that approves them.
+async fn changed_pins(console: &Console, session: &ConsoleSession) -> Markup {
+    if (console.sources.settings)().pins.on_change == PinMismatchReaction::Allow {
+        return Markup::default();
+    }
+    let changed = console.pin_changes.current().await;
+    html! {
+        @match &*changed {
+            Err(why) => (notice(why)),
+            Ok(changed) if changed.is_empty() => {},
+            Ok(changed) => {
+                h2 { "Changed tools wait for your approval" }
+                @for one in changed {
+                    (changed_upstream(one, session))
+                }
+            }
+        }
+    }
+}
+
+fn changed_upstream(changed: &ChangedUpstream, session: &ConsoleSession) -> Markup {
+    let page = format!("/console/upstreams/{}", encode(&changed.name));
+    let more = changed.summary.lines().count().saturating_sub(SUMMARY_LINES_MAX);
+    html! {
+        pre tabindex="0" aria-label=(format!("Changes of {}", changed.name)) role="group" {
+            @for line in changed.summary.lines().take(SUMMARY_LINES_MAX) { (line) "\n" }
+            @if more > 0 { "and " (more) " more" }
+        }
+        form .inline method="post" action=(format!("{page}/approve")) {
+            a href=(page) { "Read the changes" }
+            @if session.may_act() {
+                (csrf_field(session))
+                button { "Approve the current tools of " (changed.name) }
             }
         }
     }
@@ -197,7 +244,7 @@ fn failing(failing: &[CallStatistics]) -> Markup {
                             @let tool = one.group.first().map_or("", String::as_str);
                             tr {
                                 td {
-                                    a href=(format!("/console/calls?failed=1&tool={}", super::encode(tool))) {
+                                    a href=(format!("/console/calls?failed=1&tool={}", encode(tool))) {
                                         (tool)
                                     }
                                 }

@@ -6,7 +6,8 @@ use std::process::{Command, Output};
 use serde_json::json;
 
 use super::{launch, names, stdio, text, with_odd};
-use crate::support::{Client, Workspace, binary, path, trust_config, wait_until};
+use crate::console::ConsoleClient;
+use crate::support::{Client, Workspace, binary, call, path, trust_config, wait_until};
 
 /// Runs `toolgate pins WORDS` in `workspace`.
 pub(super) fn pins(workspace: &Workspace, args: &[&str]) -> Output {
@@ -208,4 +209,24 @@ fn tools_cannot_approve_themselves() {
     let lock = json!({ "path": "toolgate.lock", "content": "version = 1\n" });
     let refused = client.call("files_write", lock);
     assert!(refused.to_string().contains("protected"), "{refused}");
+}
+
+#[test]
+fn the_console_shows_a_changed_tool_on_its_first_page_until_a_person_approves_it() {
+    let workspace = with_odd("");
+    check_exit(&pins(&workspace, &["accept"]), 0);
+    change_echo(&workspace);
+    let served = launch(&workspace).served();
+    served.ask(&call(1, "odd_echo", json!({ "message": "hello" })));
+    let person = ConsoleClient::with_link(&served);
+    let title = "Changed tools wait for your approval";
+    wait_until("the change is shown", || person.page("/").contains(title));
+    let overview = person.page("/");
+    assert!(overview.contains("odd.echo: instruction-like"), "{overview}");
+    assert!(overview.contains("/console/upstreams/odd/approve"), "{overview}");
+    let done = person.post("/console/upstreams/odd/approve", &[]);
+    assert_eq!(done.status, 303, "{done:?}");
+    wait_until("nothing waits", || !person.page("/").contains(title));
+    let upstreams = person.page("/console/upstreams");
+    assert!(upstreams.contains("Mean time"), "{upstreams}");
 }

@@ -1,0 +1,61 @@
+//! Upstreams whose tools differ from their pins, as the overview shows them.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tokio::task::spawn_blocking;
+
+use crate::sync::lock_mutex;
+
+/// Time for which a comparison is shown again. All open pages share it, because a comparison reads
+/// the definitions of all tools.
+const LIFETIME: Duration = Duration::from_secs(5);
+
+/// Upstream whose tools differ from their pins.
+#[derive(Debug)]
+pub(crate) struct ChangedUpstream {
+    pub(crate) name: String,
+    /// One line with numbers, and one line for each changed tool.
+    pub(crate) summary: String,
+}
+
+/// Compares the known tools of all upstreams with their pins.
+pub(crate) type PinCheck = Arc<dyn Fn() -> anyhow::Result<Vec<ChangedUpstream>> + Send + Sync>;
+
+/// Result of a comparison. The error is for people.
+pub(crate) type PinCheckResult = Result<Vec<ChangedUpstream>, String>;
+
+/// Comparison of the tools of upstreams with their pins.
+pub(crate) struct PinChanges {
+    check: PinCheck,
+    last: Mutex<Option<(Instant, Arc<PinCheckResult>)>>,
+}
+
+impl PinChanges {
+    pub(crate) fn new(check: PinCheck) -> Self {
+        Self { check, last: Mutex::default() }
+    }
+
+    /// Returns the result of a comparison that is at most a few seconds old.
+    pub(crate) async fn current(&self) -> Arc<PinCheckResult> {
+        let last = lock_mutex(&self.last).clone();
+        if let Some((at, result)) = last
+            && at.elapsed() < LIFETIME
+        {
+            return result;
+        }
+        let check = self.check.clone();
+        let result = match spawn_blocking(move || check()).await {
+            Ok(result) => result.map_err(|why| format!("{why:#}")),
+            Err(_) => Err("The tools of the upstreams cannot be compared.".to_owned()),
+        };
+        let result = Arc::new(result);
+        *lock_mutex(&self.last) = Some((Instant::now(), result.clone()));
+        result
+    }
+
+    /// Forgets the last result, because the pins have changed.
+    pub(crate) fn forget(&self) {
+        *lock_mutex(&self.last) = None;
+    }
+}
