@@ -38,6 +38,7 @@ pub(crate) fn everything() -> anyhow::Result<()> {
     postgres()?;
     zyra()?;
     node()?;
+    browser()?;
     upstreams()?;
     package_tests()
 }
@@ -237,6 +238,11 @@ fn zyra() -> anyhow::Result<()> {
 /// Installs the Node clients, MCP's conformance suite, and the newer Node that they need.
 pub(crate) fn node() -> anyhow::Result<()> {
     npm("node", "tests/clients", "the Node clients")
+}
+
+/// Installs Debian's Chromium, in which the console is tested.
+fn browser() -> anyhow::Result<()> {
+    debian("chromium", &["--version"], &["chromium"])
 }
 
 /// Installs the servers of others that toolgate is tested with as a gateway.

@@ -27,6 +27,8 @@ pub(crate) enum ClientDriver {
     /// A driver of the workstation contract.
     PythonWorkstation,
     TypeScriptWorkstation,
+    /// A browser at the console.
+    Console,
 }
 
 impl ClientDriver {
@@ -38,6 +40,7 @@ impl ClientDriver {
             Self::TypeScript => ("node/node_modules/.bin/node", "typescript.mjs"),
             Self::PythonWorkstation => ("python/bin/python", "python_workstation.py"),
             Self::TypeScriptWorkstation => ("node/node_modules/.bin/node", "workstation.mjs"),
+            Self::Console => ("node/node_modules/.bin/node", "console.mjs"),
             Self::Inspector => ("node/node_modules/.bin/node", "inspector.mjs"),
         };
         let program = checkout().join(".tools").join(program);
@@ -185,4 +188,11 @@ fn the_inspector_works_in_the_stateless_revision() {
 #[test]
 fn the_inspector_works_after_a_handshake() {
     inspector("legacy");
+}
+
+#[test]
+fn a_person_can_use_the_console_in_a_browser_with_the_keyboard_and_in_every_size() {
+    let mut driver = ClientDriver::Console.command();
+    driver.arg("--toolgate").arg(binary());
+    check_passes(driver);
 }
