@@ -111,7 +111,8 @@ fn python() -> anyhow::Result<()> {
     environment("python", &requirements, "the Python clients")
 }
 
-/// Installs the validators of others that assets are checked by, in an environment of their own.
+/// Installs the validators of others that assets and the REST surface are checked by, in an
+/// environment of their own.
 fn judges() -> anyhow::Result<()> {
     environment("judges", &checkout().join("tests/judges/requirements.txt"), "the judges")
 }

@@ -1,5 +1,6 @@
 //! Clients by others against the binary: `tests/clients` in every mode over both transports.
 
+mod openapi;
 mod rig;
 mod rust;
 

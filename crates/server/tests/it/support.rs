@@ -12,6 +12,7 @@ mod converse;
 mod commands;
 mod zyra;
 mod keys;
+mod judges;
 mod processes;
 
 use std::thread::{scope, sleep};
@@ -20,6 +21,7 @@ use std::time::{Duration, Instant};
 pub(crate) use client::{Client, ClientTransport, over_both, over_both_tuned, over_both_with};
 pub(crate) use commands::{COMMANDS, let_continue, started_commands, wait_until_began};
 pub(crate) use converse::converse;
+pub(crate) use judges::run_judge;
 pub(crate) use keys::keys_of;
 pub(crate) use launch::{Launch, Server, binary, path, trust_config};
 pub(crate) use message::{
