@@ -266,6 +266,11 @@ impl Catalog {
         self.entries.iter().map(|entry| entry.spec())
     }
 
+    /// Returns the specs of this server's own tools.
+    pub(crate) fn own_specs(&self) -> impl Iterator<Item = &ToolSpec> {
+        self.entries.iter().filter(|entry| entry.owner.is_none()).map(|entry| entry.spec())
+    }
+
     /// Returns the specs of the tools that `owner` offers.
     pub(crate) fn specs_of(&self, owner: &str) -> impl Iterator<Item = &ToolSpec> {
         let owned = self.entries.iter().filter(move |entry| entry.owner.as_deref() == Some(owner));

@@ -238,6 +238,13 @@ impl Gate {
         })
     }
 
+    /// Returns the ids of this server's own tools that `caller` sees, in order.
+    pub fn own_tools(&self, caller: &Caller) -> Vec<ToolId> {
+        let catalog = self.catalog.snapshot();
+        let shown = catalog.own_specs().filter(|spec| self.policy.shows(caller, spec));
+        shown.map(|spec| spec.id.clone()).collect()
+    }
+
     /// Returns the tool with the name `name` in any spelling. A tool that is hidden from the caller
     /// counts as unknown.
     pub(crate) fn find(&self, caller: &Caller, name: &str) -> Result<Arc<CatalogEntry>, CallError> {
@@ -508,6 +515,11 @@ impl Host {
         count: usize,
     ) -> Vec<ExplainedTool> {
         self.gate().explain_search(caller, question, count)
+    }
+
+    /// Returns the ids of this server's own tools that `caller` sees, in order.
+    pub fn own_tools(&self, caller: &Caller) -> Vec<ToolId> {
+        self.gate().own_tools(caller)
     }
 
     /// Returns the number of tools that the policy hides from `caller`. Tools that the `[tools]`

@@ -22,7 +22,7 @@ use futures_util::stream;
 use http::{HeaderValue, Method};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::timeout;
-use toolgate_contract::{BoxFuture, Caller, FrameHead, MessageFrame, Reply};
+use toolgate_contract::{BoxFuture, Caller, FrameHead, MessageFrame, Reply, ToolId};
 use toolgate_host::Host;
 use toolgate_transports::http::{OutgoingResponse, RequestSender, ServerSentEvent};
 use toolgate_upstream::Upstreams;
@@ -58,6 +58,25 @@ const JOBS_INTERVAL: Duration = Duration::from_secs(2);
 pub(crate) type PinReview =
     Arc<dyn Fn(String, bool) -> BoxFuture<'static, anyhow::Result<String>> + Send + Sync>;
 
+/// Changes that a reload of the settings would make.
+pub(crate) struct SettingsPreview {
+    /// Settings as the file and the environment have them now.
+    pub(crate) next: Config,
+    /// Names of the changed settings that a reload applies.
+    pub(crate) applied: Vec<String>,
+    /// Names of the changed settings that need a restart.
+    pub(crate) waiting: Vec<String>,
+    /// The server's own tools that a reload adds.
+    pub(crate) added: Vec<ToolId>,
+    /// The server's own tools that a reload removes.
+    pub(crate) removed: Vec<ToolId>,
+}
+
+/// Compares the settings in force with the settings as they are written now. Returns `None` if they
+/// are not reloaded.
+pub(crate) type SettingsComparison =
+    Arc<dyn Fn() -> anyhow::Result<Option<SettingsPreview>> + Send + Sync>;
+
 /// Parts of a served workspace that the console shows.
 #[derive(Clone)]
 pub(crate) struct ConsoleSources {
@@ -67,6 +86,7 @@ pub(crate) struct ConsoleSources {
     pub(crate) settings: Arc<dyn Fn() -> Config + Send + Sync>,
     pub(crate) review_pins: PinReview,
     pub(crate) changed_pins: PinCheck,
+    pub(crate) preview_settings: SettingsComparison,
     /// Audit log, if it is a file.
     pub(crate) log: Option<PathBuf>,
 }

@@ -1,23 +1,27 @@
 //! The settings in force of a served workspace, and the parts that a change of them replaces.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use anyhow::anyhow;
-use toolgate_host::{Catalog, Host, RejectedTool, SchemaRegistry};
-use toolgate_toolsets::commands;
+use toolgate_contract::Caller;
+use toolgate_host::{Catalog, Gate, Host, RejectedTool, SchemaRegistry};
+use toolgate_toolsets::{commands, files};
 use toolgate_world::ProcessRunner;
 
 use crate::assembly::limits::job_limits;
 use crate::assembly::wiring::{ToolParts, build_gate};
 use crate::assembly::{audit_setup, pins, protected_paths};
 use crate::config::restart::{applied_settings, changed_settings};
-use crate::config::{Config, environment};
-use crate::console::ConsoleSources;
+use crate::config::{Config, LoadedConfig, environment};
+use crate::console::{ConsoleSources, SettingsPreview};
 use crate::identity::Authenticator;
 use crate::sync::lock_mutex;
 use crate::telemetry::{self, NextLogLevel};
 use crate::upstreams::{self, UpstreamCatalog};
+
+/// Function that reads the settings again.
+pub(crate) type SettingsLoader = Arc<dyn Fn() -> anyhow::Result<LoadedConfig> + Send + Sync>;
 
 /// Settings in force, and the parts of the server that depend on them.
 pub(crate) struct LiveSettings {
@@ -27,6 +31,8 @@ pub(crate) struct LiveSettings {
     pub(crate) catalog: UpstreamCatalog,
     pub(crate) schemas: Arc<SchemaRegistry>,
     pub(crate) current: Mutex<(Config, ToolParts)>,
+    /// Reads the settings again. Not set unless changes of the settings are watched.
+    pub(crate) loader: OnceLock<SettingsLoader>,
 }
 
 /// Changes that a reload applied, and changes that need a restart.
@@ -60,6 +66,7 @@ impl LiveSettings {
         let settings = self.clone();
         let reviewed = self.clone();
         let compared = self.clone();
+        let previewed = self.clone();
         ConsoleSources {
             host: self.host.clone(),
             upstreams: self.catalog.upstreams.clone(),
@@ -74,6 +81,7 @@ impl LiveSettings {
             changed_pins: Arc::new(move || {
                 pins::changed_upstreams(&compared.root, &compared.catalog.upstreams)
             }),
+            preview_settings: Arc::new(move || previewed.preview()),
             log: log.map(|file| file.path),
         }
     }
@@ -115,13 +123,9 @@ impl LiveSettings {
                 Some(sandbox.with_settings(&next.sandbox, additions).map_err(|why| anyhow!(why))?)
             }
         };
-        let parts = parts.with_settings(&next)?;
-        let (tools, library) = parts.tools(&next, &files, declared)?;
-        let catalog = Catalog::with_schemas(tools, self.schemas.clone())?;
+        let (parts, gate) = self.next_gate(parts, &next, &files, declared)?;
         let secrets = telemetry::redacted_secrets(&next)?;
-        let (audit, vectors) = (self.host.audit(), parts.tool_vectors.clone());
-        let gate = build_gate(catalog, library, &next, Some(&self.root), audit, vectors)?
-            .with_secrets(secrets.clone());
+        let gate = gate.with_secrets(secrets.clone());
         let credentials =
             identity.map(|identity| identity.prepare(&next, has_changed("oauth"))).transpose()?;
         let level = NextLogLevel::parse(&next.log.level)?;
@@ -146,6 +150,49 @@ impl LiveSettings {
         level.apply();
         *current = (next, parts);
         Ok(SettingsChange { applied, upstreams, waiting, rejected })
+    }
+
+    /// Builds the parts and the gate for `next`. Replaces nothing.
+    fn next_gate(
+        &self,
+        parts: &ToolParts,
+        next: &Config,
+        files: &files::FileSettings,
+        declared: Vec<commands::DeclaredCommand>,
+    ) -> anyhow::Result<(ToolParts, Gate)> {
+        let parts = parts.with_settings(next)?;
+        let (tools, library) = parts.tools(next, files, declared)?;
+        let catalog = Catalog::with_schemas(tools, self.schemas.clone())?;
+        let (audit, vectors) = (self.host.audit(), parts.tool_vectors.clone());
+        let gate = build_gate(catalog, library, next, Some(&self.root), audit, vectors)?;
+        Ok((parts, gate))
+    }
+
+    /// Returns what a reload of the settings would change now. Returns `None` if the settings are
+    /// not reloaded. Changes nothing.
+    ///
+    /// # Errors
+    /// When a setting is invalid or a file cannot be read. A reload would fail for the same reason.
+    fn preview(&self) -> anyhow::Result<Option<SettingsPreview>> {
+        let Some(load) = self.loader.get() else { return Ok(None) };
+        let next = load()?.config;
+        let current = lock_mutex(&self.current);
+        let (before, parts) = &*current;
+        let (in_force, waiting) = applied_settings(before, &next);
+        let applied = changed_settings(before, &in_force);
+        let person = Caller::local();
+        let now = self.host.own_tools(&person);
+        let mut then = now.clone();
+        if !applied.is_empty() {
+            upstreams::check_upstreams(&in_force)?;
+            let declared = commands::load_commands(&in_force.commands, in_force.source.as_ref())?;
+            let files = protected_paths::protected_settings(&self.root, &in_force, &declared)?;
+            let (_, gate) = self.next_gate(parts, &in_force, &files, declared)?;
+            then = gate.own_tools(&person);
+        }
+        let added = then.iter().filter(|id| !now.contains(id)).cloned().collect();
+        let removed = now.iter().filter(|id| !then.contains(id)).cloned().collect();
+        Ok(Some(SettingsPreview { next, applied, waiting, added, removed }))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
@@ -27,7 +27,7 @@ use crate::assembly::envelope_setup;
 use crate::assembly::limits::{
     QUEUED_JOBS_MAX, call_limits, caller_share, job_limits, job_settings_in,
 };
-use crate::assembly::live_settings::LiveSettings;
+use crate::assembly::live_settings::{LiveSettings, SettingsLoader};
 use crate::assembly::offer::PreparedServer;
 use crate::assembly::rule_warnings;
 use crate::assembly::server_prep::ServerPrep;
@@ -107,6 +107,7 @@ impl ServedWorkspace {
             catalog: catalog.clone(),
             schemas,
             current: Mutex::new((config.clone(), parts)),
+            loader: OnceLock::new(),
         });
         Ok(Self {
             settings,
@@ -196,7 +197,10 @@ impl ServedWorkspace {
     ) -> WatchGuard {
         let settings = self.settings.clone();
         let identity = security.map(|security| security.identity.clone());
-        ConfigWatcher { settings, identity, file, load }.start()
+        let load: SettingsLoader = Arc::new(load);
+        // Settings are watched once.
+        let _ = settings.loader.set(load.clone());
+        ConfigWatcher { settings, identity, file, load: move || load() }.start()
     }
 
     /// Stops all jobs and programs, and waits until every record is written.

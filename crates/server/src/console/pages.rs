@@ -44,7 +44,7 @@ pub(crate) async fn answer(
         ["policy"] => policy::page(console, query),
         ["callers"] => callers::page(console).await,
         ["search"] => search::page(console, session, query).await,
-        ["settings"] => settings::page(console),
+        ["settings"] => settings::page(console).await,
         _ => None,
     };
     match page {

@@ -129,7 +129,7 @@ async fn changed_pins(console: &Console, session: &ConsoleSession) -> Markup {
     html! {
         @match &*changed {
             Err(why) => (notice(why)),
-            Ok(changed) if changed.is_empty() => {},
+            Ok(changed) if changed.is_empty() => {}
             Ok(changed) => {
                 h2 { "Changed tools wait for your approval" }
                 @for one in changed {

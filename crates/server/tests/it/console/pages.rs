@@ -1,5 +1,7 @@
 //! Content of the console's pages.
 
+use std::fs;
+
 use serde_json::json;
 
 use crate::console::ConsoleClient;
@@ -97,4 +99,21 @@ fn an_unreachable_upstream_is_shown_with_its_error() {
     assert!(person.page("/").contains("Unavailable upstreams"));
     let restarted = person.post("/console/upstreams/far/restart", &[]);
     assert_eq!(restarted.status, 303, "{restarted:?}");
+}
+
+#[test]
+fn the_settings_page_shows_which_changes_of_the_file_are_not_in_force() {
+    let settings = "[limits]\ncalls = 500\n";
+    let workspace = Workspace::new().file("toolgate.toml", settings);
+    let served = Launch::over(&workspace).served();
+    let person = ConsoleClient::with_link(&served);
+    let page = person.page("/console/settings");
+    assert!(page.contains("A reload would change nothing"), "{page}");
+    let file = workspace.path("toolgate.toml");
+    fs::write(&file, format!("{settings}[jobs]\nto = \"off\"\n")).unwrap();
+    let page = person.page("/console/settings");
+    assert!(page.contains("jobs.to") && page.contains("after a restart"), "{page}");
+    fs::write(&file, "[limits]\ncalls = \"many\"\n").unwrap();
+    let page = person.page("/console/settings");
+    assert!(page.contains("cannot be applied"), "{page}");
 }
