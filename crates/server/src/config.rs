@@ -37,6 +37,7 @@ pub(crate) use load::cache_folder;
 pub(crate) use load::check_text as fuzz_settings;
 pub use load::{LoadedConfig, check_listen, check_reach, environment, load, state_folder};
 pub use policy::{PolicyRuleEntry as PolicyRule, PolicySection, RuleEffect as PolicyEffect};
+pub use restart::{SettingsDifference, compare_settings};
 pub use secrets::SecretsSection;
 pub use setting::{reference, schema};
 pub use telemetry::TelemetrySection;

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use toolgate::assembly::wiring::ServedWorkspace;
-use toolgate::config::{self, Config};
+use toolgate::config::{self, Config, SettingsDifference};
+use toolgate_contract::{Caller, ToolId};
 use toolgate_host::REDACTED;
 
 use super::{FolderArgs, as_toml, complain, print, secret_detection};
@@ -15,6 +16,8 @@ use super::{FolderArgs, as_toml, complain, print, secret_detection};
 Examples:
   toolgate check-config                      toolgate.toml here, and the environment
   toolgate check-config --config other.toml  another file, and the environment
+  toolgate check-config --config next.toml --against toolgate.toml
+                                             what next.toml would change
 
 The file need not be trusted, and the variables of secrets need not be set. The exit code is 0 if
 the configuration is valid, and 2 if it is not.")]
@@ -22,6 +25,9 @@ pub(super) struct CheckConfigArgs {
     /// Workspace of the configuration
     #[arg(default_value = ".", env = "TOOLGATE_ROOT")]
     path: PathBuf,
+    /// Print what the configuration would change for a server that runs with this file
+    #[arg(long, value_name = "FILE")]
+    against: Option<PathBuf>,
     #[command(flatten)]
     folder: FolderArgs,
 }
@@ -41,12 +47,38 @@ pub(super) fn run(args: &CheckConfigArgs) -> anyhow::Result<ExitCode> {
              start without it"
         ));
     }
+    if let Some(running) = &args.against {
+        print(&changes(args, running, config)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     complain(&match &loaded.file {
         Some(file) => format!("{} is valid; effective settings:", file.display()),
         None => "no toolgate.toml here; effective settings:".to_owned(),
     });
     print(&as_toml(&without_secrets(loaded.config))?)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns what `next` would change for a server that runs with the file `running`: a line for each
+/// setting, and for each of the server's own tools that appears or vanishes.
+fn changes(args: &CheckConfigArgs, running: &Path, next: &Config) -> anyhow::Result<String> {
+    let mut before = config::load(&args.path, Some(running), &config::environment())?.config;
+    args.folder.restrict(&mut before);
+    let SettingsDifference { applied, waiting } = config::compare_settings(&before, next);
+    let tools = |config: &Config| -> anyhow::Result<Vec<ToolId>> {
+        let config = without_secret_sources(config);
+        let opened = ServedWorkspace::open_for_inspection(&args.path, &config)?;
+        Ok(opened.host.own_tools(&Caller::local()))
+    };
+    let (now, then) = (tools(&before)?, tools(next)?);
+    let applied = applied.iter().map(|name| format!("{name}: applies at the next reload\n"));
+    let waiting = waiting.iter().map(|name| format!("{name}: needs a restart\n"));
+    let added = then.iter().filter(|id| !now.contains(id));
+    let removed = now.iter().filter(|id| !then.contains(id));
+    let added = added.map(|id| format!("{id}: this tool is added\n"));
+    let removed = removed.map(|id| format!("{id}: this tool is removed\n"));
+    let text: String = applied.chain(waiting).chain(added).chain(removed).collect();
+    Ok(if text.is_empty() { "nothing changes\n".to_owned() } else { text })
 }
 
 /// Checks everything that requires the workspace to be built: patterns, rules, folders, schemas and

@@ -39,6 +39,21 @@ pub(crate) fn applied_settings(in_force: &Config, next: &Config) -> (Config, Vec
     (applied, waiting)
 }
 
+/// Difference between the settings of a running server and its next settings.
+#[derive(Debug)]
+pub struct SettingsDifference {
+    /// Names of the changed settings that the server applies while it runs.
+    pub applied: Vec<String>,
+    /// Names of the changed settings that need a restart.
+    pub waiting: Vec<String>,
+}
+
+/// Returns the difference between the settings `in_force` and `next`.
+pub fn compare_settings(in_force: &Config, next: &Config) -> SettingsDifference {
+    let (then, waiting) = applied_settings(in_force, next);
+    SettingsDifference { applied: changed_settings(in_force, &then), waiting }
+}
+
 /// Returns the names of the settings that differ between `before` and `after`, such as
 /// `policy.rules`, or `upstream.NAME` for a named table.
 pub(crate) fn changed_settings(before: &Config, after: &Config) -> Vec<String> {

@@ -104,6 +104,30 @@ fn literal_secrets_of_upstreams_are_redacted_from_the_printed_configuration() {
 }
 
 #[test]
+fn two_configurations_are_compared_before_a_server_reads_the_second() {
+    let workspace = Workspace::new().file("toolgate.toml", "[limits]\ncalls = 3\n").file(
+        "next.toml",
+        "[limits]\ncalls = 4\n[jobs]\nto = \"off\"\n[tools]\ndeny = [\"exec.*\"]\n",
+    );
+    let compare = |next| {
+        let words = ["check-config", "--config", next, "--against", "toolgate.toml"];
+        let done = run(workspace.root(), &words);
+        assert_eq!(done.code, 0, "{done:?}");
+        done.out
+    };
+    let changes = compare("next.toml");
+    for line in [
+        "limits.calls: applies at the next reload\n",
+        "tools.deny: applies at the next reload\n",
+        "jobs.to: needs a restart\n",
+        "exec.run: this tool is removed\n",
+    ] {
+        assert!(changes.contains(line), "{line}: {changes}");
+    }
+    assert_eq!(compare("toolgate.toml"), "nothing changes\n");
+}
+
+#[test]
 fn the_environment_overrides_the_file_and_config_names_another() {
     let workspace = Workspace::new().file("toolgate.toml", "[limits]\ncalls = 3\nprograms = 4\n");
     let line =
