@@ -13,6 +13,11 @@ use crate::console::{Console, SettingsPreview};
 /// Sections whose values may contain secrets. Only the names of their entries are shown.
 const PRIVATE_SECTIONS: [&str; 4] = ["upstream", "keys", "oauth", "secrets"];
 
+/// Largest number of settings in a table. A setting can be one of a thousand commands.
+const ROWS_MAX: usize = 100;
+/// Largest number of characters of a value.
+const VALUE_CHARS_MAX: usize = 300;
+
 pub(super) async fn page(console: &Console) -> Option<ConsolePage<'static>> {
     let compare = console.sources.preview_settings.clone();
     let preview = spawn_blocking(move || compare()).await;
@@ -66,7 +71,7 @@ fn changes(table: &toml::Table, preview: &SettingsPreview) -> Markup {
                         tr { th { "Setting" } th { "In force" } th { "In the file" } th { "Applies" } }
                     }
                     tbody {
-                        @for (name, time) in &rows {
+                        @for (name, time) in rows.iter().take(ROWS_MAX) {
                             tr {
                                 td { code { (name) } }
                                 td { (value(table, name)) }
@@ -77,6 +82,7 @@ fn changes(table: &toml::Table, preview: &SettingsPreview) -> Markup {
                     }
                 }
             }
+            (others(rows.len()))
             (tools("Tools that a reload adds", added))
             (tools("Tools that a reload removes", removed))
         }
@@ -106,7 +112,7 @@ fn settings_table(table: &toml::Table, changed: &[String]) -> Markup {
             table {
                 thead { tr { th { "Setting" } th { "Value" } th { "From" } } }
                 tbody {
-                    @for name in changed {
+                    @for name in changed.iter().take(ROWS_MAX) {
                         tr {
                             td { code { (name) } }
                             td { (value(table, name)) }
@@ -115,6 +121,16 @@ fn settings_table(table: &toml::Table, changed: &[String]) -> Markup {
                     }
                 }
             }
+        }
+        (others(changed.len()))
+    }
+}
+
+/// Returns a note if a table of `count` settings is cut.
+fn others(count: usize) -> Markup {
+    html! {
+        @if count > ROWS_MAX {
+            p { "And " (count - ROWS_MAX) " others, which " code { "toolgate check-config" } " prints." }
         }
     }
 }
@@ -131,8 +147,19 @@ fn value(table: &toml::Table, name: &str) -> Markup {
     });
     html! {
         @match value {
-            Some(value) => pre { (value) },
+            Some(value) => pre { (shorten(value)) },
             None => "not set",
         }
     }
+}
+
+/// Returns a value as text, without the rest of a long one.
+fn shorten(value: &toml::Value) -> String {
+    let mut text = value.to_string();
+    let end = text.char_indices().nth(VALUE_CHARS_MAX).map(|(end, _)| end);
+    if let Some(end) = end {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
 }

@@ -1,5 +1,7 @@
 //! Tools: the catalog as the person sees it, and a form that calls one tool.
 
+use std::borrow::Cow;
+
 use maud::{Markup, html};
 use toolgate_contract::{CallEnding, JobSupport, ToolOutput, ToolSpec, fold_name};
 use toolgate_dialects::mcp::model_text;
@@ -14,7 +16,9 @@ use crate::console::layout::{ConsolePage, csrf_field, field};
 /// Path of the list.
 const SECTION: &str = "/console/tools";
 /// Largest number of tools on a page.
-const SHOWN_MAX: usize = 300;
+const SHOWN_MAX: usize = 200;
+/// Largest number of characters of a description in the list.
+const SUMMARY_CHARS_MAX: usize = 160;
 /// Largest part of a result that is shown, in bytes.
 const RESULT_BYTES_MAX: usize = 256 << 10;
 
@@ -50,7 +54,7 @@ pub(super) fn list(
                                     (spec.id.as_str())
                                 }
                             }
-                            td .wide { (first_line(&spec.description)) }
+                            td .wide { (summary(&spec.description)) }
                             td { (effects(spec)) }
                             td .number { (tokens(spec)) }
                         }
@@ -157,6 +161,11 @@ fn tokens(spec: &ToolSpec) -> usize {
     estimate_tokens(model_text(spec).chars().count())
 }
 
-fn first_line(text: &str) -> &str {
-    text.lines().next().unwrap_or_default()
+/// Returns the beginning of a description's first line.
+fn summary(description: &str) -> Cow<'_, str> {
+    let line = description.lines().next().unwrap_or_default();
+    match line.char_indices().nth(SUMMARY_CHARS_MAX) {
+        Some((end, _)) => Cow::Owned(format!("{}…", &line[..end])),
+        None => Cow::Borrowed(line),
+    }
 }

@@ -3,10 +3,13 @@
 use serde_json::json;
 
 use crate::console::ConsoleClient;
-use crate::support::{Launch, Workspace, call};
+use crate::support::{HttpRequest, Launch, Workspace, call, wait_until};
 
 /// Text that would run a script or leave an attribute if it were interpreted.
 const HOSTILE: &str = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>";
+
+/// Output of an upstream that would run a script if it were interpreted.
+const HOSTILE_ERROR: &str = "<script>alert(1)</script><img src=x onerror=alert(1)>";
 
 #[test]
 fn no_page_interprets_markup_in_paths_output_names_and_descriptions() {
@@ -48,4 +51,30 @@ fn no_page_interprets_markup_in_paths_output_names_and_descriptions() {
     }
     let shown = pages.iter().filter(|page| page.contains("&lt;script&gt;alert(1)")).count();
     assert!(shown >= 8, "{shown} pages show the text");
+}
+
+#[test]
+fn the_name_of_a_file_of_a_job_and_the_error_of_an_upstream_are_text() {
+    let name = "<img src=x onerror=alert(1)>.txt";
+    let settings = format!(
+        "[command.\"a.makes\"]\nabout = \"Makes a file.\"\nprogram = \"touch\"\n\
+         argv = [{name:?}]\nartefacts = [\"*.txt\"]\n\
+         [upstream.evil]\ncommand = [\"/bin/sh\", \"-c\", \"echo '{HOSTILE_ERROR}' >&2; exit 1\"]\n"
+    );
+    let served = Launch::over(&Workspace::new().file("toolgate.toml", settings)).served();
+    served.ask(&call(1, "evil_x", json!({})));
+    let body = json!({ "tool": "a.makes", "arguments": {} });
+    let post = HttpRequest::bytes(body.to_string().as_bytes()).to("/v1/jobs").malformed();
+    let id = served.send(&post).json()["job_id"].as_str().unwrap().to_owned();
+    let person = ConsoleClient::with_link(&served);
+    let job = format!("/console/jobs/{id}");
+    wait_until("the job has a file", || person.page(&job).contains("&lt;img src=x"));
+    wait_until("the upstream failed", || person.page("/console/upstreams").contains("unavailable"));
+    for path in [job.as_str(), "/", "/console/upstreams", "/console/calls", "/console/jobs"] {
+        let page = person.page(path);
+        assert!(!page.contains("<img") && !page.contains("<script>"), "{path}: {page}");
+    }
+    let file = person.get(&format!("{job}/files/%3Cimg%20src%3Dx%20onerror%3Dalert%281%29%3E.txt"));
+    assert_eq!((file.status, file.header("content-type")), (200, Some("application/octet-stream")));
+    assert!(file.header("content-disposition").unwrap().starts_with("attachment"), "{file:?}");
 }

@@ -117,3 +117,24 @@ fn the_settings_page_shows_which_changes_of_the_file_are_not_in_force() {
     let page = person.page("/console/settings");
     assert!(page.contains("cannot be applied"), "{page}");
 }
+
+#[test]
+fn the_pages_of_a_server_with_a_thousand_tools_are_small() {
+    let about = "Says a number. ".repeat(40);
+    let command = |at| {
+        format!(
+            "[command.\"a.t{at:03}\"]\nabout = \"{about}\"\nprogram = \"echo\"\nargv = [\"{at}\"]\n"
+        )
+    };
+    let settings: String = (0..1000).map(command).collect();
+    let served = Launch::over(&Workspace::new().file("toolgate.toml", settings)).served();
+    let person = ConsoleClient::with_link(&served);
+    let files = ["/console/style.css", "/console/script.js", "/console/icon.svg"];
+    let file_bytes: usize = files.iter().map(|file| person.page(file).len()).sum();
+    for page in ["/", "/console/tools", "/console/tools?q=a.t", "/console/settings"] {
+        let bytes = person.page(page).len() + file_bytes;
+        assert!(bytes <= 100_000, "{page}: {bytes} bytes");
+    }
+    assert!(person.page("/console/tools").contains("Search to see the others."));
+    assert!(person.page("/console/tools?q=t999").contains("a.t999"));
+}

@@ -142,3 +142,23 @@ fn the_setting_removes_the_console() {
         assert_eq!(served.send(&HttpRequest::bare("GET", page)).status, 404, "{page}");
     }
 }
+
+#[test]
+fn a_cookie_that_somebody_else_chose_never_becomes_a_session() {
+    let served = Launch::over(&Workspace::new()).served();
+    let chosen = format!("toolgate_console={}", "ab".repeat(32));
+    let token = one_time_token(&served);
+    let request = form("/console/sign-in", &[("token", &token), ("next", "//evil.example/")]);
+    let answer = served.send(&request.with("cookie", &chosen));
+    assert_eq!((answer.status, answer.header("location")), (303, Some("/")), "{answer:?}");
+    assert!(!answer.header("set-cookie").unwrap().starts_with(&chosen), "{answer:?}");
+    let page = served.send(&HttpRequest::bare("GET", "/").with("cookie", &chosen));
+    assert_eq!((page.status, page.header("location")), (303, Some("/console/sign-in")));
+    for path in
+        ["//evil.example/", "/console//evil.example/", "/console/sign-in?next=//evil.example/"]
+    {
+        let answer = served.send(&HttpRequest::bare("GET", path));
+        let location = answer.header("location").unwrap_or("/");
+        assert!(location.starts_with('/') && !location.starts_with("//"), "{path}: {answer:?}");
+    }
+}
