@@ -34,7 +34,7 @@ use console_sessions::{ConsoleRole, ConsoleSession, ConsoleSessions, cookie_head
 use forms::FormFields;
 pub use one_time_links::LinkKey;
 use one_time_links::OneTimeLinks;
-pub(crate) use pin_changes::ChangedUpstream;
+pub(crate) use pin_changes::{ChangedUpstream, changes_digest};
 use pin_changes::{PinChanges, PinCheck};
 
 /// Start of all paths but `/`.
@@ -53,10 +53,10 @@ const CHANGE_INTERVAL: Duration = Duration::from_secs(1);
 /// Time without calls after which a page is asked to look at jobs.
 const JOBS_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Shows how the tools of an upstream differ from their pins. If the second argument is true,
-/// approves them.
+/// Shows how the tools of an upstream differ from their pins. If the second argument is the digest of
+/// these differences, approves the tools.
 pub(crate) type PinReview =
-    Arc<dyn Fn(String, bool) -> BoxFuture<'static, anyhow::Result<String>> + Send + Sync>;
+    Arc<dyn Fn(String, Option<String>) -> BoxFuture<'static, anyhow::Result<String>> + Send + Sync>;
 
 /// Changes that a reload of the settings would make.
 pub(crate) struct SettingsPreview {

@@ -71,11 +71,11 @@ impl LiveSettings {
             host: self.host.clone(),
             upstreams: self.catalog.upstreams.clone(),
             settings: Arc::new(move || in_force(&settings)),
-            review_pins: Arc::new(move |name, approves| {
+            review_pins: Arc::new(move |name, seen| {
                 let settings = reviewed.clone();
                 Box::pin(async move {
                     let upstreams = &settings.catalog.upstreams;
-                    pins::review(&settings.root, upstreams, &name, approves).await
+                    pins::review(&settings.root, upstreams, &name, seen.as_deref()).await
                 })
             }),
             changed_pins: Arc::new(move || {

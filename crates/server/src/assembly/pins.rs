@@ -13,7 +13,7 @@ use toolgate_upstream::{UpstreamListing, Upstreams};
 
 use crate::assembly::probe::{self, UpstreamProbe};
 use crate::config::Config;
-use crate::console::ChangedUpstream;
+use crate::console::{ChangedUpstream, changes_digest};
 use crate::upstreams::pins::{LOCK_FILE_NAME, read_lock_file};
 
 /// Comparison between the approved tools of a workspace's upstreams and their current tools.
@@ -122,16 +122,17 @@ impl PinComparison {
     }
 }
 
-/// Returns the changes of the served upstream `name` since its approval, as text. If `approves` is
-/// true, approves its current tools.
+/// Returns the changes of the served upstream `name` since its approval, as text. If `seen` is the
+/// digest of this text, approves the current tools.
 ///
 /// # Errors
-/// The upstream does not answer, or the lock file cannot be read or written.
+/// The upstream does not answer, the lock file cannot be read or written, or `seen` is the digest of
+/// other changes.
 pub(crate) async fn review(
     root: &Path,
     upstreams: &Upstreams,
     name: &str,
-    approves: bool,
+    seen: Option<&str>,
 ) -> anyhow::Result<String> {
     let listings = upstreams.list_each(|one| one == name).await;
     let mut comparison = PinComparison::with_listings(root, listings.into_iter(), |name, tool| {
@@ -140,8 +141,14 @@ pub(crate) async fn review(
     if let Some((_, why)) = comparison.unanswered.first() {
         bail!("the upstream does not list its tools: {why}");
     }
-    let text = comparison.changes().map(|(name, changes)| render_changes(name, &changes)).collect();
-    if approves {
+    let changes = comparison.changes();
+    let text: String = changes.map(|(name, changes)| render_changes(name, &changes)).collect();
+    if let Some(seen) = seen {
+        if seen != changes_digest(&text) {
+            bail!(
+                "the tools of `{name}` changed after the page was loaded; read the changes again"
+            );
+        }
         comparison.accept()?;
     }
     Ok(text)
@@ -170,7 +177,8 @@ pub(crate) fn changed_upstreams(
     let describe = |(name, changes): (&str, UpstreamChanges)| {
         let tool_count = comparison.current.get(name).map_or(0, |now| now.tools.len());
         let summary = summarize_changes(name, tool_count, &changes);
-        ChangedUpstream { name: name.to_owned(), summary }
+        let digest = changes_digest(&render_changes(name, &changes));
+        ChangedUpstream { name: name.to_owned(), summary, digest }
     };
     Ok(changed.map(describe).collect())
 }

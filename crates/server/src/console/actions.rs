@@ -40,7 +40,8 @@ pub(crate) async fn answer(
         ["jobs", id, "answer"] => answer_question(console, session, &decode(id), form).await,
         ["upstreams", name, "approve"] => {
             let name = decode(name);
-            let review = (console.sources.review_pins)(name.clone(), true);
+            let seen = form.get("changes").unwrap_or_default().to_owned();
+            let review = (console.sources.review_pins)(name.clone(), Some(seen));
             let work = async move { review.await.map_err(|why| failed(&why)) };
             let done = act(console, session, "console.approve_pins", json!({ "id": name }), work);
             let done = done.await;

@@ -17,6 +17,14 @@ pub(crate) struct ChangedUpstream {
     pub(crate) name: String,
     /// One line with numbers, and one line for each changed tool.
     pub(crate) summary: String,
+    /// Digest of all differences.
+    pub(crate) digest: String,
+}
+
+/// Returns the digest of the differences `text`. A form repeats it, so that a person approves only
+/// what the page has shown.
+pub(crate) fn changes_digest(text: &str) -> String {
+    blake3::hash(text.as_bytes()).to_hex().to_string()
 }
 
 /// Compares the known tools of all upstreams with their pins.

@@ -152,6 +152,7 @@ fn changed_upstream(changed: &ChangedUpstream, session: &ConsoleSession) -> Mark
             a href=(page) { "Read the changes" }
             @if session.may_act() {
                 (csrf_field(session))
+                input type="hidden" name="changes" value=(changed.digest);
                 button { "Approve the current tools of " (changed.name) }
             }
         }

@@ -7,9 +7,9 @@ use toolgate_host::{CallGroup, CallStatistics, RecordFilter};
 use toolgate_upstream::{UpstreamHealth, UpstreamState};
 
 use super::{encode, notice};
-use crate::console::Console;
 use crate::console::console_sessions::ConsoleSession;
 use crate::console::layout::{ConsolePage, csrf_field, time};
+use crate::console::{Console, changes_digest};
 use crate::telemetry::call_lines::duration_text;
 
 /// Path of the list.
@@ -154,7 +154,7 @@ pub(super) async fn single(
 ) -> Option<ConsolePage<'static>> {
     let states = console.sources.upstreams.states();
     states.iter().find(|(one, _)| one == name)?;
-    let review = (console.sources.review_pins)(name.to_owned(), false).await;
+    let review = (console.sources.review_pins)(name.to_owned(), None).await;
     let content = html! {
         h2 { "Changes since the approval" }
         @match &review {
@@ -165,6 +165,7 @@ pub(super) async fn single(
                 @if session.may_act() {
                     form method="post" action=(format!("{SECTION}/{}/approve", encode(name))) {
                         (csrf_field(session))
+                        input type="hidden" name="changes" value=(changes_digest(text));
                         button .primary { "Approve the current tools" }
                     }
                     p .hint {

@@ -224,7 +224,11 @@ fn the_console_shows_a_changed_tool_on_its_first_page_until_a_person_approves_it
     let overview = person.page("/");
     assert!(overview.contains("odd.echo: instruction-like"), "{overview}");
     assert!(overview.contains("/console/upstreams/odd/approve"), "{overview}");
-    let done = person.post("/console/upstreams/odd/approve", &[]);
+    let unseen = person.post("/console/upstreams/odd/approve", &[("changes", "others")]);
+    assert_eq!(unseen.status, 409, "{unseen:?}");
+    let (_, rest) = overview.split_once("name=\"changes\" value=\"").unwrap();
+    let seen = rest.split('"').next().unwrap();
+    let done = person.post("/console/upstreams/odd/approve", &[("changes", seen)]);
     assert_eq!(done.status, 303, "{done:?}");
     wait_until("nothing waits", || !person.page("/").contains(title));
     let upstreams = person.page("/console/upstreams");
