@@ -70,11 +70,16 @@ impl HostRules {
         self.matching(host, port).any(|rule| rule.port.is_some())
     }
 
+    /// Returns true if a rule without a wildcard allows connections to `host` on `port`.
+    pub fn name_exactly(&self, host: &str, port: u16) -> bool {
+        self.matching(host, port).any(|rule| !matches!(rule.host, RuledHost::Below(_)))
+    }
+
     /// Returns true if a rule allows a connection to `host` on `port` at its address `address`.
     ///
     /// A name may be in a private network only if a rule names it exactly. No rule except one about
-    /// this machine allows this machine's addresses, and no rule allows link-local addresses or
-    /// metadata services.
+    /// this machine allows loopback addresses, and no rule allows link-local addresses or metadata
+    /// services.
     pub fn allow_address(&self, host: &str, port: u16, address: IpAddr) -> bool {
         self.matching(host, port).any(|rule| rule.host.allows_address(address))
     }
@@ -295,6 +300,20 @@ mod tests {
             for (host, port) in refused {
                 assert!(!rules.allow(host, *port), "{rule}: {host}:{port}");
             }
+        }
+    }
+
+    #[test]
+    fn a_host_is_named_exactly_only_by_a_rule_without_a_wildcard_for_its_port() {
+        let rules = rules(&["*.example.com", "a.example.com:22", "10.0.0.1"]);
+        for (host, port, expected) in [
+            ("a.example.com", 22, true),
+            ("a.example.com", 443, false),
+            ("b.example.com", 443, false),
+            ("10.0.0.1", 80, true),
+            ("c.example", 443, false),
+        ] {
+            assert_eq!(rules.name_exactly(host, port), expected, "{host}:{port}");
         }
     }
 

@@ -24,6 +24,8 @@ use super::tunnel::run_tunnel;
 
 /// The longest wait for the head of a request, and the longest idle time between requests.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
+/// The maximum size in bytes of a head, and of each buffer of an HTTP connection.
+const HTTP_BUFFER_BYTES: usize = 64 << 10;
 /// Headers that concern one connection only, besides those that `Connection` names.
 const CONNECTION_HEADERS: [&str; 8] = [
     "connection",
@@ -69,6 +71,7 @@ pub(super) async fn serve_connection(stream: TcpStream, gate: Arc<ForwarderGate>
     });
     let served = server::Builder::new()
         .preserve_header_case(true)
+        .max_buf_size(HTTP_BUFFER_BYTES)
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .serve_connection(TokioIo::new(stream), service)
@@ -139,7 +142,7 @@ impl ProxyConnection {
         request.headers_mut().insert(HOST, host);
         let lost = |err: hyper::Error| (StatusCode::BAD_GATEWAY, format!("{target}: {err}"));
         let mut builder = client::Builder::new();
-        builder.preserve_header_case(true);
+        builder.preserve_header_case(true).max_buf_size(HTTP_BUFFER_BYTES);
         let (mut sender, connection) =
             builder.handshake(TokioIo::new(stream)).await.map_err(lost)?;
         {

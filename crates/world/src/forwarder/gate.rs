@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use toolgate_net::addresses::{is_own_host, is_private_network};
 use toolgate_net::normalize_host;
@@ -19,6 +21,17 @@ use super::refused_hosts::RefusedHosts;
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time limit of connecting to all addresses of a host.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+/// The time after which a connection to the next address of a host is tried, too (RFC 8305).
+const NEXT_ADDRESS_PAUSE: Duration = Duration::from_millis(250);
+/// The idle time after which the kernel checks whether a server still exists.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+/// The maximum number of addresses of a host that are tried.
+const ADDRESSES_MAX: usize = 16;
+/// The maximum number of name lookups of one run at the same time. Others wait.
+const RUN_LOOKUPS_MAX: usize = 4;
+/// The maximum number of name lookups of all runs at the same time. Each occupies a thread until
+/// the system's resolver gives up, which can take longer than [`LOOKUP_TIMEOUT`].
+static LOOKUPS: Semaphore = Semaphore::const_new(32);
 /// The maximum number of characters of an invalid host name in a report.
 const NAME_CHARS_MAX: usize = 80;
 
@@ -54,10 +67,20 @@ pub(super) struct ForwarderGate {
 
 impl ForwarderGate {
     pub(super) fn new(access: Arc<HostAccess>, refused: Arc<RefusedHosts>) -> Self {
-        let lookup = |host: String| -> Lookup {
+        let run_lookups = Arc::new(Semaphore::new(RUN_LOOKUPS_MAX));
+        let lookup = move |host: String| -> Lookup {
+            let run_lookups = run_lookups.clone();
             Box::pin(async move {
-                let found = tokio::net::lookup_host((host, 0)).await?;
-                Ok(found.map(|address| address.ip()).collect())
+                let of_run = run_lookups.acquire_owned().await.map_err(io::Error::other)?;
+                let of_all = LOOKUPS.acquire().await.map_err(io::Error::other)?;
+                // A task of its own keeps both permits as long as the resolver's thread is busy,
+                // even if nobody waits for the answer any more.
+                let resolving = tokio::spawn(async move {
+                    let found = tokio::net::lookup_host((host, 0)).await;
+                    drop((of_run, of_all));
+                    found.map(|found| found.map(|address| address.ip()).collect::<Vec<_>>())
+                });
+                resolving.await.map_err(io::Error::other)?
             })
         };
         Self { access, refused, lookup: Arc::new(lookup) }
@@ -113,27 +136,14 @@ impl ForwarderGate {
     ) -> Result<TcpStream, ForwardFailure> {
         let ForwardTarget { host, port } = target;
         let addresses = self.addresses(target).await?;
-        let mut last = None;
-        let connecting = async {
-            for address in addresses {
-                match TcpStream::connect(SocketAddr::new(address, *port)).await {
-                    Ok(stream) => return Some(stream),
-                    Err(err) => last = Some(err),
-                }
-            }
-            None
-        };
-        let connected = timeout(CONNECT_TIMEOUT, connecting).await;
-        match connected {
-            Ok(Some(stream)) => {
-                // The stream works without it, only slower.
-                let _ = stream.set_nodelay(true);
+        match timeout(CONNECT_TIMEOUT, connect_first(addresses, *port)).await {
+            Ok(Ok(stream)) => {
+                self.check_machine(target, &stream)?;
+                prepare_stream(&stream);
                 Ok(stream)
             }
-            Ok(None) => {
-                let why =
-                    last.map_or_else(|| "it has no address".to_owned(), |err| err.to_string());
-                Err(ForwardFailure::Unreachable(format!("cannot connect to {host}:{port}: {why}")))
+            Ok(Err(err)) => {
+                Err(ForwardFailure::Unreachable(format!("cannot connect to {host}:{port}: {err}")))
             }
             Err(_) => {
                 let seconds = CONNECT_TIMEOUT.as_secs();
@@ -141,6 +151,32 @@ impl ForwarderGate {
                 Err(ForwardFailure::Unreachable(why))
             }
         }
+    }
+
+    /// Refuses a connection to this machine at one of its public or private addresses, if only a
+    /// wildcard leads to `target`.
+    fn check_machine(
+        &self,
+        target: &ForwardTarget,
+        stream: &TcpStream,
+    ) -> Result<(), ForwardFailure> {
+        let rules = &self.access.rules;
+        if rules.name_exactly(&target.host, target.port) || is_own_host(&target.host) {
+            return Ok(());
+        }
+        let (Ok(own), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else {
+            let why = format!("the connection to {target} was lost");
+            return Err(ForwardFailure::Unreachable(why));
+        };
+        // The kernel gives a connection to an address of this machine the same source address.
+        if own.ip() != peer.ip() {
+            return Ok(());
+        }
+        let why = format!("{}, its address, belongs to this machine", peer.ip());
+        let allow = target.allowing_rule();
+        let setting = &self.access.setting;
+        let allow = allow.map(|rule| format!("add exactly \"{rule}\" to {setting}"));
+        Err(self.count(&target.to_string(), why, allow))
     }
 
     /// Returns the addresses of `target` that the rules allow.
@@ -183,6 +219,42 @@ impl ForwarderGate {
         self.refused.count(host, why, allow);
         ForwardFailure::Refused(message)
     }
+}
+
+/// Connects to the first of `addresses` that answers. An address that does not answer at once
+/// delays the next one only briefly.
+async fn connect_first(addresses: Vec<IpAddr>, port: u16) -> io::Result<TcpStream> {
+    let mut addresses = addresses.into_iter().take(ADDRESSES_MAX);
+    let mut attempts = JoinSet::new();
+    let mut last_error = io::Error::new(io::ErrorKind::NotFound, "it has no address");
+    loop {
+        let next = addresses.next();
+        let has_next = next.is_some();
+        if let Some(address) = next {
+            let target = SocketAddr::new(address, port);
+            attempts.spawn(async move { TcpStream::connect(target).await });
+        }
+        let pause = if has_next { NEXT_ADDRESS_PAUSE } else { CONNECT_TIMEOUT };
+        match timeout(pause, attempts.join_next()).await {
+            Ok(Some(Ok(Ok(stream)))) => return Ok(stream),
+            Ok(Some(Ok(Err(err)))) => last_error = err,
+            Ok(Some(Err(err))) => last_error = io::Error::other(err),
+            Ok(None) => return Err(last_error),
+            // The next address is due, or the caller's time limit ends the wait.
+            Err(_) => {}
+        }
+    }
+}
+
+/// Sets the options of a connection to a server. The connection works without them.
+fn prepare_stream(stream: &TcpStream) {
+    use rustix::net::sockopt;
+    let _ = stream.set_nodelay(true);
+    // A server that has vanished must not occupy a connection of a program that runs for days.
+    let _ = sockopt::set_socket_keepalive(stream, true);
+    let _ = sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE);
+    let _ = sockopt::set_tcp_keepintvl(stream, KEEPALIVE_IDLE / 3);
+    let _ = sockopt::set_tcp_keepcnt(stream, 3);
 }
 
 impl ForwardTarget {

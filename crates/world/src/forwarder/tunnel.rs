@@ -21,6 +21,10 @@ const COPY_BYTES: usize = 64 << 10;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The first byte of a TLS handshake.
 const TLS_HANDSHAKE: u8 = 0x16;
+/// The first bytes of other TLS records: a change of the cipher, an alert, data, and a heartbeat.
+const TLS_OTHER_RECORDS: [u8; 4] = [0x14, 0x15, 0x17, 0x18];
+/// The second byte of a TLS record.
+const TLS_MAJOR_VERSION: u8 = 3;
 
 /// The protocol that a program speaks in a tunnel.
 #[derive(Debug, PartialEq, Eq)]
@@ -131,10 +135,15 @@ impl ProtocolReader {
         if self.read.len() > START_BYTES_MAX {
             return Some(self.at_end());
         }
-        match self.read.first() {
-            None => None,
-            Some(&TLS_HANDSHAKE) => self.add_handshake(bytes),
-            Some(_) => text_protocol(&self.read),
+        match (self.read.first().copied(), self.read.get(1).copied()) {
+            (None, _) => None,
+            (Some(TLS_HANDSHAKE), _) => self.add_handshake(bytes),
+            // Some servers skip other TLS records before a handshake, whose name stays unread.
+            (Some(first), Some(TLS_MAJOR_VERSION)) if TLS_OTHER_RECORDS.contains(&first) => {
+                Some(TunnelProtocol::BrokenTls)
+            }
+            (Some(first), None) if TLS_OTHER_RECORDS.contains(&first) => None,
+            (Some(_), _) => text_protocol(&self.read),
         }
     }
 
@@ -176,7 +185,8 @@ fn text_protocol(bytes: &[u8]) -> Option<TunnelProtocol> {
     let line = rest.get(..end.unwrap_or(rest.len())).unwrap_or_default();
     // Some servers accept other bytes than ASCII in a path.
     let is_text = |b: &u8| !b.is_ascii_control() || matches!(b, b'\t' | b'\r');
-    if memchr::memmem::find(line, b"HTTP/").is_some() {
+    // Lenient servers accept the version in lower case.
+    if line.windows(5).any(|part| part.eq_ignore_ascii_case(b"HTTP/")) {
         return Some(TunnelProtocol::Http);
     }
     (end.is_some() || !line.iter().all(is_text)).then_some(TunnelProtocol::Other)
@@ -193,6 +203,7 @@ mod tests {
             "\r\n\r\nPURGE /x HTTP/1.0\n",
             "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
             "FOO /a\tHTTP/1.1",
+            "GET / http/1.1\r\n",
         ] {
             assert_eq!(text_protocol(start.as_bytes()), Some(TunnelProtocol::Http), "{start}");
         }
@@ -202,6 +213,25 @@ mod tests {
         for start in ["", "GET / HT", "\r\n", "SSH-2.0"] {
             assert_eq!(text_protocol(start.as_bytes()), None, "{start:?}");
         }
+    }
+
+    #[test]
+    fn tls_that_begins_with_another_record_than_a_handshake_is_invalid() {
+        fn recognize(pieces: &[&[u8]]) -> Option<TunnelProtocol> {
+            let mut reader = ProtocolReader { read: Vec::new(), tls: Acceptor::default() };
+            let mut known = None;
+            for piece in pieces {
+                known = reader.add(piece);
+            }
+            known
+        }
+        // A warning, as some clients send it before their handshake.
+        let alert: &[u8] = &[0x15, 3, 3, 0, 2, 1, 112];
+        assert_eq!(recognize(&[alert]), Some(TunnelProtocol::BrokenTls));
+        assert_eq!(recognize(&[&alert[..1]]), None);
+        assert_eq!(recognize(&[&alert[..1], &alert[1..]]), Some(TunnelProtocol::BrokenTls));
+        assert_eq!(recognize(&[&[0x14, 3, 1, 0, 1, 1]]), Some(TunnelProtocol::BrokenTls));
+        assert_eq!(recognize(&[&[0x17, 7, 0, 0]]), Some(TunnelProtocol::Other));
     }
 
     #[test]
