@@ -43,6 +43,13 @@ impl HostRules {
         texts.iter().map(|text| HostRule::parse(text.as_ref())).collect::<Result<_, _>>().map(Self)
     }
 
+    /// Returns these rules and those in `others`.
+    #[must_use]
+    pub fn merge(mut self, others: &Self) -> Self {
+        self.0.extend(others.0.iter().cloned());
+        self
+    }
+
     /// Returns true if no host is allowed.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

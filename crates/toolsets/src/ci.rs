@@ -13,6 +13,7 @@ mod runner;
 mod projects;
 mod project_input;
 mod actions;
+mod registry;
 mod report;
 mod command_line;
 mod output_parsers;

@@ -24,16 +24,9 @@ pub(crate) async fn ask_confirmation(
     request: ConfirmationRequest<'_>,
 ) -> Result<(), ToolError> {
     let ConfirmationRequest { key, question, action, setting } = request;
-    let form = ctx.ask_form(key, question, json!({ "type": "object", "properties": {} }));
-    let answer = tokio::select! {
-        answer = form => answer,
-        () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
-    };
-    match answer {
+    match ask_person(ctx, key, question).await {
         Ok(PersonChoice::Accepted(_)) => Ok(()),
-        Ok(PersonChoice::Declined | PersonChoice::Canceled) => Err(ToolError::not_allowed(
-            format!("a person was asked about {action} (`{setting}`) and did not agree"),
-        )),
+        Ok(PersonChoice::Declined | PersonChoice::Canceled) => Err(not_agreed(action, setting)),
         Err(err) if matches!(err.fault, ToolFault::CannotAsk(_)) => {
             let message = format!(
                 "{action} must be confirmed by a person each time (`{setting}`), and this client \
@@ -46,4 +39,39 @@ pub(crate) async fn ask_confirmation(
         }
         Err(err) => Err(err),
     }
+}
+
+/// Asks the caller to confirm `request`. If the caller cannot be asked, the action is allowed.
+///
+/// # Errors
+/// Fails if the caller declines, or if [`ToolContext::ask_form`] fails for another reason.
+pub(crate) async fn confirm_if_possible(
+    ctx: &ToolContext,
+    request: ConfirmationRequest<'_>,
+) -> Result<(), ToolError> {
+    let ConfirmationRequest { key, question, action, setting } = request;
+    match ask_person(ctx, key, question).await {
+        Ok(PersonChoice::Accepted(_)) => Ok(()),
+        Ok(PersonChoice::Declined | PersonChoice::Canceled) => Err(not_agreed(action, setting)),
+        Err(err) if matches!(err.fault, ToolFault::CannotAsk(_)) => Ok(()),
+        Err(err) => Err(err),
+    }
+}
+
+/// Asks a person a question that has no fields. Ends early if the call is cancelled.
+async fn ask_person(
+    ctx: &ToolContext,
+    key: &str,
+    question: String,
+) -> Result<PersonChoice, ToolError> {
+    let form = ctx.ask_form(key, question, json!({ "type": "object", "properties": {} }));
+    tokio::select! {
+        answer = form => answer,
+        () = ctx.cancel.cancelled() => Err(ToolError::canceled()),
+    }
+}
+
+fn not_agreed(action: &str, setting: &str) -> ToolError {
+    let message = format!("a person was asked about {action} (`{setting}`) and did not agree");
+    ToolError::not_allowed(message)
 }

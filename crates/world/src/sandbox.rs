@@ -52,7 +52,8 @@ pub use namespace_check::namespace_obstacle;
 pub(crate) use plan::check as fuzz_plans;
 pub use server_confinement::{ServerAccess, confine_thread as confine_server};
 pub use settings::{
-    GitFolderAccess, ProfileRule, SandboxProfile, SandboxRequirement, SandboxSettings,
+    GitFolderAccess, ProfileRule, RestoreAccess, SandboxProfile, SandboxRequirement,
+    SandboxSettings,
 };
 
 pub(super) use confine::{RunningConfinement, SandboxedLaunch};
@@ -219,6 +220,16 @@ impl Sandbox {
         let hosts = rule.map_or(&self.0.hosts, |rule| &rule.hosts).clone();
         let confinement = Self::new_confinement(profile, only_reads, workspace)?;
         Some(Confinement { hosts, ..confinement })
+    }
+
+    /// Returns the access of `tool`, which restores dependencies, to the user's package registry.
+    /// `None` if a `[[sandbox.for]]` rule applies to `tool`, or if the profile of other programs is
+    /// not `workspace`.
+    pub fn restore_access(&self, tool: &str) -> Option<RestoreAccess> {
+        let SandboxState { settings, rules, .. } = &*self.0;
+        let is_ruled = rules.iter().any(|rule| rule.tools.is_match(tool));
+        let is_workspace = settings.profile == SandboxProfile::Workspace;
+        (is_workspace && !is_ruled).then_some(settings.restore)
     }
 
     /// Returns the confinement of a program in `workspace` under `profile`. `None` if the program

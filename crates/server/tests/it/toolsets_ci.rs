@@ -1,7 +1,11 @@
 //! Tests of building and testing over the wire: real projects with their own tools, no network.
 
 use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
 
 use serde_json::{Value, json};
 
@@ -95,6 +99,60 @@ fn an_npm_project_is_tested_by_its_own_script() {
     assert!(message.contains("no script `build`; it has `test`"), "{message}");
     let restored = client.call("ci_restore", json!({ "args": ["--offline", "--no-audit"] }));
     assert_eq!(report(&restored)["ok"], true, "{restored}");
+}
+
+/// Restores an npm project whose user has a registry on this machine, with `[sandbox]` settings.
+/// Returns the first line of each request that the registry received, and the answer.
+fn restore_from_local_registry(sandbox: &str) -> (Vec<String>, Value) {
+    let registry = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = registry.local_addr().unwrap().port();
+    let package = json!({ "name": "tiny", "version": "1.0.0", "dependencies": { "leaf": "1" } });
+    let workspace = Workspace::new()
+        .file("package.json", package.to_string())
+        .file("toolgate.toml", format!("[sandbox]\n{sandbox}\n"));
+    let home = Workspace::new().file(".npmrc", format!("registry=http://one.localhost:{port}/\n"));
+    let (sender, requests) = mpsc::channel();
+    // Serves until the test process ends.
+    thread::spawn(move || {
+        for mut stream in registry.incoming().map_while(Result::ok) {
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            let first = lines.next().and_then(Result::ok).unwrap_or_default();
+            lines.map_while(Result::ok).take_while(|line| !line.is_empty()).for_each(drop);
+            let _ = sender.send(first);
+            let head = "HTTP/1.1 404 Not Found\r\nconnection: close\r\ncontent-length: 2\r\n\r\n";
+            let _ = stream.write_all(format!("{head}{{}}").as_bytes());
+        }
+    });
+    let mut client = client(&workspace, |launch| launch.env("HOME", home.root()));
+    let answer = client.call("ci_restore", json!({ "args": ["--no-audit", "--no-fund"] }));
+    (requests.try_iter().collect(), answer)
+}
+
+/// Returns true if programs of the call with this report could be limited to some hosts.
+fn can_limit_hosts(report: &Value) -> bool {
+    let missing = report["sandbox"]["missing"].as_array();
+    let needs = |it: &Value| it["layer"] == "view" || it["layer"] == "network";
+    !missing.is_some_and(|missing| missing.iter().any(needs))
+}
+
+#[test]
+fn a_restore_reaches_the_registry_of_the_users_npm_settings() {
+    let (requests, answer) = restore_from_local_registry("restore = \"confirm\"");
+    if can_limit_hosts(report(&answer)) {
+        assert!(
+            requests.iter().any(|line| line.starts_with("GET /leaf ")),
+            "{requests:?} {answer}"
+        );
+    }
+}
+
+#[test]
+fn a_restore_reaches_no_registry_if_the_settings_deny_it() {
+    let (requests, answer) = restore_from_local_registry("restore = \"deny\"");
+    if can_limit_hosts(report(&answer)) {
+        assert!(requests.is_empty(), "{requests:?} {answer}");
+        assert_eq!(report(&answer)["ok"], false, "{answer}");
+    }
 }
 
 #[test]

@@ -56,7 +56,7 @@ const QUIET_VARIABLES: [(&str, &str); 6] = [
 
 /// Environment variables with which package managers do not repeat downloads. Without a network,
 /// repetitions only delay the failure, by minutes.
-const OFFLINE_VARIABLES: [(&str, &str); 5] = [
+pub(super) const OFFLINE_VARIABLES: [(&str, &str); 5] = [
     ("npm_config_fetch_retries", "0"),
     ("YARN_HTTP_RETRY", "0"),
     ("PIP_RETRIES", "0"),
@@ -99,18 +99,29 @@ impl CiContext {
             .ok_or_else(|| ToolError::failed("the project has no command to run"))?;
         let Project { kind, folder, .. } = &project;
         let output_bytes = max_output_bytes.unwrap_or(OUTPUT_BYTES);
+        let access = match verb {
+            ProjectAction::Restore => self.registry_access(ctx, &project, &command).await?,
+            _ => None,
+        };
+        let mut env = self.variables();
+        if let Some(access) = &access {
+            access.set_variables(&mut env);
+        }
         let run_input = exec::RunProgramInput {
             command: program.clone(),
             args: rest.to_vec(),
             shell: false,
             cwd: Some(folder.clone()),
-            env: self.variables(),
+            env,
             stdin: None,
             timeout_ms: Some(timeout_ms.unwrap_or(TIMEOUT_MS_MAX)),
             max_output_bytes: Some(output_bytes),
         };
         let start = self.programs.prepare(ctx, run_input, InputFields::Project).await;
-        let start = start.map_err(|err| unavailable_program(program, err))?;
+        let mut start = start.map_err(|err| unavailable_program(program, err))?;
+        if let (Some(access), Some(confinement)) = (&access, &mut start.confinement) {
+            confinement.limit_to_hosts(&access.hosts);
+        }
         let reader = Mutex::new(OutputReader::new(*kind, verb, FAILURES_MAX, output_bytes));
         let lock = || reader.lock().unwrap_or_else(PoisonError::into_inner);
         let show = |stream, bytes: &[u8]| lock().read(stream, bytes);

@@ -128,7 +128,7 @@ impl WorkspacePrograms {
     }
 
     /// Looks up the program of `input` without asking for confirmation. Use it only to query a
-    /// program's version.
+    /// program's version or settings.
     pub(crate) async fn prepare_unconfirmed(
         &self,
         ctx: &ToolContext,

@@ -28,6 +28,9 @@ pub struct SandboxSettings {
     /// `["packages.example.com", "*.mirror.example", "git.example.com:22"]`. Without a port, the
     /// ports 443 and 80 are allowed. A host that is named exactly may be in a private network.
     pub hosts: Vec<String>,
+    /// Access of `ci.restore` to the package registry that your own settings of npm or pip name,
+    /// while its programs have the profile `workspace` and no `[[sandbox.for]]` table applies.
+    pub restore: RestoreAccess,
     /// Access of programs to the workspace's `.git` folder. A program that can write this folder
     /// can make git run other programs later, outside the sandbox. The git tools may always write
     /// it.
@@ -72,6 +75,18 @@ pub enum SandboxProfile {
     Network,
     /// No sandbox. Programs may do everything that the server may do.
     Off,
+}
+
+/// Access of a restore to the package registry of the user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum RestoreAccess {
+    /// A restore may reach the registry.
+    Allow,
+    /// A restore may reach the registry if a person agrees, or if nobody can be asked.
+    Confirm,
+    /// A restore may reach only the hosts of `sandbox.hosts`.
+    Deny,
 }
 
 /// Access of programs to the workspace's `.git`.
@@ -215,6 +230,7 @@ impl Default for SandboxSettings {
             write: Vec::new(),
             unix_sockets: false,
             hosts: Vec::new(),
+            restore: RestoreAccess::Confirm,
             git: GitFolderAccess::Read,
             memory_bytes: 0,
             processes: 1024,
