@@ -45,7 +45,9 @@ pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
             let port = attempt.listeners.listen_tcp()?;
             attempt.variant.input["args"] = json!(["-e", exploits::tcp(port)]);
         }
-        "M52" | "M53" | "M54" | "M55" | "M56" | "M57" => prepare_hosts_case(attempt)?,
+        "M52" | "M53" | "M54" | "M55" | "M56" | "M57" | "M60" | "M61" => {
+            prepare_hosts_case(attempt)?;
+        }
         "M16" => isolate_processes(attempt)?,
         // The default limits would take all resources of this machine.
         "M14" => attempt.launch.config = "[sandbox]\nprocesses = 100\n".to_owned(),
@@ -83,6 +85,10 @@ fn prepare_hosts_case(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
             exploits::ask_proxy(&format!("GET {url} HTTP/1.1\\r\\nHost: two.localhost:{port}"))
         }
         "M56" => exploits::ask_proxy(&format!("CONNECT [::ffff:127.0.0.1]:{port} HTTP/1.1")),
+        "M60" => exploits::ask_proxy(&format!("CONNECT one.localhost:{port} HTTP/1.1")),
+        "M61" => exploits::ask_proxy(&format!(
+            "GET http://one.localhost:1\\@127.0.0.1:{port}/ HTTP/1.1\\r\\nHost: one.localhost:1"
+        )),
         _ => exploits::ask_proxy("GET http://169.254.169.254/latest/meta-data/ HTTP/1.1"),
     };
     attempt.variant.input["args"] = json!(["-e", script]);

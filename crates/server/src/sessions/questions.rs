@@ -86,8 +86,13 @@ impl QuestionSender for SessionAsker {
                 },
                 Err(error) => Err(error),
             };
-            // After a failure the call ends, so it need not wait for its permit.
-            if answers.is_ok() {
+            // After another failure the call ends, so it need not wait for its permit. A call may
+            // go on if its client cannot be asked.
+            let may_continue = match &answers {
+                Ok(_) => true,
+                Err(err) => matches!(err.fault, ToolFault::CannotAsk(_)),
+            };
+            if may_continue {
                 self.out.reacquire_permit().await;
             }
             answers

@@ -101,16 +101,28 @@ fn an_npm_project_is_tested_by_its_own_script() {
     assert_eq!(report(&restored)["ok"], true, "{restored}");
 }
 
-/// Restores an npm project whose user has a registry on this machine, with `[sandbox]` settings.
-/// Returns the first line of each request that the registry received, and the answer.
-fn restore_from_local_registry(sandbox: &str) -> (Vec<String>, Value) {
+/// The owner of the npm settings that name a registry.
+enum NpmSettingsOwner {
+    User,
+    Project,
+}
+
+/// Restores an npm project with the settings `sandbox` in `[sandbox]`. The npm settings of `owner`
+/// name a registry on this machine. Returns the first line of each request that the registry
+/// received, and the answer.
+fn restore_from_local_registry(sandbox: &str, owner: &NpmSettingsOwner) -> (Vec<String>, Value) {
     let registry = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = registry.local_addr().unwrap().port();
     let package = json!({ "name": "tiny", "version": "1.0.0", "dependencies": { "leaf": "1" } });
     let workspace = Workspace::new()
         .file("package.json", package.to_string())
         .file("toolgate.toml", format!("[sandbox]\n{sandbox}\n"));
-    let home = Workspace::new().file(".npmrc", format!("registry=http://one.localhost:{port}/\n"));
+    let home = Workspace::new();
+    let npm_settings = match owner {
+        NpmSettingsOwner::User => &home,
+        NpmSettingsOwner::Project => &workspace,
+    };
+    npm_settings.put(".npmrc", format!("registry=http://one.localhost:{port}/\n"));
     let (sender, requests) = mpsc::channel();
     // Serves until the test process ends.
     thread::spawn(move || {
@@ -137,7 +149,8 @@ fn can_limit_hosts(report: &Value) -> bool {
 
 #[test]
 fn a_restore_reaches_the_registry_of_the_users_npm_settings() {
-    let (requests, answer) = restore_from_local_registry("restore = \"confirm\"");
+    let settings = "restore = \"confirm\"";
+    let (requests, answer) = restore_from_local_registry(settings, &NpmSettingsOwner::User);
     if can_limit_hosts(report(&answer)) {
         assert!(
             requests.iter().any(|line| line.starts_with("GET /leaf ")),
@@ -148,10 +161,23 @@ fn a_restore_reaches_the_registry_of_the_users_npm_settings() {
 
 #[test]
 fn a_restore_reaches_no_registry_if_the_settings_deny_it() {
-    let (requests, answer) = restore_from_local_registry("restore = \"deny\"");
+    let settings = "restore = \"deny\"";
+    let (requests, answer) = restore_from_local_registry(settings, &NpmSettingsOwner::User);
     if can_limit_hosts(report(&answer)) {
         assert!(requests.is_empty(), "{requests:?} {answer}");
         assert_eq!(report(&answer)["ok"], false, "{answer}");
+    }
+}
+
+#[test]
+fn a_restore_does_not_reach_a_registry_that_only_the_project_names() {
+    let settings = "restore = \"allow\"";
+    let (requests, answer) = restore_from_local_registry(settings, &NpmSettingsOwner::Project);
+    let report = report(&answer);
+    if can_limit_hosts(report) {
+        assert!(requests.is_empty(), "{requests:?} {answer}");
+        let refused = report["refused_hosts"].to_string();
+        assert!(refused.contains("one.localhost:"), "{answer}");
     }
 }
 
