@@ -118,11 +118,12 @@ fn restore_from_local_registry(sandbox: &str, owner: &NpmSettingsOwner) -> (Vec<
         .file("package.json", package.to_string())
         .file("toolgate.toml", format!("[sandbox]\n{sandbox}\n"));
     let home = Workspace::new();
-    let npm_settings = match owner {
-        NpmSettingsOwner::User => &home,
-        NpmSettingsOwner::Project => &workspace,
+    let (folder, host) = match owner {
+        NpmSettingsOwner::User => (&home, "one.localhost"),
+        // A name that no program resolves by itself, so it goes to the forwarder.
+        NpmSettingsOwner::Project => (&workspace, "one.example"),
     };
-    npm_settings.put(".npmrc", format!("registry=http://one.localhost:{port}/\n"));
+    folder.put(".npmrc", format!("registry=http://{host}:{port}/\n"));
     let (sender, requests) = mpsc::channel();
     // Serves until the test process ends.
     thread::spawn(move || {
@@ -177,7 +178,7 @@ fn a_restore_does_not_reach_a_registry_that_only_the_project_names() {
     if can_limit_hosts(report) {
         assert!(requests.is_empty(), "{requests:?} {answer}");
         let refused = report["refused_hosts"].to_string();
-        assert!(refused.contains("one.localhost:"), "{answer}");
+        assert!(refused.contains("one.example:"), "{answer}");
     }
 }
 

@@ -223,7 +223,7 @@ impl ForwarderGate {
 
 /// Connects to the first of `addresses` that answers. An address that does not answer at once
 /// delays the next one only briefly.
-async fn connect_first(addresses: Vec<IpAddr>, port: u16) -> io::Result<TcpStream> {
+pub(super) async fn connect_first(addresses: Vec<IpAddr>, port: u16) -> io::Result<TcpStream> {
     let mut addresses = addresses.into_iter().take(ADDRESSES_MAX);
     let mut attempts = JoinSet::new();
     let mut last_error = io::Error::new(io::ErrorKind::NotFound, "it has no address");

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::gate::{ForwardFailure, HostLookup, Lookup};
+use super::gate::{ForwardFailure, HostLookup, Lookup, connect_first};
 use super::*;
 
 /// A forwarder, the address on which it listens, and a server that it may or may not reach.
@@ -190,4 +190,18 @@ async fn a_name_that_rebinds_to_another_address_is_looked_up_once_and_refused() 
         assert_eq!(lookups.load(Ordering::Relaxed), tries);
     }
     assert_eq!(refused.list()[0].tries, 3);
+}
+
+#[tokio::test]
+async fn an_address_that_does_not_answer_does_not_delay_the_next_for_long() {
+    let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = server.local_addr().unwrap().port();
+    // An address for documentation, at which nobody answers.
+    let silent = IpAddr::from([203, 0, 113, 1]);
+    let addresses = vec![silent, IpAddr::from(Ipv4Addr::LOCALHOST)];
+    let connecting = tokio::time::timeout(Duration::from_secs(10), connect_first(addresses, port));
+    let stream = connecting.await.unwrap().unwrap();
+    assert_eq!(stream.peer_addr().unwrap(), server.local_addr().unwrap());
+    let failure = connect_first(Vec::new(), port).await.unwrap_err();
+    assert_eq!(failure.kind(), io::ErrorKind::NotFound);
 }
