@@ -9,14 +9,18 @@ use serde_json::Value;
 use crate::shell::{cargo, checkout, output};
 
 /// The arrows of ARCHITECTURE.md: each of our crates, and the only others that it may depend on.
-const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 14] = [
+const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 15] = [
     ("toolgate-contract", &[]),
     ("toolgate-budget", &["toolgate-contract"]),
     ("toolgate-transports", &["toolgate-contract", "toolgate-budget"]),
     ("toolgate-dialects", &["toolgate-contract"]),
-    ("toolgate-host", &["toolgate-contract", "toolgate-budget", "toolgate-tool-search"]),
+    (
+        "toolgate-host",
+        &["toolgate-contract", "toolgate-budget", "toolgate-tool-search", "toolgate-postgres"],
+    ),
     ("toolgate-net", &["toolgate-contract"]),
     ("toolgate-world", &["toolgate-contract", "toolgate-net"]),
+    ("toolgate-postgres", &["toolgate-net", "toolgate-world"]),
     ("toolgate-chunks", &[]),
     ("toolgate-embed", &[]),
     ("toolgate-tool-search", &["toolgate-chunks"]),
@@ -29,6 +33,7 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 14] = [
             "toolgate-budget",
             "toolgate-net",
             "toolgate-world",
+            "toolgate-postgres",
             "toolgate-search",
             "toolgate-chunks",
             "toolgate-embed",
@@ -44,6 +49,7 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 14] = [
             "toolgate-host",
             "toolgate-net",
             "toolgate-world",
+            "toolgate-postgres",
             "toolgate-toolsets",
             "toolgate-upstream",
         ],

@@ -1,8 +1,6 @@
 //! An engine in PostgreSQL with pgvector, for large workspaces and for several servers that share
 //! an index.
 
-mod address;
-mod connections;
 mod table_copy;
 mod documents;
 mod find;
@@ -21,6 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio_postgres::types::Type;
+use toolgate_postgres::{ConnectionPool, SharedPool};
 use toolgate_search::index::NamedDefinition;
 use toolgate_search::{DocumentFilter, VectorSpace};
 
@@ -30,8 +29,6 @@ use super::{
     EngineWriter, IndexOpenOutcome, NamespaceIdentity, PendingChunk, SearchEngine, StoredDocument,
     StoredVersion, VectorLookup, VectorOrigin,
 };
-pub(super) use address::PostgresAddress;
-use connections::{ConnectionPool, SharedPool};
 use tables::NamespaceTables;
 use upkeep::ApproximateIndexer;
 use write::{PostgresWriter, RejectedDocumentPolicy, WRITE_TIMEOUT};
@@ -59,7 +56,7 @@ impl PostgresServer {
     pub fn new(settings: &PostgresSettings) -> Result<Self, String> {
         let PostgresSettings { workspace, connections, timeout_ms, approximate_from, .. } =
             settings;
-        let address = PostgresAddress::parse(settings)?;
+        let address = settings.address()?;
         let within = Duration::from_millis(*timeout_ms);
         Ok(Self {
             connections: Arc::new(ConnectionPool::new(address, *connections, within)),
@@ -99,7 +96,7 @@ impl PostgresServer {
             let lent = self.connections.acquire().await?;
             let work = tables::document_namespaces(&lent.connection.client, &workspace);
             let result = self.connections.with_timeout(self.connections.query_timeout, work).await;
-            lent.give_back(result)
+            Ok(lent.give_back(result)?)
         })
     }
 
@@ -165,7 +162,7 @@ impl PostgresEngine {
         };
         let result =
             kept_documents::load_documents(&writer.connected.client, &writer.tables, None).await;
-        let documents = result.map_err(|err| self.connections.to_engine_error(&err))?;
+        let documents = result.map_err(|err| self.connections.to_failure(&err))?;
         if !documents.is_empty() {
             writer.put_as(documents, RejectedDocumentPolicy::LeaveOut).await?;
             writer.commit().await?;
@@ -186,7 +183,7 @@ impl PostgresEngine {
             Ok(connected.client.query_typed_one(sql, &params).await?.get::<_, bool>(0))
         };
         let result = self.connections.with_timeout(self.connections.query_timeout, work).await;
-        let is_locked = result.map_err(|err| self.connections.to_engine_error(&err))?;
+        let is_locked = result.map_err(|err| self.connections.to_failure(&err))?;
         let connections = self.connections.clone();
         let source = self.identity.source;
         let upkeep = self.upkeep.clone();
@@ -203,7 +200,7 @@ macro_rules! on_connection {
             let $client = &mut lent.connection.client;
             let result =
                 $self.connections.with_timeout($self.connections.query_timeout, $work).await;
-            lent.give_back(result)
+            Ok(lent.give_back(result)?)
         })
     };
 }
@@ -303,7 +300,7 @@ impl VectorLookup for PostgresVectors {
             let lent = self.connections.acquire().await?;
             let work = find::vectors(&lent.connection.client, &self.tables, &keys, by);
             let result = self.connections.with_timeout(self.connections.query_timeout, work).await;
-            lent.give_back(result)
+            Ok(lent.give_back(result)?)
         })
     }
 }

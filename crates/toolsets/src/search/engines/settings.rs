@@ -1,9 +1,8 @@
 //! Settings of the engine that keeps the search index.
 
-use std::fmt;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use toolgate_postgres::{DatabasePassword, PostgresAddress};
 
 /// Engine of the search tools.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -45,30 +44,7 @@ pub struct PostgresSettings {
     /// The password, once it was read from the environment.
     #[serde(skip)]
     #[schemars(skip)]
-    pub password: EnginePassword,
-}
-
-/// A password that `Debug` does not print, or none.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct EnginePassword(Option<String>);
-
-impl EnginePassword {
-    /// Returns the password for a login.
-    pub fn expose(&self) -> Option<&str> {
-        self.0.as_deref()
-    }
-}
-
-impl From<&str> for EnginePassword {
-    fn from(text: &str) -> Self {
-        Self(Some(text.to_owned()).filter(|it| !it.is_empty()))
-    }
-}
-
-impl fmt::Debug for EnginePassword {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "[redacted]" } else { "none" })
-    }
+    pub password: DatabasePassword,
 }
 
 impl EngineSettings {
@@ -88,15 +64,23 @@ impl EngineSettings {
     pub fn take_secrets<'v>(&mut self, variable: impl Fn(&str) -> Option<&'v str>) {
         if let Self::Postgres(settings) = self {
             let password = variable(&settings.password_env);
-            settings.password = password.map(EnginePassword::from).unwrap_or_default();
+            settings.password = password.map(DatabasePassword::from).unwrap_or_default();
         }
     }
 }
 
 impl PostgresSettings {
+    /// Returns the address of the server.
+    ///
+    /// # Errors
+    /// The URL is invalid. The message continues a sentence that begins with the name of the setting.
+    pub(super) fn address(&self) -> Result<PostgresAddress, String> {
+        PostgresAddress::parse(&self.url, &self.password_env, &self.password)
+    }
+
     fn check(&self) -> Result<(), String> {
         let Self { connections, timeout_ms, .. } = self;
-        if let Err(why) = super::postgres::PostgresAddress::parse(self) {
+        if let Err(why) = self.address() {
             return Err(format!("`search.engine.postgres.url` {why}"));
         }
         if !(1..=64).contains(connections) {

@@ -3,7 +3,8 @@
 
 use std::time::Instant;
 
-use super::super::settings::EnginePassword;
+use toolgate_postgres::DatabasePassword;
+
 use super::super::tests::{
     check_commits, check_filters, check_kept_documents, check_model_vectors, check_names,
     check_ranking, corpus, document, fill, found, identity, next_writer, search_for,
@@ -170,7 +171,7 @@ async fn a_server_that_does_not_answer_is_unavailable_after_the_time_limit() {
 async fn a_wrong_or_missing_password_is_an_error_that_does_not_contain_it() {
     let server = Postgres16::with_password("correct horse");
     let with = |password: &str| {
-        let password = EnginePassword::from(password);
+        let password = DatabasePassword::from(password);
         let settings = PostgresSettings { password, ..settings(&server.url()) };
         assert!(!format!("{settings:?}").contains("horse"));
         engine(&settings, identity("w", DocumentSource::Files), None).unwrap()

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tokio_postgres::types::Type;
+use toolgate_postgres::SharedPool;
 
-use super::connections::SharedPool;
 use super::error::PostgresError;
 use super::tables::{NamespaceTables, VectorTable};
 
@@ -54,7 +54,7 @@ impl ApproximateIndexer {
                     "the approximate index in {} could not be built, so searches compare all \
                      vectors: {}",
                     connections.display_name(),
-                    connections.to_engine_error(&err)
+                    connections.to_failure(&err)
                 );
             }
         }));

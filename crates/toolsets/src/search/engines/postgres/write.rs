@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_postgres::types::{ToSql, Type};
+use toolgate_postgres::{PostgresConnection, SharedPool};
 use toolgate_search::ChunkHash;
 
 use super::super::{DocumentSource, EngineError, EngineFuture, EngineWriter, StoredDocument};
-use super::connections::{PostgresConnection, SharedPool};
 use super::documents::{
     StatsChanges, copy_vectors, drop_unused_vectors, put_documents, remove_documents,
 };
@@ -118,7 +118,7 @@ impl PostgresWriter {
                 self.unfinished = false;
                 Ok(())
             }
-            Err(err) => Err(self.connections.to_engine_error(&err)),
+            Err(err) => Err(self.connections.to_failure(&err).into()),
         }
     }
 
@@ -366,7 +366,7 @@ impl EngineWriter for PostgresWriter {
             let connections = self.connections.clone();
             let is_bulk = self.changes.chunks > BULK_CHUNKS;
             let result = connections.with_timeout(WRITE_TIMEOUT, self.commit_all()).await;
-            result.map_err(|err| connections.to_engine_error(&err))?;
+            result.map_err(|err| connections.to_failure(&err))?;
             // An approximate index makes each insertion slow, so it is not built while many vectors
             // arrive.
             if !is_bulk {

@@ -4,24 +4,24 @@ use std::path::Path;
 
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, SslNegotiation};
-
-use super::super::settings::PostgresSettings;
 use toolgate_net::addresses::is_loopback_host;
 use toolgate_world::dial::{CertificateTrust, DialAddress};
 
+use crate::password::DatabasePassword;
+
 /// The address of a server and how to connect to it.
 #[derive(Debug, Clone)]
-pub(in crate::search::engines) struct PostgresAddress {
+pub struct PostgresAddress {
     /// The connection settings except the address.
-    pub(super) config: Config,
+    pub(crate) config: Config,
     /// The addresses, in the order in which they are tried.
-    pub(super) addresses: Vec<DialAddress>,
+    pub(crate) addresses: Vec<DialAddress>,
     /// The certificates to trust; `None` if the connection is not encrypted.
-    pub(super) trust: Option<CertificateTrust>,
+    pub(crate) trust: Option<CertificateTrust>,
     /// The name of the server in messages.
-    pub(super) display_name: String,
+    pub(crate) display_name: String,
     /// The environment variable with the password.
-    pub(super) password_env: String,
+    pub(crate) password_env: String,
 }
 
 /// The TLS parameters of a URL, which the client library does not parse.
@@ -32,9 +32,17 @@ struct TlsParams {
 }
 
 impl PostgresAddress {
-    /// Parses `settings`. The error continues a sentence that begins with the name of the setting.
-    pub(in crate::search::engines) fn parse(settings: &PostgresSettings) -> Result<Self, String> {
-        let PostgresSettings { url, password_env, password, .. } = settings;
+    /// Parses `url`, which contains no password. The password is `password`, which was read from
+    /// the environment variable `password_env`.
+    ///
+    /// # Errors
+    /// The URL cannot be used. The message continues a sentence that begins with the name of the
+    /// setting.
+    pub fn parse(
+        url: &str,
+        password_env: &str,
+        password: &DatabasePassword,
+    ) -> Result<Self, String> {
         if !(url.starts_with("postgresql://") || url.starts_with("postgres://")) {
             return Err("does not start with `postgresql://` or `postgres://`".to_owned());
         }
@@ -68,7 +76,7 @@ impl PostgresAddress {
             }
             None => format!("PostgreSQL `{database}`"),
         };
-        Ok(Self { config, addresses, trust, display_name, password_env: password_env.clone() })
+        Ok(Self { config, addresses, trust, display_name, password_env: password_env.to_owned() })
     }
 }
 
@@ -148,9 +156,8 @@ mod tests {
     use super::*;
 
     fn parse(url: &str) -> Result<(Vec<DialAddress>, Option<CertificateTrust>), String> {
-        let toml = serde_json::json!({ "url": url });
-        let settings: PostgresSettings = serde_json::from_value(toml).unwrap();
-        PostgresAddress::parse(&settings).map(|address| (address.addresses, address.trust))
+        PostgresAddress::parse(url, "PGPASSWORD", &DatabasePassword::default())
+            .map(|address| (address.addresses, address.trust))
     }
 
     #[test]

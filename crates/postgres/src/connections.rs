@@ -1,6 +1,6 @@
 //! A bounded pool of connections to a PostgreSQL server.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -8,16 +8,15 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
-use tokio_postgres::{Client, Config, NoTls};
-
-use super::super::EngineError;
-use super::address::PostgresAddress;
-use super::error::{PostgresError, to_engine_error};
+use tokio_postgres::{AsyncMessage, Client, Config, NoTls};
 use toolgate_world::dial::{DialAddress, DialedStream, TlsClient, dial};
+
+use crate::address::PostgresAddress;
+use crate::error::{PostgresError, PostgresFailure, to_failure};
 
 /// The time limit for connecting and for checking a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -27,10 +26,10 @@ const POOL_WAIT_MAX: Duration = Duration::from_secs(5);
 const CHECK_IDLE_AFTER: Duration = Duration::from_millis(300);
 
 /// A pool of connections to one server.
-pub(super) struct ConnectionPool {
+pub struct ConnectionPool {
     address: PostgresAddress,
     /// The time limit of a query.
-    pub(super) query_timeout: Duration,
+    pub query_timeout: Duration,
     connections_max: usize,
     permits: Semaphore,
     idle: Mutex<Vec<(PostgresConnection, Instant)>>,
@@ -38,8 +37,9 @@ pub(super) struct ConnectionPool {
 }
 
 /// A connection and the task that drives it.
-pub(super) struct PostgresConnection {
-    pub(super) client: Client,
+pub struct PostgresConnection {
+    /// The client that sends statements.
+    pub client: Client,
     _task: ConnectionTask,
 }
 
@@ -52,20 +52,37 @@ impl Drop for ConnectionTask {
     }
 }
 
-/// A connection from the pool. It returns there if it is [settled](Self::settle), and is closed
-/// otherwise.
-pub(super) struct LentConnection<'c> {
-    pub(super) connection: PostgresConnection,
+/// A connection from the pool. [`LentConnection::give_back`] returns it there; otherwise, it is
+/// closed.
+pub struct LentConnection<'c> {
+    /// The connection.
+    pub connection: PostgresConnection,
     connections: &'c ConnectionPool,
     _permit: SemaphorePermit<'c>,
 }
 
+/// The longest queue of notifications. Further ones are dropped: whoever listens looks at the tables
+/// from time to time as well.
+const NOTIFICATIONS_MAX: usize = 1024;
+
+/// A connection that listens to a channel, and the payloads of the channel's notifications.
+pub struct NotificationReceiver {
+    payloads: mpsc::Receiver<String>,
+    _connection: PostgresConnection,
+}
+
+impl NotificationReceiver {
+    /// Waits for the next notification and returns its payload. Returns `None` after the connection
+    /// has ended.
+    pub async fn receive(&mut self) -> Option<String> {
+        self.payloads.recv().await
+    }
+}
+
 impl ConnectionPool {
-    pub(super) fn new(
-        address: PostgresAddress,
-        connections_max: usize,
-        query_timeout: Duration,
-    ) -> Self {
+    /// Creates a pool of at most `connections_max` connections to `address`, on which no statement
+    /// may take longer than `query_timeout`. Does not connect yet.
+    pub fn new(address: PostgresAddress, connections_max: usize, query_timeout: Duration) -> Self {
         Self {
             address,
             query_timeout,
@@ -77,10 +94,13 @@ impl ConnectionPool {
     }
 
     /// Takes a connection from the pool, or opens one.
-    pub(super) async fn acquire(&self) -> Result<LentConnection<'_>, EngineError> {
+    ///
+    /// # Errors
+    /// All connections stay in use for 5 s, or no address of the server accepts a connection.
+    pub async fn acquire(&self) -> Result<LentConnection<'_>, PostgresFailure> {
         let permit = timeout(POOL_WAIT_MAX, self.permits.acquire()).await;
         let Ok(Ok(permit)) = permit else {
-            return Err(EngineError::Unavailable(format!(
+            return Err(PostgresFailure::Unavailable(format!(
                 "{} is busy: all {} connections were in use for {} s; try again",
                 self.address.display_name,
                 self.connections_max,
@@ -109,26 +129,52 @@ impl ConnectionPool {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens a connection on which no statement may take longer than `within`.
-    pub(super) async fn connect(
+    /// Opens a connection outside of the pool, on which no statement may take longer than `within`.
+    ///
+    /// # Errors
+    /// No address of the server accepts the connection.
+    pub async fn connect(&self, within: Duration) -> Result<PostgresConnection, PostgresFailure> {
+        self.connect_with(within, None).await
+    }
+
+    /// Opens a connection outside of the pool that listens to `channel`, a name of lower-case letters
+    /// and underscores.
+    ///
+    /// # Errors
+    /// No address of the server accepts the connection, or the server refuses to listen.
+    pub async fn listen(&self, channel: &str) -> Result<NotificationReceiver, PostgresFailure> {
+        let (sender, payloads) = mpsc::channel(NOTIFICATIONS_MAX);
+        let connection = self.connect_with(self.query_timeout, Some(sender)).await?;
+        let sql = format!("listen {channel}");
+        let listening =
+            async { connection.client.batch_execute(&sql).await.map_err(PostgresError::from) };
+        let result = self.with_timeout(self.query_timeout, listening).await;
+        result.map_err(|err| self.to_failure(&err))?;
+        Ok(NotificationReceiver { payloads, _connection: connection })
+    }
+
+    async fn connect_with(
         &self,
         within: Duration,
-    ) -> Result<PostgresConnection, EngineError> {
+        notifications: Option<mpsc::Sender<String>>,
+    ) -> Result<PostgresConnection, PostgresFailure> {
         let mut last = PostgresError::Unreachable("it has no address".to_owned());
         for address in &self.address.addresses {
-            let connected = timeout(CONNECT_TIMEOUT, self.connect_to(address, within)).await;
+            let connected = self.connect_to(address, within, notifications.clone());
+            let connected = timeout(CONNECT_TIMEOUT, connected).await;
             match connected.unwrap_or(Err(PostgresError::TimedOut(CONNECT_TIMEOUT))) {
                 Ok(connected) => return Ok(connected),
                 Err(err) => last = err,
             }
         }
-        Err(self.to_engine_error(&last))
+        Err(self.to_failure(&last))
     }
 
     async fn connect_to(
         &self,
         address: &DialAddress,
         within: Duration,
+        notifications: Option<mpsc::Sender<String>>,
     ) -> Result<PostgresConnection, PostgresError> {
         let config = &self.address.config;
         let stream = dial(address, CONNECT_TIMEOUT).await.map_err(PostgresError::Unreachable)?;
@@ -137,7 +183,7 @@ impl ConnectionPool {
             (None, _) | (_, DialAddress::Socket(_)) => {
                 let mut config = config.clone();
                 config.ssl_mode(tokio_postgres::config::SslMode::Disable);
-                start_connection(&config, stream, NoTls).await?
+                start_connection(&config, stream, NoTls, notifications).await?
             }
             (Some(trust), DialAddress::Port(host, _)) => {
                 let tls = match self.tls.get() {
@@ -151,7 +197,8 @@ impl ConnectionPool {
                         self.tls.get_or_init(|| tls).clone()
                     }
                 };
-                start_connection(config, stream, PostgresTls { tls, host: host.clone() }).await?
+                let tls = PostgresTls { tls, host: host.clone() };
+                start_connection(config, stream, tls, notifications).await?
             }
         };
         // The server cancels a statement after the time limit, or soon after the client is gone.
@@ -166,7 +213,10 @@ impl ConnectionPool {
     }
 
     /// Runs `work` with the time limit `within`.
-    pub(super) async fn with_timeout<T>(
+    ///
+    /// # Errors
+    /// Those of `work`, and [`PostgresError::TimedOut`].
+    pub async fn with_timeout<T>(
         &self,
         within: Duration,
         work: impl Future<Output = Result<T, PostgresError>>,
@@ -174,21 +224,25 @@ impl ConnectionPool {
         timeout(within, work).await.unwrap_or(Err(PostgresError::TimedOut(within)))
     }
 
-    /// Converts `err` to an error for callers.
-    pub(super) fn to_engine_error(&self, err: &PostgresError) -> EngineError {
+    /// Converts `err` to a failure with a message for people.
+    pub fn to_failure(&self, err: &PostgresError) -> PostgresFailure {
         let user = self.address.config.get_user().unwrap_or("this user");
-        to_engine_error(err, &self.address.display_name, user, &self.address.password_env)
+        to_failure(err, &self.address.display_name, user, &self.address.password_env)
     }
 
     /// Returns the name of the server in messages.
-    pub(super) fn display_name(&self) -> &str {
+    pub fn display_name(&self) -> &str {
         &self.address.display_name
     }
 }
 
 impl LentConnection<'_> {
-    /// Returns the connection to the pool, unless the error makes it unusable.
-    pub(super) fn give_back<T>(self, result: Result<T, PostgresError>) -> Result<T, EngineError> {
+    /// Returns the connection to the pool, unless the error in `result` makes it unusable. Returns
+    /// `result` with a message for people.
+    ///
+    /// # Errors
+    /// The error in `result`.
+    pub fn give_back<T>(self, result: Result<T, PostgresError>) -> Result<T, PostgresFailure> {
         let Self { connection, connections, _permit } = self;
         let is_usable = match &result {
             Ok(_) => true,
@@ -197,7 +251,7 @@ impl LentConnection<'_> {
         if is_usable && !connection.client.is_closed() {
             connections.lock_idle().push((connection, Instant::now()));
         }
-        result.map_err(|err| connections.to_engine_error(&err))
+        result.map_err(|err| connections.to_failure(&err))
     }
 }
 
@@ -205,15 +259,21 @@ async fn start_connection<T>(
     config: &Config,
     stream: PostgresStream,
     tls: T,
+    notifications: Option<mpsc::Sender<String>>,
 ) -> Result<PostgresConnection, PostgresError>
 where
     T: TlsConnect<PostgresStream>,
     T::Stream: Send + 'static,
 {
-    let (client, connection) = config.connect_raw(stream, tls).await?;
+    let (client, mut connection) = config.connect_raw(stream, tls).await?;
     let task = tokio::spawn(async move {
-        // The client's next request returns the reason.
-        let _ = connection.await;
+        // The client's next request returns the reason of an end.
+        while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
+            if let (AsyncMessage::Notification(it), Some(sender)) = (message, &notifications) {
+                // A full queue may lose notifications.
+                let _ = sender.try_send(it.payload().to_owned());
+            }
+        }
     });
     Ok(PostgresConnection { client, _task: ConnectionTask(task) })
 }
@@ -304,4 +364,4 @@ impl AsyncWrite for PostgresStream {
 }
 
 /// A shared connection pool.
-pub(super) type SharedPool = Arc<ConnectionPool>;
+pub type SharedPool = Arc<ConnectionPool>;

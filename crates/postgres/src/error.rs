@@ -1,0 +1,169 @@
+//! Errors of a PostgreSQL server, and their messages.
+
+use std::error::Error as _;
+use std::fmt;
+use std::time::Duration;
+
+use tokio_postgres::Error;
+use tokio_postgres::error::SqlState;
+
+/// The reason why a database operation failed.
+#[derive(Debug)]
+pub enum PostgresError {
+    /// No connection could be made.
+    Unreachable(String),
+    /// The operation exceeded this time limit.
+    TimedOut(Duration),
+    /// The server or the connection failed.
+    Postgres(Error),
+    /// The server cannot be used as it is. The message continues after its name.
+    Unusable(String),
+    /// The request cannot be fulfilled.
+    Rejected(String),
+}
+
+impl From<Error> for PostgresError {
+    fn from(err: Error) -> Self {
+        Self::Postgres(err)
+    }
+}
+
+impl PostgresError {
+    /// Returns true if the connection can be used again.
+    pub fn keeps_connection(&self) -> bool {
+        match self {
+            Self::Unreachable(_) | Self::TimedOut(_) => false,
+            Self::Unusable(_) | Self::Rejected(_) => true,
+            Self::Postgres(err) => err.as_db_error().is_some() && !err.is_closed(),
+        }
+    }
+
+    /// Returns true if the server may have committed the work although the operation failed.
+    pub fn has_unknown_outcome(&self) -> bool {
+        match self {
+            Self::Unreachable(_) | Self::Unusable(_) | Self::Rejected(_) => false,
+            Self::TimedOut(_) => true,
+            Self::Postgres(err) => err.as_db_error().is_none(),
+        }
+    }
+
+    /// Returns why the server rejected the data, if other data may be accepted.
+    pub fn data_rejection(&self) -> Option<String> {
+        let Self::Postgres(err) = self else { return None };
+        let db_error = err.as_db_error()?;
+        let code = db_error.code().code();
+        // Invalid data, an exceeded limit, or an internal error.
+        let is_about_data = code.starts_with("22") || code.starts_with("54") || code == "XX000";
+        is_about_data.then(|| format!("{} ({code})", db_error.message()))
+    }
+}
+
+/// A failed operation, with a message for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PostgresFailure {
+    /// The server is unavailable now, but may be available later.
+    Unavailable(String),
+    /// A table, a column or a schema is missing.
+    Incomplete {
+        /// The name of the server.
+        server: String,
+        /// What is missing.
+        reason: String,
+    },
+    /// Stored data is damaged.
+    Damaged {
+        /// The name of the server.
+        server: String,
+        /// What is damaged.
+        reason: String,
+    },
+    /// Any other failure.
+    Failed(String),
+}
+
+impl fmt::Display for PostgresFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unavailable(message) | Self::Failed(message) => f.write_str(message),
+            Self::Incomplete { server, reason } => {
+                write!(f, "{server} lacks a part of the schema: {reason}")
+            }
+            Self::Damaged { server, reason } => write!(f, "{server} has damaged data: {reason}"),
+        }
+    }
+}
+
+impl std::error::Error for PostgresFailure {}
+
+/// Converts `err` of the server `server`, to which `user` logs in, to a failure with a message.
+pub(crate) fn to_failure(
+    err: &PostgresError,
+    server: &str,
+    user: &str,
+    password_env: &str,
+) -> PostgresFailure {
+    let unavailable = |why: String| PostgresFailure::Unavailable(format!("{server} {why}"));
+    match err {
+        PostgresError::Unreachable(why) => unavailable(format!("is unreachable: {why}")),
+        PostgresError::TimedOut(within) => {
+            unavailable(format!("did not answer within {} ms; try again", within.as_millis()))
+        }
+        PostgresError::Unusable(why) => unavailable(why.clone()),
+        PostgresError::Rejected(why) => PostgresFailure::Failed(why.clone()),
+        PostgresError::Postgres(err) => match err.as_db_error() {
+            Some(error) => code_failure(error.code(), error.message(), server, user, password_env),
+            None => unavailable(connection_message(err, password_env)),
+        },
+    }
+}
+
+fn connection_message(err: &Error, password_env: &str) -> String {
+    let why = err.source().map_or_else(|| err.to_string(), ToString::to_string);
+    if why == "password missing" {
+        return format!("requires a password; put it into the environment variable {password_env}");
+    }
+    if err.is_closed() || why.contains("end of file") || why.contains("unexpected EOF") {
+        return "closed the connection; try again".to_owned();
+    }
+    format!("does not accept the connection: {why}")
+}
+
+fn code_failure(
+    code: &SqlState,
+    message: &str,
+    server: &str,
+    user: &str,
+    password_env: &str,
+) -> PostgresFailure {
+    let unavailable = |why: String| PostgresFailure::Unavailable(format!("{server} {why}"));
+    let server_name = server.to_owned();
+    let reason = message.to_owned();
+    // https://www.postgresql.org/docs/current/errcodes-appendix.html
+    match code.code() {
+        "28P01" | "28000" => unavailable(format!(
+            "rejects the login of `{user}`; check the user in its URL and the password in the \
+             environment variable {password_env}"
+        )),
+        "3D000" => unavailable("has no such database; create it, or set another one".to_owned()),
+        "53300" => unavailable("has no free connection; try again, or raise its limit".to_owned()),
+        "57014" => unavailable("took too long; try again".to_owned()),
+        "55P03" | "40001" | "40P01" => {
+            unavailable("is being changed by another process; try again".to_owned())
+        }
+        "42501" => unavailable(format!(
+            "denies `{user}` a required permission: {message}; allow the user to create a schema \
+             in that database"
+        )),
+        "42P01" | "42703" | "3F000" => PostgresFailure::Incomplete { server: server_name, reason },
+        // Corrupted data or a corrupted index. Other `XX…` errors are internal errors about one
+        // input.
+        "XX001" | "XX002" => PostgresFailure::Damaged { server: server_name, reason },
+        // The server is stopping, starting, or out of disk or memory.
+        code if ["57", "08", "53", "58"].iter().any(|class| code.starts_with(class)) => {
+            unavailable(format!("is unavailable now: {message}"))
+        }
+        code => {
+            PostgresFailure::Failed(format!("{server} rejected the request: {message} ({code})"))
+        }
+    }
+}
