@@ -5,6 +5,8 @@
 //! tool is idempotent. Other interrupted jobs end as interrupted.
 
 mod store;
+mod stored_form;
+mod stored_caller;
 mod sqlite;
 mod queue;
 mod live;

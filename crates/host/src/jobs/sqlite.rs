@@ -11,7 +11,6 @@
 mod threads;
 mod writes;
 mod reads;
-mod stored_caller;
 mod servers;
 mod schema;
 
@@ -29,6 +28,7 @@ use super::store::{
     AdoptFilter, AdoptedJobs, JobEnd, JobStore, JobStoreError, NewJob, OwnerRequest, StartedJob,
     TimedEvent,
 };
+use super::stored_form::{EventRows, StoredEnd};
 use servers::{ServerId, ServerRegistration};
 use threads::{BATCH_BYTES, Durability, ReaderThreads, WriterSession, WriterThread};
 
@@ -124,8 +124,7 @@ impl JobStore for SqliteStore {
         events: Vec<TimedEvent>,
     ) -> BoxFuture<'_, Result<u64, JobStoreError>> {
         Box::pin(async move {
-            let rows = writes::EventRows::from_events(&events)
-                .map_err(|err| self.readers.store_error(&err))?;
+            let rows = EventRows::from_events(&events)?;
             let bytes = rows.bytes();
             let work = move |session: &WriterSession| writes::append(session, id, &rows);
             self.writer.submit(Durability::Written, bytes, work).await
@@ -176,8 +175,7 @@ impl JobStore for SqliteStore {
 
     fn finish(&self, id: JobId, end: JobEnd) -> BoxFuture<'_, Result<Option<u64>, JobStoreError>> {
         Box::pin(async move {
-            let ending =
-                writes::StoredEnd::from_end(end).map_err(|err| self.readers.store_error(&err))?;
+            let ending = StoredEnd::from_end(end)?;
             let bytes = ending.bytes();
             let work = move |session: &WriterSession| writes::finish(session, id, &ending);
             self.writer.submit(Durability::Durable, bytes, work).await

@@ -4,15 +4,17 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
-use serde::de::DeserializeOwned;
 use toolgate_contract::{
-    Caller, ClientQuestions, JobEvent, JobId, JobPage, JobSnapshot, JobState, PrintedText, ToolId,
+    Caller, ClientQuestions, JobEvent, JobId, JobPage, JobSnapshot, PrintedText,
 };
 
-use super::schema::{EVENTS_MAX, SqliteFailure, timestamp_from_nanos, unix_nanos};
+use super::schema::{EVENTS_MAX, SqliteFailure};
 use super::servers::ServerId;
-use super::stored_caller::restore_caller;
 use crate::jobs::store::OwnerRequest;
+use crate::jobs::stored_caller::restore_caller;
+use crate::jobs::stored_form::{
+    parse_json, parse_state, parse_tool, timestamp_from_nanos, unix_nanos,
+};
 
 /// Largest number of jobs that are removed at once.
 const DUE_MAX: i64 = 1000;
@@ -174,22 +176,6 @@ fn job_from_row(row: &Row<'_>) -> Result<JobSnapshot, SqliteFailure> {
 
 pub(super) fn id_from_bytes(bytes: [u8; 16]) -> JobId {
     JobId::from_bits(u128::from_be_bytes(bytes))
-}
-
-pub(super) fn parse_tool(text: &str) -> Result<ToolId, SqliteFailure> {
-    ToolId::foreign(text)
-        .ok_or_else(|| SqliteFailure::Invalid(format!("invalid tool name `{text}`")))
-}
-
-pub(super) fn parse_state(text: &str) -> Result<JobState, SqliteFailure> {
-    use JobState::{Canceled, Failed, Queued, Running, Succeeded};
-    let states = [Queued, Running, Succeeded, Failed, Canceled];
-    let found = states.into_iter().find(|state| state.as_str() == text);
-    found.ok_or_else(|| SqliteFailure::Invalid(format!("invalid job state `{text}`")))
-}
-
-pub(super) fn parse_json<T: DeserializeOwned>(json: &str) -> Result<T, SqliteFailure> {
-    serde_json::from_str(json).map_err(SqliteFailure::from)
 }
 
 /// Returns the text in `column`, or `None` for NULL.

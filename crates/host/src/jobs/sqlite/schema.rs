@@ -6,7 +6,6 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::jobs::store::JobStoreError;
@@ -71,9 +70,9 @@ impl From<io::Error> for SqliteFailure {
     }
 }
 
-impl From<serde_json::Error> for SqliteFailure {
-    fn from(err: serde_json::Error) -> Self {
-        Self::Invalid(format!("invalid stored data: {err}"))
+impl From<JobStoreError> for SqliteFailure {
+    fn from(err: JobStoreError) -> Self {
+        Self::Invalid(err.0)
     }
 }
 
@@ -149,20 +148,4 @@ fn migrate(db: &Connection, file: &Path, version: usize) -> Result<(), SqliteFai
          PRAGMA application_id = {APPLICATION_ID}; COMMIT"
     ))?;
     Ok(())
-}
-
-/// Converts a time to nanoseconds since the Unix epoch, saturating.
-pub(super) fn unix_nanos(at: Timestamp) -> i64 {
-    let nanos = at.as_nanosecond();
-    i64::try_from(nanos).unwrap_or(if nanos < 0 { i64::MIN } else { i64::MAX })
-}
-
-/// Converts a duration to nanoseconds, up to 292 years.
-pub(super) fn duration_nanos(duration: Duration) -> i64 {
-    i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
-}
-
-/// Converts nanoseconds from [`unix_nanos`] to a time.
-pub(super) fn timestamp_from_nanos(nanos: i64) -> Result<Timestamp, SqliteFailure> {
-    Timestamp::from_nanosecond(nanos.into()).map_err(|err| SqliteFailure::Invalid(err.to_string()))
 }

@@ -235,11 +235,6 @@ impl ReaderThreads {
         Ok(Self { queue, file: file.clone(), _end: end })
     }
 
-    /// Converts `failure` to a readable error that names the file.
-    pub(super) fn store_error(&self, failure: &SqliteFailure) -> JobStoreError {
-        failure.to_store_error(&self.file)
-    }
-
     /// Runs `work` on the last commit.
     pub(super) fn submit<T: Send + 'static>(
         &self,

@@ -4,19 +4,17 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use toolgate_contract::{
-    ClientAnswers, ClientQuestions, JobEventKind, JobId, JobState, exact_json,
-};
+use toolgate_contract::{ClientAnswers, ClientQuestions, JobEventKind, JobId};
 
-use super::reads::{
-    column_error, id_from_bytes, optional_text, parse_json, parse_state, parse_tool,
-};
-use super::schema::{EVENTS_MAX, SqliteFailure, duration_nanos, timestamp_from_nanos, unix_nanos};
+use super::reads::{column_error, id_from_bytes, optional_text};
+use super::schema::{EVENTS_MAX, SqliteFailure};
 use super::servers::DeadServer;
-use super::stored_caller::{caller_to_json, restore_caller};
 use super::threads::WriterSession;
-use crate::jobs::store::{
-    AdoptFilter, CallerAnswers, JobEnd, NewJob, OrphanJob, StartedJob, TimedEvent,
+use crate::jobs::store::{AdoptFilter, CallerAnswers, NewJob, OrphanJob, StartedJob};
+use crate::jobs::stored_caller::{caller_to_json, restore_caller};
+use crate::jobs::stored_form::{
+    EventRows, StoredEnd, duration_nanos, parse_input, parse_json, parse_state, parse_tool,
+    timestamp_from_nanos, to_json, unix_nanos,
 };
 
 /// Number of events that are removed in one step. Other requests run between two steps.
@@ -58,9 +56,8 @@ pub(super) fn accept(
         Some(_) | None => err.into(),
     })?;
     let n = session.db.last_insert_rowid();
-    let asking = (job.answers != CallerAnswers::default())
-        .then(|| serde_json::to_string(&job.answers))
-        .transpose()?;
+    let asking =
+        (job.answers != CallerAnswers::default()).then(|| to_json(&job.answers)).transpose()?;
     let sql = "INSERT INTO inputs (job, input, asking) VALUES (?1, ?2, ?3)";
     session.db.prepare_cached(sql)?.execute(params![n, input, asking])?;
     let lines = EventRows::from_events(&[(job.created, JobEventKind::Queued)])?;
@@ -94,7 +91,7 @@ pub(super) fn begin(
     let (input, asking): (String, Option<String>) = stored?;
     Ok(Some(StartedJob {
         tool: parse_tool(&tool)?,
-        input: exact_json::parse(&input)?,
+        input: parse_input(&input)?,
         caller: restore_caller(&caller, standing.as_deref())?,
         dialect: dialect.into(),
         answers: asking
@@ -128,36 +125,6 @@ pub(super) fn requeue(
     Ok(())
 }
 
-/// Events of a job in the form in which they are stored.
-pub(super) struct EventRows {
-    /// Time and JSON of each event.
-    rows: Vec<(i64, String)>,
-    /// The last reported progress and message.
-    progress: Option<(f64, Option<String>)>,
-}
-
-impl EventRows {
-    pub(super) fn from_events(events: &[TimedEvent]) -> Result<Self, SqliteFailure> {
-        let mut progress = None;
-        let mut rows = Vec::with_capacity(events.len());
-        for (at, kind) in events {
-            if let JobEventKind::Progress { fraction, message } = kind {
-                if !fraction.is_finite() {
-                    return Err(SqliteFailure::Invalid(format!("invalid progress {fraction}")));
-                }
-                progress = Some((*fraction, message.clone()));
-            }
-            rows.push((unix_nanos(*at), serde_json::to_string(kind)?));
-        }
-        Ok(Self { rows, progress })
-    }
-
-    /// Returns the approximate size of the stored form in bytes.
-    pub(super) fn bytes(&self) -> usize {
-        self.rows.iter().map(|(_, json)| json.len()).sum()
-    }
-}
-
 pub(super) fn append(
     session: &WriterSession,
     id: JobId,
@@ -182,7 +149,7 @@ pub(super) fn set_questions(
         session.db.prepare_cached("DELETE FROM questions WHERE job = ?1")?.execute([n])?;
         return Ok(());
     }
-    let open = serde_json::to_string(open)?;
+    let open = to_json(open)?;
     let sql = "INSERT OR REPLACE INTO questions (job, open) VALUES (?1, ?2)";
     session.db.prepare_cached(sql)?.execute(params![n, open])?;
     Ok(())
@@ -209,10 +176,10 @@ pub(super) fn add_answers(
         return Ok(());
     }
     asking.given.extend(added.clone());
-    let asking = serde_json::to_string(&asking)?;
+    let asking = to_json(&asking)?;
     let sql = "UPDATE inputs SET asking = ?2 WHERE job = ?1";
     session.db.prepare_cached(sql)?.execute(params![n, asking])?;
-    let added = serde_json::to_string(&added)?;
+    let added = to_json(&added)?;
     let sql = "INSERT INTO requests (job, answers) SELECT n, ?2 FROM jobs \
                WHERE n = ?1 AND owner <> ?3";
     session.db.prepare_cached(sql)?.execute(params![n, added, session.server.owner])?;
@@ -255,37 +222,6 @@ pub(super) fn use_confirmation(
     let until = now.saturating_add(duration_nanos(keep));
     let added = session.db.prepare_cached(sql)?.execute(params![code, until, CONFIRMATIONS_MAX])?;
     Ok(added == 1)
-}
-
-/// End of a job in the form in which it is stored.
-pub(super) struct StoredEnd {
-    at: i64,
-    state: JobState,
-    outcome: String,
-    artefacts: String,
-    lines: EventRows,
-}
-
-impl StoredEnd {
-    pub(super) fn from_end(end: JobEnd) -> Result<Self, SqliteFailure> {
-        let JobEnd { at, state, outcome, artefacts, last_events: mut events } = end;
-        if !state.is_terminal() {
-            return Err(SqliteFailure::Invalid(format!("a job cannot end as {}", state.as_str())));
-        }
-        events.push((at, JobEventKind::Finished { state }));
-        Ok(Self {
-            at: unix_nanos(at),
-            state,
-            outcome: serde_json::to_string(&outcome)?,
-            artefacts: serde_json::to_string(&artefacts)?,
-            lines: EventRows::from_events(&events)?,
-        })
-    }
-
-    /// Returns the approximate size of the stored form in bytes.
-    pub(super) fn bytes(&self) -> usize {
-        self.outcome.len() + self.artefacts.len() + self.lines.bytes()
-    }
 }
 
 pub(super) fn finish(

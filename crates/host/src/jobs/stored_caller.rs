@@ -7,8 +7,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use toolgate_contract::{Caller, CallerKind};
 
-use super::reads::parse_json;
-use super::schema::SqliteFailure;
+use super::store::JobStoreError;
+use super::stored_form::{parse_json, to_json};
 
 #[derive(Serialize, Deserialize)]
 struct StoredCaller<'c> {
@@ -19,18 +19,18 @@ struct StoredCaller<'c> {
 
 /// Serializes the kind, scopes and roles of `caller`. Returns `None` if the name alone implies
 /// them.
-pub(super) fn caller_to_json(caller: &Caller) -> Result<Option<String>, SqliteFailure> {
+pub(super) fn caller_to_json(caller: &Caller) -> Result<Option<String>, JobStoreError> {
     let Caller { name, kind, scopes, roles, bearer: _ } = caller;
     if scopes.is_empty() && roles.is_empty() && Caller::from_name(name).kind == *kind {
         return Ok(None);
     }
     let scopes = scopes.as_ref().into();
     let roles = roles.as_ref().into();
-    Ok(Some(serde_json::to_string(&StoredCaller { kind: *kind, scopes, roles })?))
+    Ok(Some(to_json(&StoredCaller { kind: *kind, scopes, roles })?))
 }
 
 /// Restores the caller `name` from its stored `standing`.
-pub(super) fn restore_caller(name: &str, standing: Option<&str>) -> Result<Caller, SqliteFailure> {
+pub(super) fn restore_caller(name: &str, standing: Option<&str>) -> Result<Caller, JobStoreError> {
     let Some(standing) = standing else { return Ok(Caller::from_name(name)) };
     let StoredCaller { kind, scopes, roles } = parse_json(standing)?;
     let scopes = scopes.as_ref().into();
