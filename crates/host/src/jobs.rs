@@ -8,6 +8,8 @@ mod store;
 mod stored_form;
 mod stored_caller;
 mod sqlite;
+#[cfg(test)]
+mod store_tests;
 mod queue;
 mod live;
 mod pump;
@@ -51,6 +53,8 @@ use queue::JobQueue;
 
 /// Interval between two searches for orphaned and expired jobs.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(15);
+/// Longest wait until the store has recorded that this server leaves.
+const LEAVE_WAIT: Duration = Duration::from_secs(1);
 
 /// Settings of the jobs.
 #[derive(Clone)]
@@ -197,6 +201,10 @@ impl JobService {
         jobs.stopping.cancel();
         jobs.running.close();
         jobs.running.wait().await;
+        if let Some(store) = jobs.store.get() {
+            // If the store is unavailable, other servers take the jobs over later.
+            let _ = tokio::time::timeout(LEAVE_WAIT, store.leave()).await;
+        }
     }
 }
 

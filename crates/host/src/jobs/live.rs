@@ -35,6 +35,10 @@ pub(super) struct LiveJob {
     /// Work that was begun for the job before it was accepted.
     pub(super) ahead: StartedWork,
     cancelled: AtomicBool,
+    /// True if the run stops at this server, and may continue at another one.
+    stopped: AtomicBool,
+    /// True if the job has begun and may run again.
+    repeatable: AtomicBool,
     recent: Mutex<RecentEvents>,
     progress: watch::Sender<JobProgress>,
     pub(super) questions: watch::Sender<JobQuestions>,
@@ -68,6 +72,8 @@ impl LiveJob {
             cancel,
             ahead,
             cancelled: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
+            repeatable: AtomicBool::new(false),
             recent: Mutex::default(),
             progress: watch::Sender::new(JobProgress { last_event: last, closed: false }),
             questions: watch::Sender::new(JobQuestions::default()),
@@ -78,6 +84,27 @@ impl LiveJob {
     pub(super) fn cancel_for_good(&self) {
         self.cancelled.store(true, Ordering::Release);
         self.cancel.cancel();
+    }
+
+    /// Stops the job at this server only, because another server may run it.
+    pub(super) fn stop_here(&self) {
+        self.stopped.store(true, Ordering::Release);
+        self.cancel.cancel();
+    }
+
+    /// Returns true if the job was stopped at this server only.
+    pub(super) fn is_stopped_here(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    /// Records that the job has begun and whether it may run again.
+    pub(super) fn set_repeatable(&self, repeatable: bool) {
+        self.repeatable.store(repeatable, Ordering::Release);
+    }
+
+    /// Returns true if the job has begun and may run again.
+    pub(super) fn is_repeatable(&self) -> bool {
+        self.repeatable.load(Ordering::Acquire)
     }
 
     /// Returns true if the job was cancelled permanently.
@@ -234,7 +261,7 @@ impl JobWatch {
         if job.state.is_terminal() && job.last_event <= self.after {
             self.stage = WatchStage::Finished;
         } else if live.is_none() {
-            tokio::time::sleep(POLL_INTERVAL).await;
+            self.jobs.store().await?.wait_for_change(self.id, POLL_INTERVAL).await;
         } else {
             // The job has just left this server; the next look finds it in the store.
             tokio::task::yield_now().await;

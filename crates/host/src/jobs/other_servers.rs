@@ -1,4 +1,4 @@
-//! Cancels and answers jobs across the servers of one machine that share a job store.
+//! Cancels and answers jobs across the servers that share a job store.
 //!
 //! A server that does not run a job leaves a request in the store. The server that runs the job
 //! looks for requests as long as it has jobs, and fulfils them like requests of its own clients.
@@ -14,8 +14,8 @@ use super::operations::STOP_WAIT;
 use super::store::{JobStoreError, OwnerRequest};
 use super::{JobService, JobServiceState, MAINTENANCE_INTERVAL};
 
-/// Interval between two looks for requests, while this server has jobs.
-const REQUEST_INTERVAL: Duration = Duration::from_millis(100);
+/// Pause before a failed look for requests is repeated.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Interval at which a job of another server is checked for the effect of a request.
 const EFFECT_INTERVAL: Duration = Duration::from_millis(50);
 /// Longest wait until the server that runs a job has fetched answers.
@@ -26,21 +26,45 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 impl JobServiceState {
     /// Fulfils requests of other servers about jobs of this server, until [`JobService::stop`].
     pub(super) async fn fulfil_requests(self: &Arc<Self>) {
+        let mut last_warning: Option<Instant> = None;
         loop {
             let is_idle = self.lock_live().is_empty();
             let next_look = async {
-                match is_idle {
-                    true => self.registered.notified().await,
-                    false => sleep(REQUEST_INTERVAL).await,
+                match self.store.get() {
+                    Some(store) if !is_idle => store.wait_for_requests().await,
+                    Some(_) | None => self.registered.notified().await,
                 }
             };
             tokio::select! {
                 () = self.stopping.cancelled() => return,
                 () = next_look => {}
             }
+            self.stop_uncertain_runs();
             if let Err(err) = self.fulfil_waiting().await {
-                tracing::warn!("{err}; requests of other servers about jobs wait");
-                self.wait_for_stop(MAINTENANCE_INTERVAL).await;
+                if last_warning.is_none_or(|at| at.elapsed() >= MAINTENANCE_INTERVAL) {
+                    tracing::warn!("{err}; requests of other servers about jobs wait");
+                    last_warning = Some(Instant::now());
+                }
+                self.wait_for_stop(RETRY_PAUSE).await;
+            }
+        }
+    }
+
+    /// Stops the jobs that another server may run again, if this server's lease cannot be trusted.
+    fn stop_uncertain_runs(&self) {
+        let is_certain = self.store.get().is_none_or(|store| store.is_owner_certain());
+        if is_certain {
+            return;
+        }
+        let live: Vec<_> = self.lock_live().values().cloned().collect();
+        for job in live {
+            if job.is_repeatable() && !job.is_stopped_here() {
+                tracing::warn!(
+                    job = %job.id,
+                    "the job stops here, because the job store was unavailable for so long that \
+                     another server may run it"
+                );
+                job.stop_here();
             }
         }
     }
@@ -53,6 +77,11 @@ impl JobServiceState {
                     // The request stays until the job has ended.
                     if let Some(live) = self.live_job(id).filter(|live| !live.is_cancelled()) {
                         self.cancel_job(&live);
+                    }
+                }
+                OwnerRequest::Stop(id) => {
+                    if let Some(live) = self.live_job(id) {
+                        live.stop_here();
                     }
                 }
                 OwnerRequest::Answer(id, given) => {
@@ -123,7 +152,7 @@ impl JobService {
             if is_done(&job) || Instant::now() >= until {
                 return Ok(job);
             }
-            sleep(EFFECT_INTERVAL).await;
+            self.0.store().await?.wait_for_change(id, EFFECT_INTERVAL).await;
         }
     }
 

@@ -99,8 +99,9 @@ impl JobServiceState {
             vec![(at, JobEventKind::Started { attempt: started.attempt })],
         );
         let tool = started.tool.clone();
+        live.set_repeatable(self.may_run_again(&tool));
         let (outcome, pump) = self.run_call(store, &live, started, slot).await;
-        let stopping = self.stopping.is_cancelled();
+        let stopping = self.stopping.is_cancelled() || live.is_stopped_here();
         let outcome = match outcome {
             // A stopped tool may report another error.
             Err(_) if stopping || live.is_cancelled() => Err(CallError::Canceled),
@@ -318,9 +319,13 @@ impl JobServiceState {
     }
 
     /// Returns true if this server may take over the job. If its tool is hidden from its caller,
-    /// a job that is to run is left to another server.
+    /// a job that is to run is left to another server. A job that may not run twice is left to its
+    /// owner as long as that may still run it.
     fn may_adopt(&self, orphan: &OrphanJob) -> bool {
         let interrupted = orphan.state == JobState::Running && !self.may_run_again(&orphan.tool);
+        if self.live_job(orphan.id).is_some() || interrupted && !orphan.is_lost {
+            return false;
+        }
         let gate = self.gate();
         let is_hidden = gate.catalog.snapshot().entry(&orphan.tool).is_some()
             && gate.find(&orphan.caller, orphan.tool.as_str()).is_err();

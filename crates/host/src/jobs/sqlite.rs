@@ -34,6 +34,8 @@ use threads::{BATCH_BYTES, Durability, ReaderThreads, WriterSession, WriterThrea
 
 /// Name of the database file.
 const FILE_NAME: &str = "jobs.db";
+/// Interval between two looks for requests of other servers.
+const REQUEST_INTERVAL: Duration = Duration::from_millis(100);
 /// Number of jobs that are removed in one step. Other requests run between two steps.
 const FORGET_STEP: usize = 50;
 
@@ -154,6 +156,19 @@ impl JobStore for SqliteStore {
         Box::pin(self.writer.submit(Durability::Durable, 0, work))
     }
 
+    fn wait_for_requests(&self) -> BoxFuture<'_, ()> {
+        Box::pin(tokio::time::sleep(REQUEST_INTERVAL))
+    }
+
+    fn wait_for_change(&self, _id: JobId, at_most: Duration) -> BoxFuture<'_, ()> {
+        Box::pin(tokio::time::sleep(at_most))
+    }
+
+    fn is_owner_certain(&self) -> bool {
+        // A lock of the kernel shows whether this server lives.
+        true
+    }
+
     fn take_requests(&self) -> BoxFuture<'_, Result<Vec<OwnerRequest>, JobStoreError>> {
         Box::pin(async move {
             let owner = self.owner;
@@ -251,6 +266,11 @@ impl JobStore for SqliteStore {
         let work =
             move |session: &WriterSession| writes::use_confirmation(session, &code, now, keep);
         Box::pin(self.writer.submit(Durability::Durable, 0, work))
+    }
+
+    fn leave(&self) -> BoxFuture<'_, ()> {
+        // Dropping the store unregisters this server.
+        Box::pin(std::future::ready(()))
     }
 }
 

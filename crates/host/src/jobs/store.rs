@@ -22,6 +22,11 @@ use toolgate_contract::{
 /// [`append_events`](Self::append_events), [`set_questions`](Self::set_questions) and
 /// [`finish`](Self::finish) change nothing if this server is not the owner. Every server may cancel
 /// and answer a job.
+///
+/// An engine that cannot see whether a server has died keeps a lease for each server. A server whose
+/// lease has ended may lose its jobs: see [`is_owner_certain`](Self::is_owner_certain).
+///
+/// The module `store_tests` has one test for each of these promises. Every engine runs them.
 pub trait JobStore: Send + Sync + 'static {
     /// Stores a new job as queued and owned by this server, with its first event. Durable.
     fn accept(&self, job: NewJob) -> BoxFuture<'_, Result<(), JobStoreError>>;
@@ -65,6 +70,17 @@ pub trait JobStore: Send + Sync + 'static {
     /// that takes the job over honours it. Does nothing if the job has ended. Durable.
     fn request_cancel(&self, id: JobId) -> BoxFuture<'_, Result<(), JobStoreError>>;
 
+    /// Waits until other servers may have made requests about jobs of this server, for a bounded
+    /// time.
+    fn wait_for_requests(&self) -> BoxFuture<'_, ()>;
+
+    /// Waits until the job may have changed, but no longer than `at_most`.
+    fn wait_for_change(&self, id: JobId, at_most: Duration) -> BoxFuture<'_, ()>;
+
+    /// Returns false if another server may have taken over jobs of this server, because its lease
+    /// cannot be trusted any more. Repeatable jobs must then stop here: they may run elsewhere.
+    fn is_owner_certain(&self) -> bool;
+
     /// Returns the requests of other servers about jobs of this server. Each answer is returned
     /// once, a cancellation until its job ends.
     fn take_requests(&self) -> BoxFuture<'_, Result<Vec<OwnerRequest>, JobStoreError>>;
@@ -96,6 +112,9 @@ pub trait JobStore: Send + Sync + 'static {
 
     /// Makes this server the owner of unfinished jobs of dead servers, as far as `filter` allows.
     /// Other jobs are left to another server. Durable.
+    ///
+    /// A store whose writes may fail with an unknown outcome also passes the jobs of this server to
+    /// `filter`, which must refuse those that this server knows.
     fn adopt(&self, filter: AdoptFilter) -> BoxFuture<'_, Result<AdoptedJobs, JobStoreError>>;
 
     /// Removes expired jobs, and the oldest ended jobs beyond `ended_max`. Returns the removed ids,
@@ -116,6 +135,10 @@ pub trait JobStore: Send + Sync + 'static {
         now: Timestamp,
         keep: Duration,
     ) -> BoxFuture<'_, Result<bool, JobStoreError>>;
+
+    /// Leaves the unfinished jobs of this server to other servers at once. Call it when no job runs
+    /// any more. The store begins no further job.
+    fn leave(&self) -> BoxFuture<'_, ()>;
 }
 
 /// A request about a job that a server received and the owner of the job must fulfil.
@@ -125,6 +148,8 @@ pub enum OwnerRequest {
     Cancel(JobId),
     /// Accept these answers to the job's open questions.
     Answer(JobId, ClientAnswers),
+    /// Stop the job: another server has taken it over or ended it.
+    Stop(JobId),
 }
 
 /// A job to be stored.
@@ -244,6 +269,9 @@ pub struct OrphanJob {
     pub last_event: u64,
     /// True if a server asked for the job to be cancelled.
     pub cancel_requested: bool,
+    /// True if the job cannot be running any more, or its owner has been silent for so long that the
+    /// job counts as interrupted. If false, the owner may still run it.
+    pub is_lost: bool,
 }
 
 /// Failure of the job store, with the reason.

@@ -329,6 +329,7 @@ pub(super) fn adopt(
                 attempts: row.get(7)?,
                 last_event: row.get::<_, i64>(8)?.cast_unsigned(),
                 cancel_requested: row.get(10)?,
+                is_lost: true,
             };
             if filter(&orphan) {
                 orphans.push((row.get::<_, i64>(0)?, orphan));

@@ -1,8 +1,17 @@
 //! Compares the store with a simple list in memory.
 
-use proptest::prelude::*;
+use std::time::Duration;
 
-use super::*;
+use jiff::Timestamp;
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+use toolgate_contract::{
+    CallError, Caller, ClientQuestions, JobEvent, JobEventKind, JobId, JobSnapshot, JobState,
+    LogLevel, OutputStream, PrintedText,
+};
+
+use super::{StorePlace, adopt_all, at, end, id, job, shut_down};
+use crate::jobs::store::{JobStore, NewJob, TimedEvent};
 
 /// A job with its events and internal data.
 struct ModelJob {
@@ -88,7 +97,7 @@ impl JobStoreModel {
             artefacts: vec![],
             questions: ClientQuestions::new(),
             outcome: None,
-            printed: toolgate_contract::PrintedText::default(),
+            printed: PrintedText::default(),
         };
         let mut entry = ModelJob { job, input: new.input.clone(), events: vec![], ended: None };
         entry.add(new.created, vec![JobEventKind::Queued]);
@@ -142,7 +151,7 @@ fn stamped(at: Timestamp, happened: &[JobEventKind]) -> Vec<TimedEvent> {
 }
 
 /// Applies `op` to the store and the model, and compares the results.
-async fn step(store: &SqliteStore, model: &mut JobStoreModel, now: Timestamp, op: ModelOperation) {
+async fn step(store: &dyn JobStore, model: &mut JobStoreModel, now: Timestamp, op: ModelOperation) {
     match op {
         ModelOperation::Accept { key, caller, keep } => {
             let caller = Caller::with_key(caller);
@@ -206,7 +215,7 @@ async fn step(store: &SqliteStore, model: &mut JobStoreModel, now: Timestamp, op
             assert_eq!(forgotten, model.forget(now, ended_max));
         }
         ModelOperation::Reopen => {
-            let adopted = store.adopt_all().await.expect("it adopts").jobs;
+            let adopted = adopt_all(store).await.expect("it adopts").jobs;
             let live = model.0.iter().filter(|entry| entry.ended.is_none());
             let expected: Vec<_> = live.map(|entry| (entry.job.id, entry.job.state)).collect();
             let adopted: Vec<_> = adopted.iter().map(|orphan| (orphan.id, orphan.state)).collect();
@@ -216,7 +225,7 @@ async fn step(store: &SqliteStore, model: &mut JobStoreModel, now: Timestamp, op
 }
 
 /// Compares all visible data of the store and the model.
-async fn compare(store: &SqliteStore, model: &JobStoreModel) {
+async fn compare(store: &dyn JobStore, model: &JobStoreModel) {
     for key in 1..7 {
         let job = store.job(id(key)).await.expect("an answer");
         let events = store.events(id(key), 0, usize::MAX).await.expect("events");
@@ -245,28 +254,29 @@ async fn compare(store: &SqliteStore, model: &JobStoreModel) {
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 40,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+/// Runs random operations at an empty place of the kind of `place` and compares the store with the
+/// model after each of them.
+pub(in crate::jobs) fn check(place: &impl StorePlace) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let config =
+        ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() };
+    let outcome = TestRunner::new(config).run(&ops(), |ops| {
+        runtime.block_on(run(&place.another(), ops));
+        Ok(())
+    });
+    outcome.unwrap_or_else(|err| panic!("{err}"));
+}
 
-    #[test]
-    fn the_store_behaves_like_a_list_in_memory(ops in ops()) {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        runtime.block_on(async {
-            let folder = folder();
-            let mut store = open(&folder);
-            let mut model = JobStoreModel::default();
-            for (second, op) in (1..).zip(ops) {
-                if let ModelOperation::Reopen = op {
-                    drop(store);
-                    store = open(&folder);
-                }
-                step(&store, &mut model, at(second), op).await;
-                compare(&store, &model).await;
-            }
-        });
+async fn run(place: &impl StorePlace, ops: Vec<ModelOperation>) {
+    let mut store = place.open().await;
+    let mut model = JobStoreModel::default();
+    for (second, op) in (1..).zip(ops) {
+        if let ModelOperation::Reopen = op {
+            shut_down(store).await;
+            store = place.open().await;
+        }
+        step(&*store, &mut model, at(second), op).await;
+        compare(&*store, &model).await;
     }
 }
