@@ -8,6 +8,7 @@ mod store;
 mod stored_form;
 mod stored_caller;
 mod sqlite;
+mod postgres;
 #[cfg(test)]
 mod store_tests;
 mod queue;
@@ -35,6 +36,7 @@ use tokio_util::task::TaskTracker;
 use toolgate_contract::{JobId, JobState, StartedWork};
 
 pub(crate) use operations::{JobRequest, LateQuestions};
+pub use postgres::{PostgresStore, PostgresStoreSettings};
 pub(crate) use resources::resources;
 pub use sqlite::SqliteStore;
 pub use store::{
@@ -59,8 +61,10 @@ const LEAVE_WAIT: Duration = Duration::from_secs(1);
 /// Settings of the jobs.
 #[derive(Clone)]
 pub struct JobSettings {
-    /// Folder of the jobs.
+    /// Folder of the jobs, with the files that they produced.
     pub folder: PathBuf,
+    /// Place where the jobs themselves are stored.
+    pub place: JobStorePlace,
     /// Largest number of running jobs, until [`crate::Host::limit_jobs`] changes it.
     pub running_max: usize,
     /// Largest number of running jobs of one caller, until [`crate::Host::limit_jobs`] changes it.
@@ -83,6 +87,15 @@ pub struct JobSettings {
     pub mark: u64,
     /// Function that ends the programs that a server with the given mark left. It may block.
     pub end_leftovers: Arc<dyn Fn(u64) + Send + Sync>,
+}
+
+/// Place where jobs are stored.
+#[derive(Debug, Clone)]
+pub enum JobStorePlace {
+    /// A SQLite file in the folder of the jobs. Servers of one machine may share it.
+    Folder,
+    /// A PostgreSQL database. Servers of several machines may share it.
+    Postgres(PostgresStoreSettings),
 }
 
 /// The jobs of a host. The store is opened when the first job needs it.
@@ -191,7 +204,7 @@ impl JobService {
 
     /// Returns true if there are or were jobs. Does not create the store.
     pub fn has_jobs(&self) -> bool {
-        self.0.store.initialized() || self.0.has_store_file()
+        self.0.store.initialized() || self.0.may_have_jobs()
     }
 
     /// Starts no new jobs and stops the running jobs. The next server runs them again, or ends them
@@ -218,18 +231,28 @@ impl JobServiceState {
     pub(crate) async fn store(&self) -> Result<&Arc<dyn JobStore>, JobStoreError> {
         self.store
             .get_or_try_init(|| async {
-                let folder = self.settings.folder.clone();
                 let mark = self.settings.mark;
-                let opened = spawn_blocking(move || SqliteStore::open(&folder, mark)).await;
-                let store = opened.map_err(|err| JobStoreError(err.to_string()))??;
-                Ok(Arc::new(store) as Arc<dyn JobStore>)
+                let store: Arc<dyn JobStore> = match &self.settings.place {
+                    JobStorePlace::Folder => {
+                        let folder = self.settings.folder.clone();
+                        let opened = spawn_blocking(move || SqliteStore::open(&folder, mark)).await;
+                        Arc::new(opened.map_err(|err| JobStoreError(err.to_string()))??)
+                    }
+                    JobStorePlace::Postgres(database) => {
+                        Arc::new(PostgresStore::open(database.clone(), mark).await?)
+                    }
+                };
+                Ok(store)
             })
             .await
     }
 
-    /// Returns true if the folder ever contained a job.
-    fn has_store_file(&self) -> bool {
-        SqliteStore::exists_in(&self.settings.folder)
+    /// Returns true if there may be jobs of other servers, or of an earlier one.
+    fn may_have_jobs(&self) -> bool {
+        match self.settings.place {
+            JobStorePlace::Folder => SqliteStore::exists_in(&self.settings.folder),
+            JobStorePlace::Postgres(_) => true,
+        }
     }
 
     /// Returns the running or queued job `id` of this server.

@@ -50,8 +50,8 @@ pub use envelopes::{EnvelopeBuilder, EnvelopeLog, EnvelopeSettings};
 pub use gauges::{HostGauges, JobGauge, PoolGauge, RecordGauge};
 pub use jobs::{
     AdoptFilter, AdoptedJobs, CallerAnswers, JobEnd, JobService, JobSettings, JobStore,
-    JobStoreError, JobsHandle, NewJob, OrphanJob, OwnerRequest, SqliteStore, StartedJob,
-    TimedEvent,
+    JobStoreError, JobStorePlace, JobsHandle, NewJob, OrphanJob, OwnerRequest, PostgresStore,
+    PostgresStoreSettings, SqliteStore, StartedJob, TimedEvent,
 };
 pub use library::{ContentLibrary, DynamicSources};
 pub use limits::{ByteRate, CallLimits, CallRate};

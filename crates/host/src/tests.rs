@@ -27,8 +27,8 @@ use toolgate_contract::{
 
 use crate::{
     AuditDestination, AuditFile, AuditLog, CallLimits, Catalog, ContentLibrary, Gate, GateSettings,
-    Host, IncomingRequest, JobSettings, JobsHandle, PolicyEffect, PolicyRule, ToolPolicy,
-    job_resources,
+    Host, IncomingRequest, JobSettings, JobStorePlace, JobsHandle, PolicyEffect, PolicyRule,
+    ToolPolicy, job_resources,
 };
 
 /// A host with its own folder.
@@ -72,6 +72,7 @@ impl TestHostParts {
             limits: CallLimits::new(8, 8, 8, Duration::from_secs(1)),
             jobs: JobSettings {
                 folder: PathBuf::new(),
+                place: JobStorePlace::Folder,
                 running_max: 4,
                 running_per_caller: 4,
                 queued_max: 16,

@@ -1,0 +1,202 @@
+//! Keeps the lease of this server, for which the database counts the server as alive.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use tokio::task::JoinHandle;
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+use toolgate_postgres::{ConnectionPool, PostgresError, PostgresFailure, SharedPool};
+
+/// Id of a server in the rows of its jobs.
+pub(super) type ServerId = i64;
+
+/// This server as the database knows it.
+pub(super) struct ServerRow {
+    pub(super) id: ServerId,
+    pub(super) workspace: String,
+    /// The boot of this machine. Programs of servers with the same boot may run here.
+    pub(super) machine: String,
+    /// Mark of this server's programs.
+    pub(super) mark: u64,
+}
+
+/// The lease of this server.
+///
+/// The server trusts its lease for two thirds of its length, counted from the moment at which the
+/// renewal was sent. So it stops before the database lets others take over its jobs, whatever the
+/// clocks of both show.
+pub(super) struct ServerLease {
+    pub(super) server: ServerRow,
+    length: Duration,
+    /// Silence after which a job that may not run twice counts as interrupted.
+    pub(super) lost_after: Duration,
+    /// End of the trust, in milliseconds since the machine booted.
+    trusted_until_ms: AtomicU64,
+    /// Start of the unbroken series of renewals, in milliseconds since the machine booted; 0 if the
+    /// last renewal failed.
+    steady_since_ms: AtomicU64,
+    has_left: AtomicBool,
+    /// Dead servers whose programs were ended.
+    forgettable: Mutex<Vec<ServerId>>,
+}
+
+impl ServerLease {
+    pub(super) fn new(server: ServerRow, length: Duration, lost_after: Duration) -> Arc<Self> {
+        Arc::new(Self {
+            server,
+            length,
+            lost_after,
+            trusted_until_ms: AtomicU64::new(0),
+            steady_since_ms: AtomicU64::new(0),
+            has_left: AtomicBool::new(false),
+            forgettable: Mutex::default(),
+        })
+    }
+
+    /// Returns true if no other server can have taken over jobs of this one.
+    pub(super) fn is_trusted(&self) -> bool {
+        boot_time_ms() < self.trusted_until_ms.load(Ordering::Acquire)
+    }
+
+    /// Returns true if this server has renewed its lease without a failure for the length of a
+    /// lease. Before that, live servers may not have been able to renew theirs either.
+    pub(super) fn may_take_over(&self) -> bool {
+        let since = self.steady_since_ms.load(Ordering::Acquire);
+        since != 0 && boot_time_ms().saturating_sub(since) >= millis(self.length)
+    }
+
+    /// Lets the next renewal remove these dead servers.
+    pub(super) fn forget(&self, servers: Vec<ServerId>) {
+        self.lock_forgettable().extend(servers);
+    }
+
+    /// Renews the lease, and registers the server if it is not registered.
+    pub(super) async fn renew(&self, pool: &ConnectionPool) -> Result<(), PostgresFailure> {
+        let sent = boot_time_ms();
+        let renewed = self.try_renew(pool).await;
+        if renewed.is_ok() {
+            let trust = millis(self.length) / 3 * 2;
+            self.trusted_until_ms.store(sent + trust, Ordering::Release);
+            let first = self.steady_since_ms.load(Ordering::Acquire) == 0;
+            if first {
+                self.steady_since_ms.store(sent.max(1), Ordering::Release);
+            }
+        } else {
+            self.steady_since_ms.store(0, Ordering::Release);
+        }
+        renewed
+    }
+
+    async fn try_renew(&self, pool: &ConnectionPool) -> Result<(), PostgresFailure> {
+        let forgettable = self.lock_forgettable().clone();
+        let lent = pool.acquire().await?;
+        let work = self.renew_with(&lent.connection.client, &forgettable);
+        let result = pool.with_timeout(pool.query_timeout, work).await;
+        lent.give_back(result)?;
+        self.lock_forgettable().retain(|id| !forgettable.contains(id));
+        Ok(())
+    }
+
+    async fn renew_with(
+        &self,
+        client: &Client,
+        forgettable: &[ServerId],
+    ) -> Result<(), PostgresError> {
+        let ServerRow { id, workspace, machine, mark, .. } = &self.server;
+        let mark = mark.to_string();
+        let seconds = self.length.as_secs_f64();
+        let sql = "INSERT INTO toolgate_fleet.servers (id, workspace, machine, mark, version, \
+                   lease_until) VALUES ($1, $2, $3, $4, $5, now() + make_interval(secs => $6)) \
+                   ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until \
+                   WHERE NOT servers.has_left";
+        client
+            .execute_typed(
+                sql,
+                &[
+                    (id as _, Type::INT8),
+                    (workspace as _, Type::TEXT),
+                    (machine as _, Type::TEXT),
+                    (&mark as _, Type::TEXT),
+                    (&env!("CARGO_PKG_VERSION") as _, Type::TEXT),
+                    (&seconds as _, Type::FLOAT8),
+                ],
+            )
+            .await?;
+        if !forgettable.is_empty() {
+            let sql = "DELETE FROM toolgate_fleet.servers WHERE id = ANY($1) \
+                       AND (has_left OR lease_until < now()) AND NOT EXISTS (SELECT 1 \
+                       FROM toolgate_fleet.jobs WHERE owner = servers.id AND ended IS NULL)";
+            client.execute_typed(sql, &[(&forgettable as _, Type::INT8_ARRAY)]).await?;
+        }
+        Ok(())
+    }
+
+    /// Ends the lease, so that other servers take over the remaining jobs at once.
+    pub(super) async fn leave(&self, pool: &ConnectionPool) -> Result<(), PostgresFailure> {
+        self.has_left.store(true, Ordering::Release);
+        self.trusted_until_ms.store(0, Ordering::Release);
+        let lent = pool.acquire().await?;
+        let id = self.server.id;
+        let work = async {
+            let sql = "UPDATE toolgate_fleet.servers SET has_left = true WHERE id = $1";
+            lent.connection.client.execute_typed(sql, &[(&id as _, Type::INT8)]).await?;
+            Ok(())
+        };
+        let result = pool.with_timeout(pool.query_timeout, work).await;
+        lent.give_back(result)
+    }
+
+    fn lock_forgettable(&self) -> MutexGuard<'_, Vec<ServerId>> {
+        self.forgettable.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The task that renews a lease. Dropping it stops the renewals.
+pub(super) struct RenewalTask(JoinHandle<()>);
+
+impl RenewalTask {
+    pub(super) fn start(lease: Arc<ServerLease>, pool: SharedPool) -> Self {
+        Self(tokio::spawn(async move {
+            let mut was_renewed = true;
+            loop {
+                // After a failure, it tries again sooner.
+                let pause = if was_renewed { lease.length / 4 } else { lease.length / 16 };
+                tokio::time::sleep(pause).await;
+                if lease.has_left.load(Ordering::Acquire) {
+                    return;
+                }
+                let renewed = lease.renew(&pool).await;
+                match &renewed {
+                    Err(err) if was_renewed => {
+                        tracing::warn!("{err}; this server may lose its jobs to other servers");
+                    }
+                    Ok(()) if !was_renewed => {
+                        tracing::info!("{} is available again", pool.display_name());
+                    }
+                    Err(_) | Ok(()) => {}
+                }
+                was_renewed = renewed.is_ok();
+            }
+        }))
+    }
+}
+
+impl Drop for RenewalTask {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Returns the time since the machine booted. It counts the time that the machine was suspended, in
+/// which a lease ends as well.
+fn boot_time_ms() -> u64 {
+    let now: Duration = clock_gettime(ClockId::Boottime).try_into().unwrap_or_default();
+    millis(now)
+}

@@ -1,0 +1,269 @@
+//! Tests with a real PostgreSQL server, which each test starts itself.
+#![allow(clippy::disallowed_methods, reason = "a test sets up the world itself")]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures_util::future::join_all;
+use tokio::time::{Instant, sleep};
+use toolgate_contract::JobState;
+use toolgate_postgres::DatabasePassword;
+
+use super::*;
+use crate::jobs::store_tests::{StorePlace, adopt_all, at, end, id, job, job_store_tests, printed};
+
+#[path = "../../../../../tests/postgres/server.rs"]
+#[allow(dead_code, reason = "several tests share this file")]
+mod server;
+
+use server::Server;
+
+/// Longest wait for the end of a short lease.
+const LEASE_WAIT: Duration = Duration::from_secs(30);
+
+/// A database, and the workspace of one test in it.
+struct DatabasePlace {
+    server: Arc<Server>,
+    workspace: String,
+}
+
+impl DatabasePlace {
+    fn start() -> Self {
+        Self { server: Arc::new(Server::start()), workspace: "first".to_owned() }
+    }
+
+    /// Opens the store as one more server with this lease.
+    async fn open_with(&self, lease: Duration, lost_after: Duration) -> PostgresStore {
+        self.try_open(&self.server.url(), lease, lost_after).await.expect("a store")
+    }
+
+    async fn try_open(
+        &self,
+        url: &str,
+        lease: Duration,
+        lost_after: Duration,
+    ) -> Result<PostgresStore, JobStoreError> {
+        let address = PostgresAddress::parse(url, "PGPASSWORD", &DatabasePassword::default());
+        let address = address.expect("an address");
+        let workspace = self.workspace.clone();
+        let settings = PostgresStoreSettings { address, workspace, lease, lost_after };
+        PostgresStore::open(settings, 7).await
+    }
+
+    async fn open_long(&self) -> PostgresStore {
+        self.open_with(Duration::from_secs(60), Duration::from_secs(300)).await
+    }
+}
+
+impl StorePlace for DatabasePlace {
+    fn open(&self) -> BoxFuture<'_, Box<dyn JobStore>> {
+        Box::pin(async move { Box::new(self.open_long().await) as Box<dyn JobStore> })
+    }
+
+    fn another(&self) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self { server: self.server.clone(), workspace: format!("workspace {number}") }
+    }
+}
+
+job_store_tests!(DatabasePlace::start());
+
+/// Adopts jobs as a service does that knows no idempotent tool, until there are some.
+async fn adopt_some(store: &PostgresStore) -> Vec<JobId> {
+    let until = Instant::now() + LEASE_WAIT;
+    loop {
+        let may: AdoptFilter =
+            Arc::new(|orphan| orphan.state == JobState::Queued || orphan.is_lost);
+        let adopted = store.adopt(may).await.expect("it adopts");
+        if !adopted.jobs.is_empty() {
+            (adopted.forget_servers)();
+            return adopted.jobs.iter().map(|job| job.id).collect();
+        }
+        assert!(Instant::now() < until, "no job was taken over");
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn jobs_of_a_killed_server_are_taken_over_after_its_lease_and_begun_ones_once_they_are_lost()
+{
+    let place = DatabasePlace::start();
+    let short = Duration::from_secs(1);
+    let one = place.open_with(short, Duration::from_secs(3)).await;
+    let two = place.open_with(short, Duration::from_secs(3)).await;
+    for number in 1..=2 {
+        one.accept(job(number)).await.expect("it is accepted");
+    }
+    one.begin(id(1), at(1)).await.expect("an answer").expect("it begins");
+    // As after a kill, the lease is neither renewed nor ended.
+    drop(one);
+    assert_eq!(adopt_some(&two).await, [id(2)]);
+    assert_eq!(adopt_some(&two).await, [id(1)]);
+    assert!(two.finish(id(1), end(2, vec![])).await.expect("an answer").is_some());
+    two.begin(id(2), at(2)).await.expect("an answer").expect("it begins");
+}
+
+#[tokio::test]
+async fn a_server_that_was_overtaken_writes_nothing_and_is_told_to_stop() {
+    let place = DatabasePlace::start();
+    let one = place.open_long().await;
+    let two = place.open_with(Duration::from_secs(1), Duration::ZERO).await;
+    for number in 1..=2 {
+        one.accept(job(number)).await.expect("it is accepted");
+    }
+    one.begin(id(1), at(1)).await.expect("an answer").expect("it begins");
+    assert_eq!(one.take_requests().await.expect("an answer"), []);
+    // As if it had been frozen: its next renewal is 15 s away.
+    let server = one.lease.server.id;
+    let ended = format!(
+        "update toolgate_fleet.servers set lease_until = now() - interval '1 minute' \
+         where id = {server}"
+    );
+    place.server.run(&ended);
+    let refused = one.begin(id(2), at(2)).await.expect_err("its lease has ended").to_string();
+    assert!(refused.contains("counts this server as stopped"), "{refused}");
+
+    let mut taken = adopt_some(&two).await;
+    taken.sort_unstable();
+    assert_eq!(taken, [id(1), id(2)]);
+    let refused = one.append_events(id(1), vec![(at(2), printed("late"))]).await;
+    let refused = refused.expect_err("it is fenced").to_string();
+    assert!(refused.contains("does not run it"), "{refused}");
+    assert!(one.finish(id(1), end(3, vec![])).await.expect("an answer").is_none());
+    let stops = one.take_requests().await.expect("an answer");
+    assert_eq!(stops, [], "the server has ended its run");
+    let stored = two.job(id(1)).await.expect("an answer").expect("it is there");
+    assert_eq!((stored.state, stored.last_event), (JobState::Running, 2));
+}
+
+#[tokio::test]
+async fn a_begun_job_that_another_server_took_over_is_stopped_once() {
+    let place = DatabasePlace::start();
+    let one = place.open_long().await;
+    let two = place.open_long().await;
+    one.accept(job(1)).await.expect("it is accepted");
+    one.begin(id(1), at(1)).await.expect("an answer").expect("it begins");
+    let owner = two.lease.server.id;
+    place.server.run(&format!("update toolgate_fleet.jobs set owner = {owner}"));
+    let stop = OwnerRequest::Stop(id(1));
+    assert_eq!(one.take_requests().await.expect("an answer"), [stop]);
+    assert_eq!(one.take_requests().await.expect("an answer"), []);
+}
+
+#[tokio::test]
+async fn a_job_that_its_server_does_not_know_is_adopted_by_that_server() {
+    let place = DatabasePlace::start();
+    let store = place.open_long().await;
+    for number in 1..=2 {
+        store.accept(job(number)).await.expect("it is accepted");
+    }
+    let may: AdoptFilter = Arc::new(|orphan| orphan.id == id(2) && orphan.is_lost);
+    let adopted = store.adopt(may).await.expect("it adopts").jobs;
+    assert_eq!(adopted.iter().map(|job| job.id).collect::<Vec<_>>(), [id(2)]);
+    // The caller of job 1 was told that it was refused.
+    store.lock_runs().unacknowledged.insert(id(1));
+    let adopted = adopt_all(&store).await.expect("it adopts").jobs;
+    assert_eq!(adopted.iter().map(|job| job.id).collect::<Vec<_>>(), [id(2)]);
+    assert!(store.job(id(1)).await.expect("an answer").is_none());
+}
+
+#[tokio::test]
+async fn a_begin_with_an_unknown_outcome_is_completed_by_the_next_try() {
+    let place = DatabasePlace::start();
+    let store = place.open_long().await;
+    store.accept(job(1)).await.expect("it is accepted");
+    let first = store.begin(id(1), at(1)).await.expect("an answer").expect("it begins");
+    // As if the answer to the first try had been lost.
+    store.lock_runs().uncertain.insert(id(1));
+    let again = store.begin(id(1), at(2)).await.expect("an answer").expect("it has begun");
+    assert_eq!((again.attempt, again.start_event), (first.attempt, first.start_event));
+    assert!(store.begin(id(1), at(3)).await.expect("an answer").is_none());
+}
+
+#[tokio::test]
+async fn other_servers_are_notified_of_changes() {
+    let place = DatabasePlace::start();
+    let one = place.open_long().await;
+    let two = place.open_long().await;
+    one.accept(job(1)).await.expect("it is accepted");
+    // Repeated, because the other server may not listen yet.
+    let change = async {
+        loop {
+            let added = one.append_events(id(1), vec![(at(1), printed("x"))]).await;
+            added.expect("it is added");
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::select! {
+        () = two.wait_for_change(id(1), Duration::from_secs(600)) => {}
+        () = change => {}
+        () = sleep(LEASE_WAIT) => panic!("no notification arrived"),
+    }
+}
+
+#[tokio::test]
+async fn several_servers_that_open_an_empty_database_at_once_share_one_store() {
+    let place = DatabasePlace::start();
+    let stores = join_all((0..6).map(|_| place.open_long())).await;
+    stores[0].accept(job(1)).await.expect("it is accepted");
+    for store in &stores {
+        assert!(store.job(id(1)).await.expect("an answer").is_some());
+    }
+}
+
+#[tokio::test]
+async fn jobs_of_another_workspace_are_neither_seen_nor_taken_over() {
+    let place = DatabasePlace::start();
+    let one = place.open().await;
+    one.accept(job(1)).await.expect("it is accepted");
+    let other = place.another();
+    let two = other.open().await;
+    assert!(two.job(id(1)).await.expect("an answer").is_none());
+    assert!(two.list(None, None, 9).await.expect("a page").jobs.is_empty());
+    crate::jobs::store_tests::shut_down(one).await;
+    assert!(adopt_all(&*two).await.expect("it adopts").jobs.is_empty());
+}
+
+#[tokio::test]
+async fn a_database_of_a_newer_toolgate_is_refused() {
+    let place = DatabasePlace::start();
+    drop(place.open_long().await);
+    place.server.run("update toolgate_fleet.schema_version set number = 7");
+    let url = place.server.url();
+    let refused = place.try_open(&url, LEASE_WAIT, LEASE_WAIT).await.err().expect("it is refused");
+    let refused = refused.to_string();
+    assert!(refused.contains("newer toolgate (job schema 7; this one supports 1)"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_create_tables_is_told_what_to_allow() {
+    let place = DatabasePlace::start();
+    place.server.run("create role guest login");
+    let url = place.server.url().replace("postgres@", "guest@");
+    let refused = place.try_open(&url, LEASE_WAIT, LEASE_WAIT).await.err().expect("it is refused");
+    let refused = refused.to_string();
+    assert!(refused.contains("allow the user to create a schema"), "{refused}");
+}
+
+#[tokio::test]
+async fn without_the_database_a_server_loses_its_trust_and_goes_on_after_a_restart() {
+    let mut place = DatabasePlace::start();
+    let store = place.open_with(Duration::from_secs(3), Duration::from_secs(300)).await;
+    store.accept(job(1)).await.expect("it is accepted");
+    assert!(store.is_owner_certain());
+    Arc::get_mut(&mut place.server).expect("one owner").stop();
+    let refused = store.accept(job(2)).await.expect_err("it is away").to_string();
+    assert!(refused.contains("PostgreSQL `postgres` at"), "{refused}");
+    let until = Instant::now() + LEASE_WAIT;
+    while store.is_owner_certain() {
+        assert!(Instant::now() < until, "the lease is trusted for too long");
+        sleep(Duration::from_millis(20)).await;
+    }
+    Arc::get_mut(&mut place.server).expect("one owner").again();
+    while !store.is_owner_certain() {
+        assert!(Instant::now() < until, "the lease is not renewed");
+        sleep(Duration::from_millis(20)).await;
+    }
+    store.accept(job(2)).await.expect("it is accepted");
+    assert!(store.begin(id(1), at(1)).await.expect("an answer").is_some());
+}

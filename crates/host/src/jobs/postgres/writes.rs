@@ -1,0 +1,411 @@
+//! Writes of jobs. Each is one statement or one transaction, and names the owner of the job, so that
+//! it changes nothing after another server has taken the job over.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+use toolgate_contract::{ClientAnswers, ClientQuestions, JobEventKind, JobId};
+use toolgate_postgres::PostgresError;
+
+use super::lease::{ServerId, ServerRow};
+use super::reads::{attempts_from_row, id_bytes, id_from_bytes};
+use crate::jobs::store::{CallerAnswers, JobStoreError, NewJob, StartedJob};
+use crate::jobs::stored_caller::{caller_to_json, restore_caller};
+use crate::jobs::stored_form::{
+    EventRows, StoredEnd, duration_nanos, parse_input, parse_json, parse_tool, to_json, unix_nanos,
+};
+
+/// Largest number of used confirmations that are recorded for a workspace.
+const CONFIRMATIONS_MAX: i64 = 1 << 16;
+
+/// A job to be stored, in its stored form.
+pub(super) struct NewJobRow {
+    id: Vec<u8>,
+    tool: String,
+    caller: String,
+    standing: Option<String>,
+    dialect: String,
+    priority: i32,
+    created: i64,
+    keep: i64,
+    input: String,
+    asking: Option<String>,
+    event: String,
+}
+
+impl NewJobRow {
+    pub(super) fn from_job(job: &NewJob) -> Result<Self, JobStoreError> {
+        let asking =
+            (job.answers != CallerAnswers::default()).then(|| to_json(&job.answers)).transpose()?;
+        Ok(Self {
+            id: id_bytes(job.id),
+            tool: job.tool.as_str().to_owned(),
+            caller: job.caller.name.to_string(),
+            standing: caller_to_json(&job.caller)?,
+            dialect: job.dialect.to_string(),
+            priority: job.priority,
+            created: unix_nanos(job.created),
+            keep: duration_nanos(job.keep),
+            input: job.input.to_string(),
+            asking,
+            event: to_json(&JobEventKind::Queued)?,
+        })
+    }
+}
+
+/// Stores a new job. Returns false if there is a job with this id.
+pub(super) async fn accept(
+    client: &Client,
+    server: &ServerRow,
+    job: &NewJobRow,
+) -> Result<bool, PostgresError> {
+    let sql = "WITH accepted AS (INSERT INTO toolgate_fleet.jobs (id, workspace, tool, caller, \
+               standing, dialect, priority, state, owner, created, updated, keep, last_event) \
+               VALUES ($1, $2, $3, $4, $5, $6, $7, 'queued', $8, $9, $9, $10, 1) \
+               ON CONFLICT (id) DO NOTHING RETURNING id), \
+               input AS (INSERT INTO toolgate_fleet.inputs (job, input, asking) \
+               SELECT id, $11, $12 FROM accepted), \
+               event AS (INSERT INTO toolgate_fleet.events (job, seq, at, what) \
+               SELECT id, 1, $9, $13 FROM accepted) \
+               SELECT id FROM accepted";
+    let params = [
+        (&job.id as _, Type::BYTEA),
+        (&server.workspace as _, Type::TEXT),
+        (&job.tool as _, Type::TEXT),
+        (&job.caller as _, Type::TEXT),
+        (&job.standing as _, Type::TEXT),
+        (&job.dialect as _, Type::TEXT),
+        (&job.priority as _, Type::INT4),
+        (&server.id as _, Type::INT8),
+        (&job.created as _, Type::INT8),
+        (&job.keep as _, Type::INT8),
+        (&job.input as _, Type::TEXT),
+        (&job.asking as _, Type::TEXT),
+        (&job.event as _, Type::TEXT),
+    ];
+    Ok(client.query_typed_opt(sql, &params).await?.is_some())
+}
+
+/// Returns true if the job `id` is a job of the server `owner`.
+pub(super) async fn is_owner(
+    client: &Client,
+    owner: ServerId,
+    id: JobId,
+) -> Result<bool, PostgresError> {
+    let sql = "SELECT 1 FROM toolgate_fleet.jobs WHERE id = $1 AND owner = $2";
+    let params = [(&id_bytes(id) as _, Type::BYTEA), (&owner as _, Type::INT8)];
+    Ok(client.query_typed_opt(sql, &params).await?.is_some())
+}
+
+/// Begins a queued job. If `may_have_begun`, an earlier attempt of this server to begin the job had
+/// an unknown outcome, so that a running job counts as begun now.
+pub(super) async fn begin(
+    client: &mut Client,
+    owner: ServerId,
+    id: JobId,
+    at: Timestamp,
+    may_have_begun: bool,
+) -> Result<Option<StartedJob>, PostgresError> {
+    let work = client.transaction().await?;
+    // The lock keeps other servers from taking over jobs of this server at the same moment.
+    let sql = "SELECT 1 FROM toolgate_fleet.servers \
+               WHERE id = $1 AND lease_until > now() AND NOT has_left FOR KEY SHARE";
+    if work.query_typed_opt(sql, &[(&owner as _, Type::INT8)]).await?.is_none() {
+        let why = "counts this server as stopped, because its lease was not renewed in time";
+        return Err(PostgresError::Unusable(why.to_owned()));
+    }
+    let sql = "SELECT state, tool, caller, standing, dialect, attempts, last_event, input, asking \
+               FROM toolgate_fleet.jobs JOIN toolgate_fleet.inputs ON job = id \
+               WHERE id = $1 AND owner = $2 AND ended IS NULL FOR UPDATE OF jobs";
+    let key = id_bytes(id);
+    let params = [(&key as _, Type::BYTEA), (&owner as _, Type::INT8)];
+    let Some(row) = work.query_typed_opt(sql, &params).await? else { return Ok(None) };
+    let mut attempt = attempts_from_row(&row, 5)?;
+    let mut start_event: i64 = row.try_get(6)?;
+    match row.try_get::<_, &str>(0)? {
+        "queued" => {
+            attempt += 1;
+            start_event += 1;
+            let sql = "WITH event AS (INSERT INTO toolgate_fleet.events (job, seq, at, what) \
+                       VALUES ($1, $2, $3, $4)) \
+                       UPDATE toolgate_fleet.jobs SET state = 'running', started = $3, \
+                       updated = $3, attempts = attempts + 1, last_event = $2 WHERE id = $1";
+            let at = unix_nanos(at);
+            let event = to_json(&JobEventKind::Started { attempt })?;
+            let params = [
+                (&key as _, Type::BYTEA),
+                (&start_event as _, Type::INT8),
+                (&at as _, Type::INT8),
+                (&event as _, Type::TEXT),
+            ];
+            work.execute_typed(sql, &params).await?;
+        }
+        "running" if may_have_begun => {}
+        _ => return Ok(None),
+    }
+    let asking: Option<&str> = row.try_get(8)?;
+    let started = StartedJob {
+        tool: parse_tool(row.try_get(1)?)?,
+        input: parse_input(row.try_get(7)?)?,
+        caller: restore_caller(row.try_get(2)?, row.try_get(3)?)?,
+        dialect: row.try_get::<_, String>(4)?.into(),
+        answers: asking.map_or_else(|| Ok(CallerAnswers::default()), parse_json)?,
+        attempt,
+        start_event: start_event.cast_unsigned(),
+    };
+    work.commit().await?;
+    Ok(Some(started))
+}
+
+pub(super) async fn requeue(
+    client: &Client,
+    owner: ServerId,
+    id: JobId,
+    at: Timestamp,
+) -> Result<(), PostgresError> {
+    // The next run asks its questions again.
+    let sql = "UPDATE toolgate_fleet.jobs SET state = 'queued', updated = $3, questions = NULL \
+               WHERE id = $1 AND owner = $2 AND state = 'running'";
+    let at = unix_nanos(at);
+    let params =
+        [(&id_bytes(id) as _, Type::BYTEA), (&owner as _, Type::INT8), (&at as _, Type::INT8)];
+    client.execute_typed(sql, &params).await?;
+    Ok(())
+}
+
+/// Events in the form in which they are sent to the database.
+struct EventColumns<'e> {
+    times: Vec<i64>,
+    texts: Vec<&'e str>,
+    count: i64,
+    updated: Option<i64>,
+    fraction: Option<f64>,
+    message: Option<String>,
+}
+
+impl<'e> EventColumns<'e> {
+    fn from_rows(events: &'e EventRows) -> Result<Self, PostgresError> {
+        let (fraction, message) = match &events.progress {
+            Some((fraction, message)) => (Some(*fraction), message.as_ref()),
+            None => (None, None),
+        };
+        Ok(Self {
+            times: events.rows.iter().map(|(at, _)| *at).collect(),
+            texts: events.rows.iter().map(|(_, json)| json.as_str()).collect(),
+            count: i64::try_from(events.rows.len()).unwrap_or(i64::MAX),
+            updated: events.rows.last().map(|(at, _)| *at),
+            fraction,
+            message: message.map(to_json).transpose()?,
+        })
+    }
+}
+
+/// Appends events to a job. Returns the number of the first, or `None` if the job has ended or is not
+/// a job of the server `owner`.
+pub(super) async fn append(
+    client: &Client,
+    owner: ServerId,
+    id: JobId,
+    events: &EventRows,
+) -> Result<Option<u64>, PostgresError> {
+    let sql = "WITH changed AS (UPDATE toolgate_fleet.jobs SET last_event = last_event + $5, \
+               updated = coalesce($6, updated), progress = coalesce($7, progress), \
+               message = CASE WHEN $7 IS NULL THEN message ELSE $8 END \
+               WHERE id = $1 AND owner = $2 AND ended IS NULL \
+               RETURNING last_event - $5 AS last), \
+               added AS (INSERT INTO toolgate_fleet.events (job, seq, at, what) \
+               SELECT $1, changed.last + event.place, event.at, event.what \
+               FROM changed, unnest($3, $4) WITH ORDINALITY AS event(at, what, place)) \
+               SELECT last + 1 FROM changed";
+    let columns = EventColumns::from_rows(events)?;
+    let params = [
+        (&id_bytes(id) as _, Type::BYTEA),
+        (&owner as _, Type::INT8),
+        (&columns.times as _, Type::INT8_ARRAY),
+        (&columns.texts as _, Type::TEXT_ARRAY),
+        (&columns.count as _, Type::INT8),
+        (&columns.updated as _, Type::INT8),
+        (&columns.fraction as _, Type::FLOAT8),
+        (&columns.message as _, Type::TEXT),
+    ];
+    let row = client.query_typed_opt(sql, &params).await?;
+    Ok(row.map(|row| row.try_get::<_, i64>(0)).transpose()?.map(i64::cast_unsigned))
+}
+
+pub(super) async fn finish(
+    client: &Client,
+    owner: ServerId,
+    id: JobId,
+    end: &StoredEnd,
+) -> Result<Option<u64>, PostgresError> {
+    // The input is no longer needed, and may be large.
+    let sql = "WITH changed AS (UPDATE toolgate_fleet.jobs SET last_event = last_event + $5, \
+               updated = coalesce($6, updated), progress = coalesce($7, progress), \
+               message = CASE WHEN $7 IS NULL THEN message ELSE $8 END, state = $9, ended = $10, \
+               outcome = $11, artefacts = $12, questions = NULL, \
+               until = CASE WHEN keep > 9223372036854775807 - greatest($10, 0) \
+               THEN 9223372036854775807 ELSE $10 + keep END \
+               WHERE id = $1 AND owner = $2 AND ended IS NULL \
+               RETURNING last_event - $5 AS last), \
+               added AS (INSERT INTO toolgate_fleet.events (job, seq, at, what) \
+               SELECT $1, changed.last + event.place, event.at, event.what \
+               FROM changed, unnest($3, $4) WITH ORDINALITY AS event(at, what, place)), \
+               input AS (DELETE FROM toolgate_fleet.inputs \
+               WHERE job = $1 AND EXISTS (SELECT 1 FROM changed)), \
+               request AS (DELETE FROM toolgate_fleet.requests \
+               WHERE job = $1 AND EXISTS (SELECT 1 FROM changed)) \
+               SELECT last + 1 FROM changed";
+    let columns = EventColumns::from_rows(&end.lines)?;
+    let state = end.state.as_str();
+    let params = [
+        (&id_bytes(id) as _, Type::BYTEA),
+        (&owner as _, Type::INT8),
+        (&columns.times as _, Type::INT8_ARRAY),
+        (&columns.texts as _, Type::TEXT_ARRAY),
+        (&columns.count as _, Type::INT8),
+        (&columns.updated as _, Type::INT8),
+        (&columns.fraction as _, Type::FLOAT8),
+        (&columns.message as _, Type::TEXT),
+        (&state as _, Type::TEXT),
+        (&end.at as _, Type::INT8),
+        (&end.outcome as _, Type::TEXT),
+        (&end.artefacts as _, Type::TEXT),
+    ];
+    let row = client.query_typed_opt(sql, &params).await?;
+    Ok(row.map(|row| row.try_get::<_, i64>(0)).transpose()?.map(i64::cast_unsigned))
+}
+
+/// Replaces the open questions of a job of the server `owner`.
+pub(super) async fn set_questions(
+    client: &Client,
+    owner: ServerId,
+    id: JobId,
+    open: &ClientQuestions,
+) -> Result<(), PostgresError> {
+    let open = (!open.is_empty()).then(|| to_json(open)).transpose()?;
+    let sql = "UPDATE toolgate_fleet.jobs SET questions = $3 \
+               WHERE id = $1 AND owner = $2 AND ended IS NULL";
+    let params =
+        [(&id_bytes(id) as _, Type::BYTEA), (&owner as _, Type::INT8), (&open as _, Type::TEXT)];
+    client.execute_typed(sql, &params).await?;
+    Ok(())
+}
+
+/// Adds answers to those that are stored with the job. Earlier answers stay. Returns the owner of the
+/// job if it is another server, to which the added answers became a request.
+pub(super) async fn add_answers(
+    client: &mut Client,
+    server: &ServerRow,
+    id: JobId,
+    given: &ClientAnswers,
+) -> Result<Option<ServerId>, PostgresError> {
+    let work = client.transaction().await?;
+    let key = id_bytes(id);
+    let sql = "SELECT owner, asking FROM toolgate_fleet.jobs JOIN toolgate_fleet.inputs \
+               ON job = id WHERE id = $1 AND workspace = $2 AND ended IS NULL FOR UPDATE";
+    let params = [(&key as _, Type::BYTEA), (&server.workspace as _, Type::TEXT)];
+    let Some(row) = work.query_typed_opt(sql, &params).await? else { return Ok(None) };
+    let owner: ServerId = row.try_get(0)?;
+    let asking: Option<&str> = row.try_get(1)?;
+    let mut asking: CallerAnswers =
+        asking.map_or_else(|| Ok(CallerAnswers::default()), parse_json)?;
+    let mut added = given.clone();
+    added.retain(|name, _| !asking.given.contains_key(name));
+    if added.is_empty() {
+        return Ok(None);
+    }
+    asking.given.extend(added.clone());
+    let asking = to_json(&asking)?;
+    let sql = "UPDATE toolgate_fleet.inputs SET asking = $2 WHERE job = $1";
+    work.execute_typed(sql, &[(&key as _, Type::BYTEA), (&asking as _, Type::TEXT)]).await?;
+    let is_elsewhere = owner != server.id;
+    if is_elsewhere {
+        let added = to_json(&added)?;
+        let sql = "INSERT INTO toolgate_fleet.requests (job, answers) VALUES ($1, $2)";
+        work.execute_typed(sql, &[(&key as _, Type::BYTEA), (&added as _, Type::TEXT)]).await?;
+    }
+    work.commit().await?;
+    Ok(is_elsewhere.then_some(owner))
+}
+
+/// Adds the request to cancel a job that has not ended, unless there is one. Returns the owner of the
+/// job.
+pub(super) async fn request_cancel(
+    client: &Client,
+    workspace: &str,
+    id: JobId,
+) -> Result<Option<ServerId>, PostgresError> {
+    let sql = "WITH live AS (SELECT id, owner FROM toolgate_fleet.jobs \
+               WHERE id = $1 AND workspace = $2 AND ended IS NULL), \
+               added AS (INSERT INTO toolgate_fleet.requests (job) SELECT id FROM live \
+               ON CONFLICT (job) WHERE answers IS NULL DO NOTHING) \
+               SELECT owner FROM live";
+    let params = [(&id_bytes(id) as _, Type::BYTEA), (&workspace as _, Type::TEXT)];
+    let row = client.query_typed_opt(sql, &params).await?;
+    Ok(row.map(|row| row.try_get(0)).transpose()?)
+}
+
+/// Removes the requests with these numbers.
+pub(super) async fn remove_requests(client: &Client, numbers: &[i64]) -> Result<(), PostgresError> {
+    let sql = "DELETE FROM toolgate_fleet.requests WHERE number = ANY($1)";
+    client.execute_typed(sql, &[(&numbers as _, Type::INT8_ARRAY)]).await?;
+    Ok(())
+}
+
+/// Removes the jobs among `ids` that have ended, with all their data. Returns their ids in order.
+pub(super) async fn remove_jobs(
+    client: &Client,
+    ids: &[JobId],
+) -> Result<Vec<JobId>, PostgresError> {
+    let keys: Vec<Vec<u8>> = ids.iter().copied().map(id_bytes).collect();
+    let sql = "WITH gone AS (DELETE FROM toolgate_fleet.jobs \
+               WHERE id = ANY($1) AND ended IS NOT NULL RETURNING id), \
+               event AS (DELETE FROM toolgate_fleet.events WHERE job IN (SELECT id FROM gone)), \
+               input AS (DELETE FROM toolgate_fleet.inputs WHERE job IN (SELECT id FROM gone)), \
+               request AS (DELETE FROM toolgate_fleet.requests \
+               WHERE job IN (SELECT id FROM gone)) \
+               SELECT id FROM gone ORDER BY id";
+    let rows = client.query_typed(sql, &[(&keys as _, Type::BYTEA_ARRAY)]).await?;
+    rows.iter().map(|row| id_from_bytes(row.try_get(0)?)).collect()
+}
+
+/// Records that the confirmation `code` was used. Returns false if it was used before, or if there
+/// are too many records.
+pub(super) async fn use_confirmation(
+    client: &Client,
+    workspace: &str,
+    code: &[u8],
+    now: Timestamp,
+    keep: Duration,
+) -> Result<bool, PostgresError> {
+    let now = unix_nanos(now);
+    let until = now.saturating_add(duration_nanos(keep));
+    let sql = "INSERT INTO toolgate_fleet.used_confirmations AS used (workspace, code, until) \
+               SELECT $1, $2, $3 WHERE (SELECT count(*) FROM toolgate_fleet.used_confirmations \
+               WHERE workspace = $1 AND until >= $4) < $5 \
+               ON CONFLICT (workspace, code) DO UPDATE SET until = excluded.until \
+               WHERE used.until < $4";
+    let params = [
+        (&workspace as _, Type::TEXT),
+        (&code as _, Type::BYTEA),
+        (&until as _, Type::INT8),
+        (&now as _, Type::INT8),
+        (&CONFIRMATIONS_MAX as _, Type::INT8),
+    ];
+    Ok(client.execute_typed(sql, &params).await? == 1)
+}
+
+/// Removes the records of confirmations that have expired.
+pub(super) async fn remove_confirmations(
+    client: &Client,
+    workspace: &str,
+    now: Timestamp,
+) -> Result<(), PostgresError> {
+    let sql = "DELETE FROM toolgate_fleet.used_confirmations WHERE workspace = $1 AND until < $2";
+    let now = unix_nanos(now);
+    let params = [(&workspace as _, Type::TEXT), (&now as _, Type::INT8)];
+    client.execute_typed(sql, &params).await?;
+    Ok(())
+}
