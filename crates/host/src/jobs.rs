@@ -36,7 +36,9 @@ use tokio_util::task::TaskTracker;
 use toolgate_contract::{JobId, JobState, StartedWork};
 
 pub(crate) use operations::{JobRequest, LateQuestions};
-pub use postgres::{PostgresStore, PostgresStoreSettings};
+pub use postgres::{
+    FleetDurability, FleetReport, FleetServer, PostgresStore, PostgresStoreSettings,
+};
 pub(crate) use resources::resources;
 pub use sqlite::SqliteStore;
 pub use store::{
@@ -95,7 +97,7 @@ pub enum JobStorePlace {
     /// A SQLite file in the folder of the jobs. Servers of one machine may share it.
     Folder,
     /// A PostgreSQL database. Servers of several machines may share it.
-    Postgres(PostgresStoreSettings),
+    Postgres(Box<PostgresStoreSettings>),
 }
 
 /// The jobs of a host. The store is opened when the first job needs it.
@@ -173,7 +175,7 @@ impl JobService {
                 jobs.adopt_orphans().await;
                 jobs.remove_expired().await;
             }
-            let _ = tokio::time::timeout(MAINTENANCE_INTERVAL, jobs.stopping.cancelled()).await;
+            jobs.wait_for_stop(jobs.maintenance_interval()).await;
         }
     }
 
@@ -239,12 +241,21 @@ impl JobServiceState {
                         Arc::new(opened.map_err(|err| JobStoreError(err.to_string()))??)
                     }
                     JobStorePlace::Postgres(database) => {
-                        Arc::new(PostgresStore::open(database.clone(), mark).await?)
+                        Arc::new(PostgresStore::open((**database).clone(), mark).await?)
                     }
                 };
                 Ok(store)
             })
             .await
+    }
+
+    /// Returns the interval between two searches for orphaned and expired jobs.
+    fn maintenance_interval(&self) -> Duration {
+        match &self.settings.place {
+            JobStorePlace::Folder => MAINTENANCE_INTERVAL,
+            // So jobs of a silent server are taken over within 1.25 leases.
+            JobStorePlace::Postgres(database) => MAINTENANCE_INTERVAL.min(database.lease / 4),
+        }
     }
 
     /// Returns true if there may be jobs of other servers, or of an earlier one.

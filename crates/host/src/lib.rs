@@ -49,9 +49,9 @@ pub use catalog::{Catalog, CatalogError, CatalogReadiness, RejectedTool, estimat
 pub use envelopes::{EnvelopeBuilder, EnvelopeLog, EnvelopeSettings};
 pub use gauges::{HostGauges, JobGauge, PoolGauge, RecordGauge};
 pub use jobs::{
-    AdoptFilter, AdoptedJobs, CallerAnswers, JobEnd, JobService, JobSettings, JobStore,
-    JobStoreError, JobStorePlace, JobsHandle, NewJob, OrphanJob, OwnerRequest, PostgresStore,
-    PostgresStoreSettings, SqliteStore, StartedJob, TimedEvent,
+    AdoptFilter, AdoptedJobs, CallerAnswers, FleetDurability, FleetReport, FleetServer, JobEnd,
+    JobService, JobSettings, JobStore, JobStoreError, JobStorePlace, JobsHandle, NewJob, OrphanJob,
+    OwnerRequest, PostgresStore, PostgresStoreSettings, SqliteStore, StartedJob, TimedEvent,
 };
 pub use library::{ContentLibrary, DynamicSources};
 pub use limits::{ByteRate, CallLimits, CallRate};

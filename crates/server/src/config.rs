@@ -3,6 +3,7 @@ mod audit;
 mod load;
 mod contracts;
 mod discovery;
+mod fleet;
 mod keys;
 pub mod key_file;
 pub mod oauth;
@@ -30,6 +31,7 @@ use toolgate_world::sandbox;
 pub use audit::{ArgumentRecording, AuditSection};
 pub use contracts::ContractEnvironment;
 pub use discovery::{DiscoveryMemory, DiscoveryMode, DiscoverySection};
+pub use fleet::FleetSection;
 pub use keys::{ApiKey, check as check_keys};
 pub(crate) use keys::{KeyDigest, digest, parse_digest};
 pub(crate) use load::cache_folder;
@@ -115,6 +117,8 @@ pub struct Config {
     pub pins: toolgate_upstream::pins::PinSettings,
     /// Jobs: calls whose results are collected later.
     pub jobs: JobsSection,
+    /// Jobs and used confirmations that servers on several machines share.
+    pub fleet: FleetSection,
     /// Resources that clients can read.
     pub resources: ResourcesSection,
     /// Prompts that a user can choose for an agent.
@@ -446,7 +450,8 @@ impl Default for EnvelopeSection {
 #[serde(default, deny_unknown_fields)]
 pub struct JobsSection {
     /// Folder in which jobs are stored, with a subfolder for each workspace: an absolute path,
-    /// `off`, or `state` for the user's state folder.
+    /// `off`, or `state` for the user's state folder. With `fleet.url`, only the files that jobs
+    /// left are stored there.
     pub to: String,
 }
 

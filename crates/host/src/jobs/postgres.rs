@@ -10,6 +10,7 @@ mod changes;
 mod reads;
 mod writes;
 mod takeover;
+mod report;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,6 +31,7 @@ use super::store::{
 use super::stored_form::{EventRows, StoredEnd};
 use changes::ChangeChannel;
 use lease::{RenewalTask, ServerLease, ServerRow};
+pub use report::{FleetDurability, FleetReport, FleetServer};
 
 /// Largest number of connections of the pool. One more connection listens to notifications.
 const CONNECTIONS_MAX: usize = 7;
@@ -161,7 +163,10 @@ impl PostgresStore {
             let accepted: Result<bool, FailedWrite> =
                 on_connection!(self, |client| writes::accept(client, server, &row));
             match accepted {
-                Ok(true) => return Ok(()),
+                Ok(true) => {
+                    self.lock_runs().unacknowledged.remove(&job.id);
+                    return Ok(());
+                }
                 Ok(false) if tries > 1 => {
                     // An earlier try may have stored it.
                     let is_own: Result<bool, FailedWrite> =

@@ -21,6 +21,9 @@ use super::store::{
 
 /// A place for jobs that several servers may share.
 pub(in crate::jobs) trait StorePlace {
+    /// Number of random runs that are compared with the model.
+    const MODEL_RUNS: u32;
+
     /// Opens the store as one more server.
     fn open(&self) -> BoxFuture<'_, Box<dyn JobStore>>;
 

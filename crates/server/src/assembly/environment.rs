@@ -49,7 +49,10 @@ pub(crate) fn state_problem() -> Option<String> {
 fn folder_differences(config: &Config) -> Vec<String> {
     let mut lost_state = Vec::new();
     if config.jobs.to == "state" {
-        lost_state.push("jobs are unavailable");
+        lost_state.push(match config.fleet.url {
+            None => "jobs are unavailable",
+            Some(_) => "files that jobs leave are not kept",
+        });
     }
     if config.audit.to == "state" {
         lost_state.push("audit records go to standard error");

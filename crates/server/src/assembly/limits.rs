@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use toolgate_host::{ByteRate, CallLimits, CallRate, JobSettings};
+use toolgate_host::{ByteRate, CallLimits, CallRate, JobSettings, JobStorePlace};
 
 use crate::config::{self, Config};
 
@@ -110,6 +110,7 @@ pub(crate) fn job_settings_in(folder: PathBuf, config: &Config) -> JobSettings {
     let running_max = config.limits.jobs();
     JobSettings {
         folder,
+        place: JobStorePlace::Folder,
         running_max,
         running_per_caller: running_max,
         queued_max: QUEUED_JOBS_MAX,

@@ -10,8 +10,8 @@ use http::Uri;
 use toolgate_contract::{AnyTool, Caller, Effects, ResultForm, ToolId, WatchGuard, fold_name};
 use toolgate_dialects::{ServerCard, ServerInfo};
 use toolgate_host::{
-    AuditLog, Catalog, ContentLibrary, Gate, GateSettings, Host, JobSettings, JobsHandle,
-    KnownTools, OutputCheck, OutputCheckRules, PolicyRule, TokenScope, ToolPolicy,
+    AuditLog, Catalog, ContentLibrary, Gate, GateSettings, Host, JobSettings, JobStorePlace,
+    JobsHandle, KnownTools, OutputCheck, OutputCheckRules, PolicyRule, TokenScope, ToolPolicy,
     ToolSearchHandle, ToolVectors, check_pattern, job_resources, job_tools, tool_search_tools,
 };
 use toolgate_toolsets::{
@@ -472,7 +472,10 @@ fn job_settings(
     let Some(folder) = jobs_folder(root, &config.jobs.to)? else { return Ok(None) };
     let share = caller_share(config);
     let (_, running_per_caller) = job_limits(config);
+    let database = config.fleet.job_store(&resolve_links(root)).map_err(anyhow::Error::msg)?;
     Ok(Some(JobSettings {
+        place: database
+            .map_or(JobStorePlace::Folder, |database| JobStorePlace::Postgres(Box::new(database))),
         running_per_caller,
         queued_per_caller: share(QUEUED_JOBS_MAX),
         mark: processes.mark().number(),

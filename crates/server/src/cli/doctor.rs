@@ -11,6 +11,7 @@ use anyhow::{Context, anyhow, bail};
 use serde_json::json;
 use toolgate::assembly::probe::{UpstreamProbe, hide_failures_from_log, probe_upstreams};
 use toolgate::config::environment;
+use toolgate_host::{FleetDurability, FleetReport, FleetServer};
 use toolgate_upstream::UpstreamListing;
 use toolgate_world::sandbox::{
     SandboxCoverage, SandboxLayer, SandboxPaths, SandboxProfile, SandboxRequirement, ServerAccess,
@@ -30,6 +31,7 @@ Examples:
   toolgate doctor ~/src/app --json
   toolgate doctor upstreams       check whether each upstream of this folder responds
   toolgate doctor oauth linear    check each step of the authorization at [upstream.linear]
+  toolgate doctor fleet           check the database of [fleet], and what it promises
 
 Each sandbox layer is tested in a process of its own. The exit code is 1 if this system lacks a layer
 of the configured profile."
@@ -65,6 +67,20 @@ Prints one line for each upstream. If one fails, more lines show what was asked,
 what its program wrote. The exit code is 1 then."
     )]
     Upstreams(DoctorUpstreamsArgs),
+    /// Check the database that servers share, and print what happens to jobs if it fails
+    #[command(after_help = "\
+Prints the database, the promise that its configuration allows, and the servers of this workspace.
+Creates the tables if they are missing. The exit code is 1 if the database cannot be used.")]
+    Fleet(DoctorFleetArgs),
+}
+
+#[derive(clap::Args)]
+struct DoctorFleetArgs {
+    /// Workspace whose settings name the database
+    #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
+    root: PathBuf,
+    #[command(flatten)]
+    folder: FolderArgs,
 }
 
 #[derive(clap::Args)]
@@ -82,6 +98,7 @@ pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     match &args.command {
         Some(DoctorCommand::Oauth(args)) => return test_oauth(args),
         Some(DoctorCommand::Upstreams(args)) => return test_upstreams(args),
+        Some(DoctorCommand::Fleet(args)) => return test_fleet(args),
         None => {}
     }
     // The first call decides the level. The report says what a line of the log would say.
@@ -245,6 +262,63 @@ fn test_upstreams(args: &DoctorUpstreamsArgs) -> anyhow::Result<ExitCode> {
         print(&lines)?;
     }
     Ok(if all_answer { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Checks the database of `[fleet]`, and prints what it promises.
+fn test_fleet(args: &DoctorFleetArgs) -> anyhow::Result<ExitCode> {
+    toolgate::telemetry::start_logging("warn")?;
+    let config = args.folder.load(&args.root)?.config;
+    let root = Root::open(&args.root)
+        .with_context(|| format!("cannot open the folder {}", args.root.display()))?;
+    let Some(settings) = config.fleet.job_store(root.path()).map_err(|why| anyhow!(why))? else {
+        bail!(
+            "fleet.url is not set: jobs are stored in a folder, which servers of one machine share"
+        );
+    };
+    match run_to_end(super::small_runtime()?, FleetReport::read(settings)) {
+        Ok(report) => {
+            print(&render_fleet(&report))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(err) => {
+            print(&format!("FAILED  {err}\n"))?;
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
+fn render_fleet(report: &FleetReport) -> String {
+    let promise = match report.durability {
+        FleetDurability::Volatile => {
+            "no promise: `fsync` or `synchronous_commit` is off, so a crash of the database loses \
+             acknowledged jobs"
+        }
+        FleetDurability::Disk => {
+            "acknowledged jobs survive a crash of the database, but not the loss of its disk"
+        }
+        FleetDurability::LaggingStandby => {
+            "a failover loses the jobs that the standby has not received, and may run a job again; \
+             set `synchronous_standby_names` to prevent that"
+        }
+        FleetDurability::SynchronousStandby => {
+            "acknowledged jobs survive the loss of the database server"
+        }
+    };
+    let mut text = format!(
+        "ok      {} (version {})\npromise {promise}\n",
+        report.database, report.server_version
+    );
+    if report.servers.is_empty() {
+        text.push_str("no server of this workspace uses the database\n");
+    }
+    for FleetServer { id, version, jobs, silent_s } in &report.servers {
+        let state = match *silent_s {
+            silent_s if silent_s < 0.0 => "alive".to_owned(),
+            silent_s => format!("silent for {silent_s:.0} s"),
+        };
+        let _ = writeln!(text, "server  {id:016x} toolgate {version}: {state}, jobs: {jobs}");
+    }
+    text
 }
 
 fn render_report(

@@ -109,6 +109,7 @@ fn read(
     }
     contracts::apply_others(&mut config, env)?;
     config.search.take_secrets(|name| env.iter().find(|(it, _)| *it == name).map(|(_, v)| *v));
+    config.fleet.take_secrets(|name| env.iter().find(|(it, _)| *it == name).map(|(_, v)| *v));
     check(&config)?;
     warnings.extend(config.assets.backend_problem());
     config.source = file.clone().map(|file| commands::DeclarationSource { file, text });
@@ -250,6 +251,7 @@ fn check(config: &Config) -> anyhow::Result<()> {
     let skills = &config.skills;
     let assets = &config.assets;
     let checked = prompts.check().and_then(|()| skills.check()).and_then(|()| assets.check());
+    let checked = checked.and_then(|()| config.fleet.check());
     let checked = checked.and_then(|()| config.search.check()).and_then(|()| {
         let mut folders = config.envelope.schemas.iter();
         folders.try_for_each(|folder| check_folder("envelope.schemas", folder))

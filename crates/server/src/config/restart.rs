@@ -27,6 +27,7 @@ pub(crate) fn applied_settings(in_force: &Config, next: &Config) -> (Config, Vec
         telemetry: running.telemetry,
         search: running.search,
         jobs: running.jobs,
+        fleet: running.fleet,
         // A server for Synesthetic reads its assets once, as the contract demands.
         assets: match running.assets.owner.always_offered {
             true => running.assets,

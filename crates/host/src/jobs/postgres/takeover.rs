@@ -105,7 +105,8 @@ async fn dead_servers(
     let dead = |row: &Row| -> Result<DeadServer, PostgresError> {
         let is_lost: bool = row.try_get(3)?;
         // Programs of a server that is only silent may still be needed.
-        let is_here = is_lost && row.try_get::<_, &str>(1)? == server.machine;
+        let machine: &str = row.try_get(1)?;
+        let is_here = is_lost && !machine.is_empty() && machine == server.machine;
         let mark: &str = row.try_get(2)?;
         let mark = mark.parse().ok().filter(|_| is_here);
         Ok(DeadServer { id: row.try_get(0)?, mark, is_lost })

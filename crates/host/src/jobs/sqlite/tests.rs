@@ -35,6 +35,8 @@ fn open(folder: &TempDir) -> SqliteStore {
 job_store_tests!(folder());
 
 impl StorePlace for TempDir {
+    const MODEL_RUNS: u32 = 40;
+
     fn open(&self) -> BoxFuture<'_, Box<dyn JobStore>> {
         Box::pin(async { Box::new(open(self)) as Box<dyn JobStore> })
     }

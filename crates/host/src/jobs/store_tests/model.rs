@@ -256,11 +256,14 @@ async fn compare(store: &dyn JobStore, model: &JobStoreModel) {
 
 /// Runs random operations at an empty place of the kind of `place` and compares the store with the
 /// model after each of them.
-pub(in crate::jobs) fn check(place: &impl StorePlace) {
+pub(in crate::jobs) fn check<P: StorePlace>(place: &P) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime");
-    let config =
-        ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() };
+    let config = ProptestConfig {
+        cases: P::MODEL_RUNS,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
     let outcome = TestRunner::new(config).run(&ops(), |ops| {
         runtime.block_on(run(&place.another(), ops));
         Ok(())

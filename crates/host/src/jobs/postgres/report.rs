@@ -1,0 +1,111 @@
+//! Describes the database of a fleet, for `toolgate doctor fleet`.
+
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+use toolgate_postgres::{ConnectionPool, PostgresError};
+
+use super::{
+    CONNECTIONS_MAX, JobStoreError, PostgresStoreSettings, STATEMENT_TIMEOUT, schema, store_error,
+};
+
+/// The database of a fleet, and the servers that use it.
+#[derive(Debug, Clone)]
+pub struct FleetReport {
+    /// Name of the database in messages.
+    pub database: String,
+    /// Version of PostgreSQL, such as `16.2`.
+    pub server_version: String,
+    /// Promise that the configuration of the database allows.
+    pub durability: FleetDurability,
+    /// Servers of the workspace, by the start of their ids.
+    pub servers: Vec<FleetServer>,
+}
+
+/// What happens to acknowledged jobs if the database fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FleetDurability {
+    /// The database does not wait for its disk.
+    Volatile,
+    /// The database waits for its disk and has no standby.
+    Disk,
+    /// The database does not wait for its standby.
+    LaggingStandby,
+    /// The database waits for a standby.
+    SynchronousStandby,
+}
+
+/// A server of a fleet.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FleetServer {
+    /// Id of the server, which changes with each start.
+    pub id: i64,
+    /// Version of toolgate.
+    pub version: String,
+    /// Number of unfinished jobs of the server.
+    pub jobs: i64,
+    /// Time in seconds since its lease ended; negative while the server counts as alive.
+    pub silent_s: f64,
+}
+
+impl FleetReport {
+    /// Connects to the database, creates or migrates the tables, and reads its configuration.
+    ///
+    /// # Errors
+    /// The database is unavailable, refuses this user, or was set up by a newer toolgate.
+    pub async fn read(settings: PostgresStoreSettings) -> Result<Self, JobStoreError> {
+        let PostgresStoreSettings { address, workspace, .. } = settings;
+        let pool = ConnectionPool::new(address, CONNECTIONS_MAX, STATEMENT_TIMEOUT);
+        let mut lent = pool.acquire().await.map_err(store_error)?;
+        let client = &mut lent.connection.client;
+        let work = async {
+            schema::migrate(client).await?;
+            let (server_version, durability) = configuration(client).await?;
+            let servers = servers(client, &workspace).await?;
+            Ok((server_version, durability, servers))
+        };
+        let result = pool.with_timeout(STATEMENT_TIMEOUT, work).await;
+        let (server_version, durability, servers) = lent.give_back(result).map_err(store_error)?;
+        let database = pool.display_name().to_owned();
+        Ok(Self { database, server_version, durability, servers })
+    }
+}
+
+async fn configuration(client: &Client) -> Result<(String, FleetDurability), PostgresError> {
+    let sql = "SELECT current_setting('server_version'), \
+               current_setting('fsync') = 'on' AND current_setting('synchronous_commit') <> 'off', \
+               current_setting('synchronous_standby_names') <> '' \
+               AND current_setting('synchronous_commit') NOT IN ('off', 'local'), \
+               EXISTS (SELECT 1 FROM pg_stat_replication)";
+    let row = client.query_typed_one(sql, &[]).await?;
+    let waits_for_disk: bool = row.try_get(1)?;
+    let waits_for_standby: bool = row.try_get(2)?;
+    let has_standby: bool = row.try_get(3)?;
+    let durability = if !waits_for_disk {
+        FleetDurability::Volatile
+    } else if waits_for_standby {
+        FleetDurability::SynchronousStandby
+    } else if has_standby {
+        FleetDurability::LaggingStandby
+    } else {
+        FleetDurability::Disk
+    };
+    Ok((row.try_get(0)?, durability))
+}
+
+async fn servers(client: &Client, workspace: &str) -> Result<Vec<FleetServer>, PostgresError> {
+    let sql = "SELECT id, version, (SELECT count(*) FROM toolgate_fleet.jobs \
+               WHERE owner = servers.id AND ended IS NULL), \
+               extract(epoch FROM now() - lease_until)::float8 \
+               FROM toolgate_fleet.servers WHERE workspace = $1 AND NOT has_left ORDER BY id";
+    let rows = client.query_typed(sql, &[(&workspace as _, Type::TEXT)]).await?;
+    let mut servers = Vec::with_capacity(rows.len());
+    for row in &rows {
+        servers.push(FleetServer {
+            id: row.try_get(0)?,
+            version: row.try_get(1)?,
+            jobs: row.try_get(2)?,
+            silent_s: row.try_get(3)?,
+        });
+    }
+    Ok(servers)
+}
