@@ -23,6 +23,10 @@ mod requests;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 #[cfg(test)]
+#[path = "../../../tests/postgres/server.rs"]
+#[allow(dead_code, clippy::disallowed_methods, reason = "a server for tests, which several share")]
+mod database_server;
+#[cfg(test)]
 mod tests;
 
 use std::sync::Arc;

@@ -5,6 +5,7 @@ mod rounds;
 mod library;
 mod policy;
 mod jobs;
+mod jobs_in_database;
 mod ahead;
 mod budgets;
 mod offered;

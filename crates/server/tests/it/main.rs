@@ -24,6 +24,7 @@ mod bad_input;
 mod exact_numbers;
 mod cli;
 mod jobs;
+mod shared_jobs;
 mod zyra;
 mod commands;
 mod sandbox;

@@ -26,7 +26,7 @@ mod eras;
 mod lists;
 mod model_text;
 mod library;
-mod asking;
+pub(crate) mod asking;
 mod replicas;
 mod subscriptions;
 mod streams;

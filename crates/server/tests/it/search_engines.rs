@@ -10,7 +10,7 @@ use crate::support::{Client, Launch, MODERN, Stdio, Workspace, refusal, wait_for
 use crate::toolsets_search::{GOLD, corpus, paths, search};
 
 #[path = "../../../../tests/postgres/server.rs"]
-mod server;
+pub(crate) mod server;
 
 use server::Server;
 

@@ -1,5 +1,4 @@
 //! Tests with a real PostgreSQL server, which each test starts itself.
-#![allow(clippy::disallowed_methods, reason = "a test sets up the world itself")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,13 +8,8 @@ use toolgate_contract::JobState;
 use toolgate_postgres::DatabasePassword;
 
 use super::*;
+use crate::database_server::Server;
 use crate::jobs::store_tests::{StorePlace, adopt_all, at, end, id, job, job_store_tests, printed};
-
-#[path = "../../../../../tests/postgres/server.rs"]
-#[allow(dead_code, reason = "several tests share this file")]
-mod server;
-
-use server::Server;
 
 /// Longest wait for the end of a short lease.
 const LEASE_WAIT: Duration = Duration::from_secs(30);

@@ -160,7 +160,7 @@ fn l20_nobody_is_asked_in_revisions_without_forms() {
     );
 }
 
-pub(super) fn with_confirmations(launch: Launch) -> Launch {
+pub(crate) fn with_confirmations(launch: Launch) -> Launch {
     launch.set("tools_confirm", "files.write")
 }
 
@@ -170,7 +170,7 @@ fn can_fill_in() -> Value {
 
 /// Calls `files_write` on `path`, which must ask for input, and returns the result.
 #[track_caller]
-pub(super) fn questions(client: &mut Client, path: &str) -> Value {
+pub(crate) fn questions(client: &mut Client, path: &str) -> Value {
     let mut params =
         json!({ "name": "files_write", "arguments": { "path": path, "content": "x" } });
     params["_meta"] = can_fill_in();
@@ -183,7 +183,7 @@ pub(super) fn questions(client: &mut Client, path: &str) -> Value {
 
 /// Calls `files_write` on `path` again and accepts all questions of `reply`.
 #[track_caller]
-pub(super) fn agree_again(client: &mut Client, path: &str, reply: &Value, state: &Value) -> Value {
+pub(crate) fn agree_again(client: &mut Client, path: &str, reply: &Value, state: &Value) -> Value {
     let keys = reply["inputRequests"].as_object().unwrap().keys();
     let yes = json!({ "action": "accept", "content": {} });
     let responses: Value =
