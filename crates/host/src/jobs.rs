@@ -31,6 +31,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::sync::{Notify, OnceCell, watch};
 use tokio::task::spawn_blocking;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate_contract::{JobId, JobState, StartedWork};
@@ -57,6 +58,8 @@ use queue::JobQueue;
 
 /// Interval between two searches for orphaned and expired jobs.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(15);
+/// Interval between two searches for files of jobs that a server of another machine has removed.
+const FILES_INTERVAL: Duration = Duration::from_secs(3600);
 /// Longest wait until the store has recorded that this server leaves.
 const LEAVE_WAIT: Duration = Duration::from_secs(1);
 
@@ -89,6 +92,20 @@ pub struct JobSettings {
     pub mark: u64,
     /// Function that ends the programs that a server with the given mark left. It may block.
     pub end_leftovers: Arc<dyn Fn(u64) + Send + Sync>,
+}
+
+impl JobSettings {
+    /// Returns the folder of the files that jobs produced. Each store has its own, because files of
+    /// jobs that the store does not have are removed.
+    fn files_folder(&self) -> PathBuf {
+        match &self.place {
+            JobStorePlace::Folder => self.folder.clone(),
+            JobStorePlace::Postgres(database) => {
+                let name = blake3::hash(database.workspace.as_bytes()).to_hex();
+                self.folder.join("fleet").join(&name[..16])
+            }
+        }
+    }
 }
 
 /// Place where jobs are stored.
@@ -142,7 +159,7 @@ impl EndedJobCounters {
 
 impl JobService {
     pub(crate) fn new(live_gate: Arc<LiveGate>, settings: JobSettings) -> Self {
-        let files = ArtefactFiles::new(&settings.folder, settings.files_bytes_max);
+        let files = ArtefactFiles::new(&settings.files_folder(), settings.files_bytes_max);
         let queue = Mutex::new(JobQueue::new(settings.running_max, settings.running_per_caller));
         Self(Arc::new(JobServiceState {
             live_gate,
@@ -169,11 +186,17 @@ impl JobService {
     /// [`JobService::stop`].
     async fn tidy_store(&self) {
         let jobs = &self.0;
+        let mut files_checked: Option<Instant> = None;
         while !jobs.stopping.is_cancelled() {
             // A folder that never had a job is not touched.
             if self.has_jobs() {
                 jobs.adopt_orphans().await;
                 jobs.remove_expired().await;
+                let is_shared = matches!(jobs.settings.place, JobStorePlace::Postgres(_));
+                if is_shared && files_checked.is_none_or(|at| at.elapsed() >= FILES_INTERVAL) {
+                    jobs.remove_unknown_files().await;
+                    files_checked = Some(Instant::now());
+                }
             }
             jobs.wait_for_stop(jobs.maintenance_interval()).await;
         }
@@ -301,6 +324,27 @@ impl JobServiceState {
                     let _ = spawn_blocking(move || files.remove(&removed)).await;
                 }
                 Err(err) => return tracing::warn!("{err}; expired jobs are not removed for now"),
+            }
+        }
+    }
+
+    /// Removes the files of jobs that a server of another machine has removed from the store.
+    async fn remove_unknown_files(&self) {
+        let Ok(store) = self.store().await else { return };
+        let files = self.files.clone();
+        let stored = spawn_blocking(move || files.jobs_with_files()).await.unwrap_or_default();
+        for id in stored {
+            if self.stopping.is_cancelled() {
+                return;
+            }
+            match store.job(id).await {
+                Ok(Some(_)) => {}
+                Ok(None) => {
+                    let files = self.files.clone();
+                    let _ = spawn_blocking(move || files.remove(&[id])).await;
+                }
+                // The next search finds them.
+                Err(_) => return,
             }
         }
     }

@@ -191,6 +191,12 @@ impl ArtefactFiles {
         Ok(OpenArtefact { name: format!("{}.zip", job.id), file: zipped().map_err(failed)? })
     }
 
+    /// Returns the jobs that have a folder for their files.
+    pub(super) fn jobs_with_files(&self) -> Vec<JobId> {
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+    }
+
     /// Removes the files of the `jobs`, which are no longer kept.
     pub(super) fn remove(&self, jobs: &[JobId]) {
         for id in jobs {
