@@ -10,9 +10,9 @@ mod changes;
 mod reads;
 mod writes;
 mod takeover;
+mod known_runs;
 mod report;
 
-use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -30,6 +30,7 @@ use super::store::{
 };
 use super::stored_form::{EventRows, StoredEnd};
 use changes::ChangeChannel;
+use known_runs::KnownRuns;
 use lease::{RenewalTask, ServerLease, ServerRow};
 pub use report::{FleetDurability, FleetReport, FleetServer};
 
@@ -70,25 +71,16 @@ pub struct PostgresStore {
     runs: Mutex<KnownRuns>,
 }
 
-/// What this server knows about its jobs, apart from the tables.
-#[derive(Default)]
-struct KnownRuns {
-    /// Jobs that were begun and have not ended here.
-    begun: HashSet<JobId>,
-    /// Jobs whose begin had an unknown outcome.
-    uncertain: HashSet<JobId>,
-    /// Jobs whose acceptance had an unknown outcome and was reported as failed.
-    unacknowledged: HashSet<JobId>,
-}
-
 impl From<JobStoreError> for PostgresError {
     fn from(err: JobStoreError) -> Self {
         Self::Rejected(err.0)
     }
 }
 
-fn store_error(failure: PostgresFailure) -> JobStoreError {
-    JobStoreError(failure.to_string())
+impl From<PostgresFailure> for JobStoreError {
+    fn from(failure: PostgresFailure) -> Self {
+        Self(failure.to_string())
+    }
 }
 
 /// A failed operation, and whether the database may have committed it.
@@ -114,9 +106,9 @@ macro_rules! on_connection {
                 let has_unknown_outcome =
                     result.as_ref().is_err_and(PostgresError::has_unknown_outcome);
                 lent.give_back(result)
-                    .map_err(|err| FailedWrite { error: store_error(err), has_unknown_outcome })
+                    .map_err(|err| FailedWrite { error: err.into(), has_unknown_outcome })
             }
-            Err(err) => Err(FailedWrite { error: store_error(err), has_unknown_outcome: false }),
+            Err(err) => Err(FailedWrite { error: err.into(), has_unknown_outcome: false }),
         }
     };
 }
@@ -132,10 +124,10 @@ impl PostgresStore {
     pub async fn open(settings: PostgresStoreSettings, mark: u64) -> Result<Self, JobStoreError> {
         let PostgresStoreSettings { address, workspace, lease, lost_after } = settings;
         let pool = Arc::new(ConnectionPool::new(address, CONNECTIONS_MAX, STATEMENT_TIMEOUT));
-        let mut lent = pool.acquire().await.map_err(store_error)?;
+        let mut lent = pool.acquire().await?;
         let migration = schema::migrate(&mut lent.connection.client);
         let migrated = pool.with_timeout(MIGRATION_TIMEOUT, migration).await;
-        lent.give_back(migrated).map_err(store_error)?;
+        lent.give_back(migrated)?;
         let random = getrandom::u64().map_err(|err| JobStoreError(err.to_string()))? >> 1;
         let server = ServerRow {
             id: random.cast_signed(),
@@ -144,7 +136,7 @@ impl PostgresStore {
             mark,
         };
         let lease = ServerLease::new(server, lease, lost_after);
-        lease.renew(&pool).await.map_err(store_error)?;
+        lease.renew(&pool).await?;
         let renewals = RenewalTask::start(lease.clone(), pool.clone());
         let changes = ChangeChannel::start(&pool, lease.server.id);
         Ok(Self { pool, lease, _renewals: renewals, changes, runs: Mutex::default() })
@@ -192,19 +184,17 @@ impl PostgresStore {
         at: Timestamp,
     ) -> Result<Option<StartedJob>, JobStoreError> {
         let owner = self.lease.server.id;
-        let may_have_begun = self.lock_runs().uncertain.contains(&id);
+        let may_have_begun = self.lock_runs().uncertain_begins.contains(&id);
         let begun: Result<Option<StartedJob>, FailedWrite> =
             on_connection!(self, |client| writes::begin(client, owner, id, at, may_have_begun));
         let mut runs = self.lock_runs();
         match &begun {
-            Ok(started) => {
-                runs.uncertain.remove(&id);
-                if started.is_some() {
-                    runs.begun.insert(id);
-                }
+            Ok(Some(started)) => runs.begin(id, started.start_event),
+            Ok(None) => {
+                runs.uncertain_begins.remove(&id);
             }
             Err(failed) if failed.has_unknown_outcome => {
-                runs.uncertain.insert(id);
+                runs.uncertain_begins.insert(id);
             }
             Err(_) => {}
         }
@@ -215,34 +205,68 @@ impl PostgresStore {
         Ok(begun?)
     }
 
+    async fn append_new(
+        &self,
+        id: JobId,
+        mut events: Vec<TimedEvent>,
+    ) -> Result<u64, JobStoreError> {
+        let owner = self.lease.server.id;
+        let stored_first = self.skip_stored(id, &mut events).await?;
+        let rows = EventRows::from_events(&events)?;
+        let count = events.len() as u64;
+        let appended: Result<Option<u64>, FailedWrite> =
+            on_connection!(self, |client| writes::append(client, owner, id, &rows));
+        match &appended {
+            Ok(Some(first)) => self.lock_runs().note_stored(id, first + count - 1),
+            Err(failed) if failed.has_unknown_outcome => {
+                self.lock_runs().note_uncertain(id, count);
+            }
+            Ok(None) | Err(_) => {}
+        }
+        let first = appended?.ok_or_else(|| {
+            JobStoreError(format!("job {id} has ended, or this server does not run it"))
+        })?;
+        self.changes.notify_job(id);
+        Ok(stored_first.unwrap_or(first))
+    }
+
+    /// Removes the events from the front of `events` that an earlier append with an unknown outcome
+    /// has stored, because a repeated append begins with the same events. Returns the number of the
+    /// first of them.
+    async fn skip_stored(
+        &self,
+        id: JobId,
+        events: &mut Vec<TimedEvent>,
+    ) -> Result<Option<u64>, JobStoreError> {
+        let batch = self.lock_runs().uncertain_batch(id);
+        let Some(batch) = batch else { return Ok(None) };
+        let owner = self.lease.server.id;
+        let last = on_connection!(self, |client| reads::last_event(client, owner, id))?;
+        let end = batch.last_before + batch.count;
+        if last.is_none_or(|last| last < end) {
+            self.lock_runs().forget_batch(id);
+            return Ok(None);
+        }
+        self.lock_runs().note_stored(id, end);
+        let stored = usize::try_from(batch.count).unwrap_or(usize::MAX).min(events.len());
+        events.drain(..stored);
+        Ok(Some(batch.last_before + 1))
+    }
+
     async fn take_waiting_requests(&self) -> Result<Vec<OwnerRequest>, JobStoreError> {
         let owner = self.lease.server.id;
-        let running: Vec<JobId> = self.lock_runs().begun.iter().copied().collect();
-        let found: Result<(Vec<(i64, OwnerRequest)>, Vec<JobId>), FailedWrite> =
-            on_connection!(self, |client| async {
-                let found = reads::requests(client, owner).await?;
-                let is_answer = |(_, request): &&(i64, OwnerRequest)| {
-                    matches!(request, OwnerRequest::Answer(..))
-                };
-                let answers: Vec<i64> =
-                    found.iter().filter(is_answer).map(|(number, _)| *number).collect();
-                if !answers.is_empty() {
-                    writes::remove_requests(client, &answers).await?;
-                }
-                let taken = match running.is_empty() {
-                    true => Vec::new(),
-                    false => reads::jobs_taken_over(client, owner, &running).await?,
-                };
-                Ok((found, taken))
-            });
-        let (found, taken) = found?;
+        let running = self.lock_runs().running();
+        let taken: Result<Vec<OwnerRequest>, FailedWrite> =
+            on_connection!(self, |client| writes::take_requests(client, owner, &running));
+        let requests = taken?;
         let mut runs = self.lock_runs();
-        for id in &taken {
-            runs.begun.remove(id);
+        for request in &requests {
+            if let OwnerRequest::Stop(id) = request {
+                runs.end(*id);
+            }
         }
         drop(runs);
-        let stops = taken.into_iter().map(OwnerRequest::Stop);
-        Ok(found.into_iter().map(|(_, request)| request).chain(stops).collect())
+        Ok(requests)
     }
 
     async fn adopt_jobs(&self, filter: AdoptFilter) -> Result<AdoptedJobs, JobStoreError> {
@@ -261,8 +285,7 @@ impl PostgresStore {
         }
         // A job that was taken over is begun or ended anew.
         for job in &jobs {
-            runs.begun.remove(&job.id);
-            runs.uncertain.remove(&job.id);
+            runs.end(job.id);
         }
         drop(runs);
         let marks = servers.iter().filter_map(|server| server.mark).collect();
@@ -313,7 +336,7 @@ impl JobStore for PostgresStore {
         Box::pin(async move {
             let owner = self.lease.server.id;
             // The run has ended, whatever the outcome of the write is.
-            self.lock_runs().begun.remove(&id);
+            self.lock_runs().end(id);
             on_connection!(self, |client| writes::requeue(client, owner, id, at))?;
             self.changes.notify_job(id);
             Ok(())
@@ -325,15 +348,7 @@ impl JobStore for PostgresStore {
         id: JobId,
         events: Vec<TimedEvent>,
     ) -> BoxFuture<'_, Result<u64, JobStoreError>> {
-        Box::pin(async move {
-            let owner = self.lease.server.id;
-            let rows = EventRows::from_events(&events)?;
-            let first = on_connection!(self, |client| writes::append(client, owner, id, &rows))?;
-            self.changes.notify_job(id);
-            first.ok_or_else(|| {
-                JobStoreError(format!("job {id} has ended, or this server does not run it"))
-            })
-        })
+        Box::pin(self.append_new(id, events))
     }
 
     fn set_questions(
@@ -396,11 +411,13 @@ impl JobStore for PostgresStore {
     fn finish(&self, id: JobId, end: JobEnd) -> BoxFuture<'_, Result<Option<u64>, JobStoreError>> {
         Box::pin(async move {
             let owner = self.lease.server.id;
+            let mut end = end;
+            let stored_first = self.skip_stored(id, &mut end.last_events).await?;
             let end = StoredEnd::from_end(end)?;
             let first = on_connection!(self, |client| writes::finish(client, owner, id, &end))?;
-            self.lock_runs().begun.remove(&id);
+            self.lock_runs().end(id);
             self.changes.notify_job(id);
-            Ok(first)
+            Ok(first.map(|first| stored_first.unwrap_or(first)))
         })
     }
 

@@ -312,9 +312,10 @@ fn render_fleet(report: &FleetReport) -> String {
         text.push_str("no server of this workspace uses the database\n");
     }
     for FleetServer { id, version, jobs, silent_s } in &report.servers {
-        let state = match *silent_s {
-            silent_s if silent_s < 0.0 => "alive".to_owned(),
-            silent_s => format!("silent for {silent_s:.0} s"),
+        let state = if *silent_s < 0.0 {
+            "alive".to_owned()
+        } else {
+            format!("silent for {silent_s:.0} s")
         };
         let _ = writeln!(text, "server  {id:016x} toolgate {version}: {state}, jobs: {jobs}");
     }

@@ -75,6 +75,19 @@ pub(super) async fn events(
     rows.iter().map(event).collect()
 }
 
+/// Returns the number of the last event of an unfinished job of the server `owner`.
+pub(super) async fn last_event(
+    client: &Client,
+    owner: ServerId,
+    id: JobId,
+) -> Result<Option<u64>, PostgresError> {
+    let sql = "SELECT last_event FROM toolgate_fleet.jobs \
+               WHERE id = $1 AND owner = $2 AND ended IS NULL";
+    let params = [(&id_bytes(id) as _, Type::BYTEA), (&owner as _, Type::INT8)];
+    let row = client.query_typed_opt(sql, &params).await?;
+    Ok(row.map(|row| row.try_get::<_, i64>(0)).transpose()?.map(i64::cast_unsigned))
+}
+
 pub(super) async fn list(
     client: &Client,
     workspace: &str,

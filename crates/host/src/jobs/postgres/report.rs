@@ -4,9 +4,7 @@ use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 use toolgate_postgres::{ConnectionPool, PostgresError};
 
-use super::{
-    CONNECTIONS_MAX, JobStoreError, PostgresStoreSettings, STATEMENT_TIMEOUT, schema, store_error,
-};
+use super::{CONNECTIONS_MAX, JobStoreError, PostgresStoreSettings, STATEMENT_TIMEOUT, schema};
 
 /// The database of a fleet, and the servers that use it.
 #[derive(Debug, Clone)]
@@ -55,7 +53,7 @@ impl FleetReport {
     pub async fn read(settings: PostgresStoreSettings) -> Result<Self, JobStoreError> {
         let PostgresStoreSettings { address, workspace, .. } = settings;
         let pool = ConnectionPool::new(address, CONNECTIONS_MAX, STATEMENT_TIMEOUT);
-        let mut lent = pool.acquire().await.map_err(store_error)?;
+        let mut lent = pool.acquire().await?;
         let client = &mut lent.connection.client;
         let work = async {
             schema::migrate(client).await?;
@@ -64,7 +62,7 @@ impl FleetReport {
             Ok((server_version, durability, servers))
         };
         let result = pool.with_timeout(STATEMENT_TIMEOUT, work).await;
-        let (server_version, durability, servers) = lent.give_back(result).map_err(store_error)?;
+        let (server_version, durability, servers) = lent.give_back(result)?;
         let database = pool.display_name().to_owned();
         Ok(Self { database, server_version, durability, servers })
     }

@@ -171,10 +171,30 @@ async fn a_begin_with_an_unknown_outcome_is_completed_by_the_next_try() {
     store.accept(job(1)).await.expect("it is accepted");
     let first = store.begin(id(1), at(1)).await.expect("an answer").expect("it begins");
     // As if the answer to the first try had been lost.
-    store.lock_runs().uncertain.insert(id(1));
+    store.lock_runs().uncertain_begins.insert(id(1));
     let again = store.begin(id(1), at(2)).await.expect("an answer").expect("it has begun");
     assert_eq!((again.attempt, again.start_event), (first.attempt, first.start_event));
     assert!(store.begin(id(1), at(3)).await.expect("an answer").is_none());
+}
+
+#[tokio::test]
+async fn events_of_an_append_with_an_unknown_outcome_are_stored_once() {
+    let place = DatabasePlace::start();
+    let store = place.open_long().await;
+    store.accept(job(1)).await.expect("it is accepted");
+    store.begin(id(1), at(1)).await.expect("an answer").expect("it begins");
+    let batch = || vec![(at(2), printed("one")), (at(2), printed("two"))];
+    assert_eq!(store.append_events(id(1), batch()).await.expect("it is added"), 3);
+    // As if the answer to a second append had been lost after its commit.
+    assert_eq!(store.append_events(id(1), batch()).await.expect("it is added"), 5);
+    store.lock_runs().note_stored(id(1), 4);
+    store.lock_runs().note_uncertain(id(1), 2);
+    assert_eq!(store.append_events(id(1), batch()).await.expect("it is there"), 5);
+    // As if an append had never arrived.
+    store.lock_runs().note_uncertain(id(1), 2);
+    let first = store.finish(id(1), end(3, batch())).await.expect("an answer");
+    assert_eq!(first, Some(7));
+    assert_eq!(store.events(id(1), 0, usize::MAX).await.expect("events").len(), 9);
 }
 
 #[tokio::test]

@@ -10,8 +10,8 @@ use toolgate_contract::{ClientAnswers, ClientQuestions, JobEventKind, JobId};
 use toolgate_postgres::PostgresError;
 
 use super::lease::{ServerId, ServerRow};
-use super::reads::{attempts_from_row, id_bytes, id_from_bytes};
-use crate::jobs::store::{CallerAnswers, JobStoreError, NewJob, StartedJob};
+use super::reads::{self, attempts_from_row, id_bytes, id_from_bytes};
+use crate::jobs::store::{CallerAnswers, JobStoreError, NewJob, OwnerRequest, StartedJob};
 use crate::jobs::stored_caller::{caller_to_json, restore_caller};
 use crate::jobs::stored_form::{
     EventRows, StoredEnd, duration_nanos, parse_input, parse_json, parse_tool, to_json, unix_nanos,
@@ -347,8 +347,32 @@ pub(super) async fn request_cancel(
     Ok(row.map(|row| row.try_get(0)).transpose()?)
 }
 
+/// Returns the requests about jobs of the server `owner`, and removes the answers among them. Asks to
+/// stop the jobs among `running` that do not run there any more.
+pub(super) async fn take_requests(
+    client: &Client,
+    owner: ServerId,
+    running: &[JobId],
+) -> Result<Vec<OwnerRequest>, PostgresError> {
+    let found = reads::requests(client, owner).await?;
+    let answers: Vec<i64> = found
+        .iter()
+        .filter(|(_, request)| matches!(request, OwnerRequest::Answer(..)))
+        .map(|(number, _)| *number)
+        .collect();
+    if !answers.is_empty() {
+        remove_requests(client, &answers).await?;
+    }
+    let mut requests: Vec<OwnerRequest> = found.into_iter().map(|(_, request)| request).collect();
+    if !running.is_empty() {
+        let taken = reads::jobs_taken_over(client, owner, running).await?;
+        requests.extend(taken.into_iter().map(OwnerRequest::Stop));
+    }
+    Ok(requests)
+}
+
 /// Removes the requests with these numbers.
-pub(super) async fn remove_requests(client: &Client, numbers: &[i64]) -> Result<(), PostgresError> {
+async fn remove_requests(client: &Client, numbers: &[i64]) -> Result<(), PostgresError> {
     let sql = "DELETE FROM toolgate_fleet.requests WHERE number = ANY($1)";
     client.execute_typed(sql, &[(&numbers as _, Type::INT8_ARRAY)]).await?;
     Ok(())
