@@ -99,7 +99,7 @@ fn a_confirmation_is_valid_once_at_servers_that_share_a_database() {
     let workspace = Workspace::new();
     let keys = TempDir::new().unwrap();
     let key = keys.path().join("session.key");
-    fs::write(&key, [1; 32]).unwrap();
+    fs::write(&key, [1_u8; 32]).unwrap();
     let start = || {
         let launch = with_confirmations(launch(&workspace, &database));
         Client::http(launch.set("server_session_key", key.display()), MODERN)
