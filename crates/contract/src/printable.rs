@@ -5,6 +5,8 @@
 
 use std::borrow::Cow;
 
+use serde_json::Value;
+
 /// Returns `text` on one line, with each active or invisible character escaped as `\u{…}`.
 pub fn escape_line(text: &str) -> Cow<'_, str> {
     escape_if(text, |_| false)
@@ -55,6 +57,41 @@ pub fn find_hidden(text: &str) -> Option<(usize, char)> {
         before = Some(c);
         is_hidden(c) && !matches!(c, '\n' | '\t' | '\r') && !is_joiner
     })
+}
+
+/// Checks that `text` has at most `bytes_max` bytes and no hidden character.
+///
+/// # Errors
+///
+/// Returns the end of a sentence, such as "has the hidden character U+202E at byte 12".
+pub fn check_visible(text: &str, bytes_max: usize) -> Result<(), String> {
+    if text.len() > bytes_max {
+        return Err(format!("has {} bytes, more than {bytes_max}", text.len()));
+    }
+    match find_hidden(text) {
+        Some((at, c)) => {
+            Err(format!("has the hidden character U+{:04X} at byte {at}", u32::from(c)))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Returns all keys and texts of `value`.
+pub fn json_texts(value: &Value) -> Vec<&str> {
+    let mut texts = Vec::new();
+    let mut left = vec![value];
+    while let Some(value) = left.pop() {
+        match value {
+            Value::String(text) => texts.push(text.as_str()),
+            Value::Array(items) => left.extend(items),
+            Value::Object(members) => {
+                texts.extend(members.keys().map(String::as_str));
+                left.extend(members.values());
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+    texts
 }
 
 fn is_emoji(c: char) -> bool {
@@ -117,5 +154,18 @@ mod tests {
         assert_eq!(find_hidden("👩\u{200d}🔬\r\n"), None);
         assert_eq!(find_hidden("ig\u{200d}nore"), Some((2, '\u{200d}')));
         assert_eq!(find_hidden("é\u{200b}"), Some((2, '\u{200b}')));
+    }
+
+    #[test]
+    fn a_text_that_is_too_long_or_has_a_hidden_character_is_refused_with_the_reason() {
+        assert_eq!(check_visible("é\r\n\tb", 6), Ok(()));
+        assert_eq!(check_visible("éb", 2), Err("has 3 bytes, more than 2".to_owned()));
+        for (text, fault) in [
+            ("é\u{200b}", "has the hidden character U+200B at byte 2"),
+            ("\u{1b}[2J", "has the hidden character U+001B at byte 0"),
+            ("Adds.\u{e0041}", "has the hidden character U+E0041 at byte 5"),
+        ] {
+            assert_eq!(check_visible(text, 100), Err(fault.to_owned()));
+        }
     }
 }

@@ -85,6 +85,7 @@ pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
             fs::write(ws.join("full.rb"), heredoc_text("tapir", FULL_BUFFER))?;
             fs::write(ws.join("good.rb"), "def zebra\n  1\nend\n")?;
         }
+        "M58" => add_upstream_tools(attempt, &hidden_texts())?,
         _ => {}
     }
     Ok(())
@@ -112,6 +113,7 @@ pub(super) fn perform(
             Ok(vec![call(client, "evil.many", &input)?])
         }
         "M51" => search_crashing_texts(attempt, server, client),
+        "M58" => list_hidden_texts(attempt, server, client),
         // M50
         _ => {
             let mut results = Vec::new();
@@ -138,11 +140,16 @@ fn add_upstream(
     if let Some(output) = output {
         tool["outputSchema"] = output.clone();
     }
+    add_upstream_tools(attempt, &[tool])
+}
+
+/// Adds an upstream `evil` that lists `tools`.
+fn add_upstream_tools(attempt: &mut AttackAttempt, tools: &[Value]) -> anyhow::Result<()> {
     let script = attempt.folders.ws.join("evil.py");
-    let tools = attempt.folders.ws.join("tools.json");
+    let list = attempt.folders.ws.join("tools.json");
     fs::write(&script, UPSTREAM)?;
-    fs::write(&tools, json!([tool]).to_string())?;
-    let command = json!(["python3", script, tools]);
+    fs::write(&list, json!(tools).to_string())?;
+    let command = json!(["python3", script, list]);
     attempt.launch.config = format!("[upstream.evil]\ncommand = {command}\n");
     Ok(())
 }
@@ -291,6 +298,46 @@ fn find_beside_crashes(
         results.push(result);
     }
     Ok(results)
+}
+
+/// Returns tools with hidden characters and a long text, and one tool without.
+fn hidden_texts() -> Vec<Value> {
+    let tool = |name: &str, description: &str| {
+        let input = json!({ "type": "object" });
+        json!({ "name": name, "description": description, "inputSchema": input })
+    };
+    let mut titled = tool("titled", "A tool.");
+    titled["title"] = json!("\u{202e}dellac");
+    let mut schema = tool("schema", "A tool.");
+    schema["inputSchema"]["properties"] = json!({ "text": { "description": "Any\u{200b} text." } });
+    vec![
+        tool("tags", "A tool.\u{e0041}\u{e0042}"),
+        tool("terminal", "A tool.\u{1b}]0;x\u{7}"),
+        titled,
+        schema,
+        tool("long", &"x ".repeat(1 << 20)),
+        tool("plain", "A tool."),
+    ]
+}
+
+/// M58: lists the tools of an upstream with hidden texts. The log names each tool that is left out.
+fn list_hidden_texts(
+    attempt: &mut AttackAttempt,
+    server: &Server,
+    client: &mut Client,
+) -> anyhow::Result<Vec<CallResult>> {
+    wait_for_tool(client, "evil_plain")?;
+    let listed = client.tools()?;
+    let log = String::from_utf8_lossy(&server.log()).into_owned();
+    for name in ["tags", "terminal", "titled", "schema", "long"] {
+        if listed.iter().any(|tool| tool["name"] == format!("evil_{name}")) {
+            attempt.failures.push(format!("the tool `{name}` is listed"));
+        }
+        if !log.contains(&format!("the tool `{name}` of the upstream `evil` is not listed")) {
+            attempt.failures.push(format!("the log does not report `{name}`: {log:.400}"));
+        }
+    }
+    Ok(vec![CallResult { is_judged: true, ..CallResult::default() }])
 }
 
 /// Makes the cheapest call of another caller, which must not wait.

@@ -8,6 +8,7 @@ use grep_matcher::Matcher;
 use grep_regex::RegexMatcher;
 use serde_json::Value;
 use toml::Spanned;
+use toolgate_contract::printable::{check_visible, json_texts};
 use toolgate_contract::{Effects, ToolId};
 use toolgate_world::forwarder::HostAccess;
 
@@ -27,6 +28,8 @@ use crate::exec::variable_refusal;
 const AT_ONCE_MAX: usize = 1_000_000;
 /// The longest deadline, in milliseconds: one day.
 const DEADLINE_MS_MAX: u64 = 86_400_000;
+/// The longest description of a command or argument, and the longest text in a schema, in bytes.
+const TEXT_BYTES_MAX: usize = 64 << 10;
 
 /// Defaults for all commands in a file.
 #[derive(Default)]
@@ -68,6 +71,7 @@ pub(super) fn resolve_command(
     let about = table.about.ok_or_else(|| {
         DeclarationError::at(id, "the command has no description; add `about = \"…\"`")
     })?;
+    check_text(&about, "the description", about.get_ref())?;
     let base = found.file.parent().unwrap_or(std::path::Path::new(""));
     let written = table.program.as_ref().or(defaults.program.as_ref()).ok_or_else(|| {
         DeclarationError::at(
@@ -233,9 +237,26 @@ fn read_arguments(
 ) -> Result<Vec<(Spanned<String>, CommandArgument)>, DeclarationError> {
     let argument = |(name, arg)| {
         let argument = read_argument(&name, into_table(arg))?;
+        check_argument_texts(&name, &argument)?;
         Ok((name, argument))
     };
     args.0.into_iter().map(argument).collect()
+}
+
+/// Refuses an argument if a model would get a text of it that is too long or has a hidden character.
+fn check_argument_texts(
+    place: &Spanned<String>,
+    argument: &CommandArgument,
+) -> Result<(), DeclarationError> {
+    let schema = argument.full_schema();
+    let subject = format!("a text of `{}`", argument.name);
+    json_texts(&schema).into_iter().try_for_each(|text| check_text(place, &subject, text))
+}
+
+/// Refuses a text that is too long or has a hidden character.
+fn check_text(place: &Spanned<String>, subject: &str, text: &str) -> Result<(), DeclarationError> {
+    check_visible(text, TEXT_BYTES_MAX)
+        .map_err(|fault| DeclarationError::at(place, format!("{subject} {fault}; change the text")))
 }
 
 fn read_argument(

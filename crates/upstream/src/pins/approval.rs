@@ -6,7 +6,9 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use toolgate_contract::printable::escape_hidden;
 
+use super::definition_texts::check_definition_texts;
 use super::{PinLock, ToolDefinition, ToolDefinitionChange};
 
 /// Reaction to a tool or instructions that differ from their pins.
@@ -78,7 +80,7 @@ impl PinPolicy {
         tools: impl IntoIterator<Item = &'v Value>,
     ) -> Vec<ServedTool> {
         let tools: Vec<_> = tools.into_iter().collect();
-        let as_it_is = |entry: &&Value| ServedTool { entry: (*entry).clone(), withheld: None };
+        let as_listed = |entry: &&Value| self.listed_tool(name, entry);
         let lock = match (&self.lock, self.on_change) {
             (_, PinMismatchReaction::Allow) | (Ok(None), _) => None,
             (Ok(Some(lock)), _) => lock.upstreams.get(name),
@@ -89,10 +91,10 @@ impl PinPolicy {
             (Err(why), PinMismatchReaction::Block) => {
                 let withheld =
                     |tool: ServedTool| ServedTool { withheld: Some(why.clone()), ..tool };
-                return tools.iter().map(as_it_is).map(withheld).collect();
+                return tools.iter().filter_map(as_listed).map(withheld).collect();
             }
         };
-        let Some(pinned) = lock else { return tools.iter().map(as_it_is).collect() };
+        let Some(pinned) = lock else { return tools.iter().filter_map(as_listed).collect() };
         tools.iter().filter_map(|entry| self.served_tool(name, entry, &pinned.tools)).collect()
     }
 
@@ -131,6 +133,31 @@ impl PinPolicy {
         }
     }
 
+    /// Returns the tool as the upstream lists it. Returns `None` if one of the tool's texts is too
+    /// long or has a hidden character, unless this definition is approved.
+    fn listed_tool(&self, upstream: &str, entry: &Value) -> Option<ServedTool> {
+        let listed = ServedTool { entry: entry.clone(), withheld: None };
+        let Err(fault) = check_definition_texts(entry) else { return Some(listed) };
+        if self.is_approved(upstream, entry) {
+            return Some(listed);
+        }
+        let name: String = entry["name"].as_str().unwrap_or_default().chars().take(64).collect();
+        tracing::warn!(
+            "the tool `{}` of the upstream `{upstream}` is not listed: {fault}; fix the upstream, \
+             or approve the tools with `toolgate pins accept {upstream}`",
+            escape_hidden(&name)
+        );
+        None
+    }
+
+    /// Returns true if `entry` is equal to its pin.
+    fn is_approved(&self, upstream: &str, entry: &Value) -> bool {
+        let Ok(Some(lock)) = &self.lock else { return false };
+        let Some(now) = ToolDefinition::from_entry(entry) else { return false };
+        let pins = lock.upstreams.get(upstream);
+        pins.and_then(|pins| pins.tools.get(&now.name)) == Some(&now)
+    }
+
     fn served_tool(
         &self,
         upstream: &str,
@@ -156,10 +183,10 @@ impl PinPolicy {
              it, `toolgate pins accept {upstream}` approves it"
         );
         match (self.on_change, pinned.get(name)) {
-            (PinMismatchReaction::Allow, _) => Some(as_it_is),
+            (PinMismatchReaction::Allow, _) => self.listed_tool(upstream, entry),
             (PinMismatchReaction::Shadow, _) => {
                 tracing::warn!("{why}");
-                Some(as_it_is)
+                self.listed_tool(upstream, entry)
             }
             (PinMismatchReaction::Block, None) => {
                 tracing::warn!("{why}; until then it is not listed");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use toolgate_contract::printable;
+use toolgate_contract::printable::{self, json_texts};
 
 use super::{ToolDefinition, UpstreamPins, injection_signs, schemas};
 
@@ -228,9 +228,9 @@ fn find_instruction_like(before: &[&str], now: &ToolDefinition, all: &mut Vec<Pi
         ("name", vec![now.name.as_str()]),
         ("title", now.title.as_deref().into_iter().collect()),
         ("description", now.description.as_deref().into_iter().collect()),
-        ("annotations", injection_signs::texts(&annotations)),
-        ("input_schema", injection_signs::texts(&now.input_schema)),
-        ("output_schema", injection_signs::texts(&output)),
+        ("annotations", json_texts(&annotations)),
+        ("input_schema", json_texts(&now.input_schema)),
+        ("output_schema", json_texts(&output)),
     ];
     for (at, texts) in parts {
         if let Some(what) = injection_signs::added_sign(before, &texts) {
@@ -259,6 +259,6 @@ fn texts_of(definition: &ToolDefinition) -> Vec<&str> {
     let texts = [Some(name), title.as_ref(), description.as_ref()];
     let mut all: Vec<_> = texts.into_iter().flatten().map(String::as_str).collect();
     let values = [annotations.as_ref(), Some(input_schema), output_schema.as_ref()];
-    all.extend(values.into_iter().flatten().flat_map(injection_signs::texts));
+    all.extend(values.into_iter().flatten().flat_map(json_texts));
     all
 }

@@ -2,8 +2,6 @@
 
 use std::collections::HashSet;
 
-use serde_json::Value;
-
 use toolgate_contract::printable;
 
 /// Signs of instruction-like text, each with the phrase that reports it.
@@ -221,24 +219,6 @@ pub(super) fn added_sign(before: &[&str], after: &[&str]) -> Option<String> {
         let what = added.iter().find_map(|sentence| sentence.find_sign(pattern, &words))?;
         Some(format!("{report}: `{what}`"))
     })
-}
-
-/// Returns all keys and texts of `value`.
-pub(super) fn texts(value: &Value) -> Vec<&str> {
-    let mut texts = Vec::new();
-    let mut left = vec![value];
-    while let Some(value) = left.pop() {
-        match value {
-            Value::String(text) => texts.push(text.as_str()),
-            Value::Array(items) => left.extend(items),
-            Value::Object(members) => {
-                texts.extend(members.keys().map(String::as_str));
-                left.extend(members.values());
-            }
-            Value::Null | Value::Bool(_) | Value::Number(_) => {}
-        }
-    }
-    texts
 }
 
 /// A sentence in the two forms that are searched for signs.

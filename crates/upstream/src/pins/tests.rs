@@ -189,6 +189,35 @@ fn entries_with_the_same_name_are_checked_separately() {
 }
 
 #[test]
+fn a_tool_with_a_hidden_character_is_served_only_if_it_is_approved() {
+    let hidden = definition(json!({ "description": "Adds.\u{200b}" }));
+    let plain = definition(json!({ "name": "plain" })).to_entry();
+    let entry = hidden.to_entry();
+    let served = |lock: Result<Option<Arc<PinLock>>, String>, on_change: PinMismatchReaction| {
+        let served = PinPolicy { lock, on_change }.served_tools("up", [&entry, &plain]);
+        let names: Vec<_> = served.iter().map(|tool| tool.entry["name"].clone()).collect();
+        Value::from(names)
+    };
+    let all = [PinMismatchReaction::Allow, PinMismatchReaction::Shadow, PinMismatchReaction::Block];
+    for on_change in all {
+        assert_eq!(served(Ok(None), on_change), json!(["plain"]));
+        assert_eq!(served(Err("unreadable".to_owned()), on_change), json!(["plain"]));
+    }
+    let approved = Arc::new(lock(hidden));
+    assert_eq!(
+        served(Ok(Some(approved.clone())), PinMismatchReaction::Allow),
+        json!(["add", "plain"])
+    );
+    assert_eq!(
+        served(Ok(Some(approved.clone())), PinMismatchReaction::Shadow),
+        json!(["add", "plain"])
+    );
+    assert_eq!(served(Ok(Some(approved)), PinMismatchReaction::Block), json!(["add"]));
+    let other = Arc::new(lock(definition(json!({}))));
+    assert_eq!(served(Ok(Some(other)), PinMismatchReaction::Shadow), json!(["plain"]));
+}
+
+#[test]
 fn a_stricter_input_schema_is_breaking() {
     let object = |more: Value| {
         let mut all = json!({ "type": "object", "properties": { "a": { "type": "integer" } } });

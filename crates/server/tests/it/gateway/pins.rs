@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use serde_json::json;
 
-use super::{launch, names, stdio, text, with_odd};
+use super::{launch, names, stdio, text, with_odd, with_odds};
 use crate::console::ConsoleClient;
 use crate::support::{Client, Workspace, binary, call, path, trust_config, wait_until};
 
@@ -57,6 +57,19 @@ fn a_changed_tool_keeps_its_pinned_description_and_its_calls_are_refused() {
     let grown = client.call("odd_grown", json!({}));
     assert!(grown.to_string().contains("odd_grown"), "{grown}");
     assert!(!names(&mut client).contains(&"odd_grown".to_owned()));
+}
+
+#[test]
+fn a_tool_with_a_hidden_character_is_listed_only_after_approval() {
+    let workspace = with_odds(&[("odd", "ODD_SAYS = \"Says\\u200b it.\", ", "")]);
+    let is_listed = |name: &str| {
+        let mut client = stdio(&workspace);
+        names(&mut client).contains(&name.to_owned())
+    };
+    assert!(is_listed("odd_shout"));
+    assert!(!is_listed("odd_echo"));
+    check_exit(&pins(&workspace, &["accept"]), 0);
+    assert!(is_listed("odd_echo"));
 }
 
 #[test]

@@ -73,6 +73,16 @@ fn an_error_in_a_declaration_is_reported_with_its_location() {
         "7:1",
         "name or alias `a`",
     );
+    check(
+        &args("a = { type = 'string', about = 'x\u{200b}' }"),
+        "6:1",
+        "a text of `a` has the hidden character U+200B at byte 1",
+    );
+    check(
+        "[command.\"x.y\"]\nabout = \"Runs.\\u001b[2J\"\nprogram = 'sh'\nargv = []",
+        "2:9",
+        "the description has the hidden character U+001B at byte 5",
+    );
     let y = |rest: &str| x(&format!("argv = []\n{rest}"));
     check(&y("progress = '(\\d+'"), "5:12", "is not a valid regular expression");
     check(&y("progress = '\\d+'"), "5:12", "needs one group");
