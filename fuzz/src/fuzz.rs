@@ -13,8 +13,9 @@ use libfuzzer_sys::fuzz_target;
 type Target = fn(&[u8]);
 
 /// The targets of each crate.
-const TARGETS: [&[(&str, Target)]; 7] = [
+const TARGETS: [&[(&str, Target)]; 8] = [
     toolgate::fuzzing::TARGETS,
+    toolgate_chunks::fuzzing::TARGETS,
     toolgate_dialects::fuzzing::TARGETS,
     toolgate_host::fuzzing::TARGETS,
     toolgate_toolsets::fuzzing::TARGETS,

@@ -23,8 +23,9 @@ const STANDS_IN: &str = "XTASK_STANDS_IN_FOR_RUSTC";
 /// The packages with coverage: ours and the foreign parsers that we rely on, each with its level of
 /// optimization. The level differs from that of the tests, so that Cargo keeps both builds apart.
 /// All other packages are shared with the tests.
-const COVERED: [(&str, u8); 12] = [
+const COVERED: [(&str, u8); 13] = [
     ("toolgate", 1),
+    ("toolgate-chunks", 1),
     ("toolgate-contract", 1),
     ("toolgate-transports", 1),
     ("toolgate-upstream", 1),

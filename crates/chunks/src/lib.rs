@@ -22,6 +22,8 @@ mod chunker;
 mod symbols;
 mod origin;
 pub mod words;
+#[cfg(any(fuzzing, test))]
+pub mod fuzzing;
 
 pub use chunk::{ChunkKind, TextChunk};
 pub use chunker::chunks;

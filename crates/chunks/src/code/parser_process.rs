@@ -111,6 +111,22 @@ fn decode_answer(
     }
 }
 
+/// Reads `message` as a request, and as the answer to a request with `text`. Panics if a message
+/// that was read cannot be read again.
+#[cfg(any(fuzzing, test))]
+pub(crate) fn check_message(text: &str, message: &[u8]) {
+    if let Some((grammar, requested)) = decode_request(message) {
+        let again = encode_request(grammar.rules.lang, requested);
+        assert!(decode_request(&again).is_some_and(|(_, text)| text == requested));
+    }
+    let lines = TextLines::new(text);
+    let Ok(Some(parsed)) = decode_answer(message, &lines) else { return };
+    let mut again = vec![PARSED];
+    parsed.encode(&mut again);
+    assert!(matches!(decode_answer(&again, &lines), Ok(Some(_))));
+    crate::cut::cut_chunks(&lines, &parsed.into_outline(), crate::chunk::ChunkKind::Code);
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
