@@ -25,7 +25,7 @@ const STANDS_IN: &str = "XTASK_STANDS_IN_FOR_RUSTC";
 /// All other packages are shared with the tests.
 const COVERED: [(&str, u8); 13] = [
     ("toolgate", 1),
-    ("toolgate-chunks", 1),
+    ("toolgate-chunks", 2),
     ("toolgate-contract", 1),
     ("toolgate-transports", 1),
     ("toolgate-upstream", 1),
