@@ -13,6 +13,7 @@ use toolgate_contract::{
     ArtefactSelection, Asker, CallError, Caller, ClientAnswers, ClientQuestions, Effects,
     HostAnswer, JobEvent, JobEventKind, JobEventStream, JobId, JobOptions, JobPage, JobSnapshot,
     JobState, JobSupport, OpenArtefact, PrintedText, QuestionSupport, StartedWork, ToolCall,
+    canonical_json_len,
 };
 
 use super::live::{JobWatch, LiveJob, WatchStage};
@@ -22,6 +23,10 @@ use crate::pipeline;
 
 /// Retry time in the error if the queue is full.
 const QUEUE_RETRY: Duration = Duration::from_secs(5);
+/// Largest total size of the inputs of queued jobs in bytes.
+const QUEUED_INPUT_BYTES_MAX: u64 = 256 << 20;
+/// Largest total size of the inputs of one caller's queued jobs in bytes.
+const CALLER_INPUT_BYTES_MAX: u64 = 64 << 20;
 /// Longest wait for a cancelled job to stop, beyond its grace period.
 pub(super) const STOP_WAIT: Duration = Duration::from_secs(5);
 /// Shortest time that an ended job is kept, so that its caller can fetch the outcome.
@@ -83,15 +88,27 @@ impl JobServiceState {
         Ok(job)
     }
 
-    /// Returns the refusal of a further job of `caller`, if the queue is full.
-    fn queue_refusal(&self, caller: &Caller) -> Option<CallError> {
+    /// Returns the refusal of a further job of `caller`, if the queue is full. A job whose input has
+    /// `input_bytes` bytes is always accepted if no other one with an input waits.
+    fn queue_refusal(&self, caller: &Caller, input_bytes: u64) -> Option<CallError> {
         let queue = self.lock_queue();
         let total = self.settings.queued_max;
         let per_caller = self.settings.queued_per_caller;
+        let is_full = |queued: u64, max: u64| queued > 0 && queued + input_bytes > max;
         let message = if queue.len() >= total {
             format!("too many jobs are waiting (limit {total})")
         } else if queue.len_for(caller) >= per_caller {
             format!("too many of your jobs are waiting (limit {per_caller})")
+        } else if is_full(queue.input_bytes_for(caller), CALLER_INPUT_BYTES_MAX) {
+            format!(
+                "the inputs of your waiting jobs are too large together (limit \
+                 {CALLER_INPUT_BYTES_MAX} bytes)"
+            )
+        } else if is_full(queue.input_bytes(), QUEUED_INPUT_BYTES_MAX) {
+            format!(
+                "the inputs of all waiting jobs are too large together (limit \
+                 {QUEUED_INPUT_BYTES_MAX} bytes)"
+            )
         } else {
             return None;
         };
@@ -146,7 +163,8 @@ impl JobService {
         if terms.answer_within.is_some() && entry.tool().is_done(&call.started_work) {
             return pipeline::run_call(&gate, &mut call, None).await.map(HostAnswer::Output);
         }
-        if let Some(why) = jobs.queue_refusal(&call.caller) {
+        let input_bytes = canonical_json_len(&call.input);
+        if let Some(why) = jobs.queue_refusal(&call.caller, input_bytes) {
             return Err(pipeline::refuse_call(&gate, &call, why).await);
         }
         let created = Timestamp::now();
@@ -205,7 +223,7 @@ impl JobService {
                     return Err(err);
                 }
                 live.publish(1, vec![(created, JobEventKind::Queued)]);
-                jobs.enqueue(id, tool, caller, priority, created);
+                jobs.enqueue(id, tool, caller, priority, created, input_bytes);
                 jobs.dispatch();
                 jobs.notify_changed();
                 Ok(live)

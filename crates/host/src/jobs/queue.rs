@@ -43,6 +43,15 @@ pub(super) struct QueuedJob {
     pub(super) tool: ToolId,
     /// Largest number of running calls of the tool, if it has its own limit.
     pub(super) at_once: Option<usize>,
+    /// Size of the input in bytes. Zero if another server accepted the job.
+    pub(super) input_bytes: u64,
+}
+
+impl CallerQueue {
+    /// Returns the size of the inputs of all queued jobs in bytes.
+    fn input_bytes(&self) -> u64 {
+        self.waiting.values().map(|job| job.input_bytes).sum()
+    }
 }
 
 impl JobQueue {
@@ -69,6 +78,16 @@ impl JobQueue {
     /// Returns the number of queued jobs of `caller`.
     pub(super) fn len_for(&self, caller: &Caller) -> usize {
         self.caller_queues.get(caller).map_or(0, |queue| queue.waiting.len())
+    }
+
+    /// Returns the size of the inputs of all queued jobs in bytes.
+    pub(super) fn input_bytes(&self) -> u64 {
+        self.caller_queues.values().map(CallerQueue::input_bytes).sum()
+    }
+
+    /// Returns the size of the inputs of the queued jobs of `caller` in bytes.
+    pub(super) fn input_bytes_for(&self, caller: &Caller) -> u64 {
+        self.caller_queues.get(caller).map_or(0, CallerQueue::input_bytes)
     }
 
     /// Changes the limits that were passed to [`JobQueue::new`]. Running jobs continue.
@@ -172,7 +191,22 @@ mod tests {
     fn of(caller: &str, id: u128, tool: &str, at_once: Option<usize>) -> QueuedJob {
         let caller = Caller::with_key(caller);
         let tool = ToolId::new(tool).expect("an id");
-        QueuedJob { id: JobId::from_bits(id), caller, tool, at_once }
+        QueuedJob { id: JobId::from_bits(id), caller, tool, at_once, input_bytes: 0 }
+    }
+
+    #[test]
+    fn the_inputs_of_queued_jobs_count_until_a_job_runs_or_is_removed() {
+        let mut queue = JobQueue::new(1, 1);
+        for (caller, id, input_bytes) in [("ada", 1, 10), ("ada", 2, 20), ("bob", 3, 40)] {
+            queue.push(0, NOW, QueuedJob { input_bytes, ..of(caller, id, "t.x", None) });
+        }
+        let ada = Caller::with_key("ada");
+        assert_eq!((queue.input_bytes(), queue.input_bytes_for(&ada)), (70, 30));
+        assert!(queue.remove(JobId::from_bits(2)));
+        assert_eq!((queue.input_bytes(), queue.input_bytes_for(&ada)), (50, 10));
+        assert!(queue.take_next().is_some());
+        assert!(queue.remove(JobId::from_bits(3)) || queue.remove(JobId::from_bits(1)));
+        assert_eq!(queue.input_bytes(), 0);
     }
 
     fn next(queue: &mut JobQueue) -> Option<u128> {

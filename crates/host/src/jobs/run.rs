@@ -291,7 +291,7 @@ impl JobServiceState {
             }
         }
         let OrphanJob { id, tool, caller, priority, created, .. } = orphan;
-        self.enqueue(*id, tool.clone(), caller.clone(), *priority, *created);
+        self.enqueue(*id, tool.clone(), caller.clone(), *priority, *created, 0);
     }
 
     /// Records a job that ends with the error `why` and that this server did not run.
@@ -337,6 +337,7 @@ impl JobServiceState {
         self.gate().catalog.snapshot().entry(tool).is_some_and(|entry| entry.spec().idempotent)
     }
 
+    /// Queues a job whose input has `input_bytes` bytes.
     pub(super) fn enqueue(
         &self,
         id: JobId,
@@ -344,6 +345,7 @@ impl JobServiceState {
         caller: Caller,
         priority: i32,
         created: Timestamp,
+        input_bytes: u64,
     ) {
         let at_once = self
             .gate()
@@ -351,7 +353,8 @@ impl JobServiceState {
             .snapshot()
             .entry(&tool)
             .and_then(|entry| entry.spec().concurrency_max);
-        self.lock_queue().push(priority, created, QueuedJob { id, caller, tool, at_once });
+        let job = QueuedJob { id, caller, tool, at_once, input_bytes };
+        self.lock_queue().push(priority, created, job);
     }
 
     /// Waits for `time`, and returns true at once if the server stops.
