@@ -50,6 +50,7 @@ async fn protected_names_are_refused_in_any_spelling_even_if_missing() {
         ".vſcode/tasks.json",
         ".idea/workspace.xml",
         ".claude/settings.json",
+        ".agents/skills/tea/SKILL.md",
         ".codex/config.toml",
         ".zed/tasks.json",
         ".Windsurf/hooks.json",

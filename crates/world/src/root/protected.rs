@@ -22,7 +22,7 @@ enum SettingsReader {
 
 /// The names that every workspace protects by default, each with the program that reads it. Each
 /// client of `toolgate connect` is here.
-pub(super) const DEFAULT_PROTECTED: [DefaultName; 24] = [
+pub(super) const DEFAULT_PROTECTED: [DefaultName; 25] = [
     protected(".git", SettingsReader::Git),
     protected(".toolgate", SettingsReader::Toolgate),
     protected("toolgate.toml", SettingsReader::Toolgate),
@@ -63,6 +63,8 @@ pub(super) const DEFAULT_PROTECTED: [DefaultName; 24] = [
     protected(".cline", SettingsReader::Other),
     // Continue: MCP servers.
     protected(".continue", SettingsReader::Other),
+    // Several agents, and toolgate: skills.
+    protected(".agents", SettingsReader::Other),
     // opencode: plugins, commands.
     protected(".opencode", SettingsReader::Other),
     // opencode: MCP servers, formatters.
