@@ -243,7 +243,7 @@ fn read_arguments(
     args.0.into_iter().map(argument).collect()
 }
 
-/// Refuses an argument if a model would get a text of it that is too long or has a hidden character.
+/// Refuses an argument with a text that is too long or has a hidden character.
 fn check_argument_texts(
     place: &Spanned<String>,
     argument: &CommandArgument,
