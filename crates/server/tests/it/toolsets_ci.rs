@@ -294,7 +294,7 @@ fn diagnostics_describe_the_machine_in_lines() {
     let result = structured(&answer);
     let lines: Vec<&str> =
         result["lines"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect();
-    let count = std::thread::available_parallelism().unwrap();
+    let count = thread::available_parallelism().unwrap();
     assert!(lines[0].starts_with("OS: Linux "), "{lines:?}");
     assert_eq!(lines[1..3], ["64-bit OS: True".to_owned(), format!("Processor Count: {count}")]);
     assert!(lines[3].ends_with(workspace.root().file_name().unwrap().to_str().unwrap()));
