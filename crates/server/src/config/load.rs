@@ -81,7 +81,9 @@ fn read(
     // Only errors from parsing the text directly carry a line number.
     if let Err(err) = toml::from_str::<Config>(&text) {
         let description = toml::from_str(&text).ok().and_then(|table| {
-            describe_shape_error(&table).or_else(|| describe_type_error(&table, &settings))
+            describe_shape_error(&table)
+                .or_else(|| describe_type_error(&table, &settings))
+                .or_else(|| describe_missing_profile(err.message()))
         });
         let err = anyhow::Error::from(err);
         let err = description.into_iter().fold(err, anyhow::Error::context);
@@ -289,6 +291,15 @@ fn describe_type_error(table: &toml::Table, settings: &[SettingSpec]) -> Option<
         };
         (!setting.accepts(value))
             .then(|| format!("{section}.{name} must be {}", setting.expected()))
+    })
+}
+
+/// Describes the error `message` of a `[[sandbox.for]]` table that has no profile.
+fn describe_missing_profile(message: &str) -> Option<String> {
+    (message == "missing field `profile`").then(|| {
+        "`profile` is missing in a `[[sandbox.for]]` table; write `read-only`, `workspace`, \
+         `network` or `off`"
+            .to_owned()
     })
 }
 

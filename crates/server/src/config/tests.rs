@@ -161,6 +161,10 @@ fn a_value_of_the_wrong_type_is_refused_with_the_expected_type() {
             "[[command]]\nabout = \"a\"",
             "each table of `command` has a name: write `[command.NAME]`",
         ),
+        (
+            "[[sandbox.for]]\ntools = \"exec.run\"\nhosts = [\"a.example\"]",
+            "`profile` is missing in a `[[sandbox.for]]` table; write `read-only`",
+        ),
     ] {
         let err = format!("{:#}", from(text, &[]).err().expect(text));
         assert!(err.contains(expected) && err.contains("line"), "{text}: {err}");

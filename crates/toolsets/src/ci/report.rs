@@ -62,7 +62,7 @@ pub(super) struct CiReport {
     pub(super) refused_hosts: Vec<RefusedHost>,
     /// Note about a network error in the output.
     #[serde(skip)]
-    pub(super) network_note: Option<&'static str>,
+    pub(super) network_note: Option<String>,
 }
 
 /// Counts; null if the program reports none.
@@ -263,7 +263,7 @@ impl CiReport {
         if more > 0 {
             body.push_str(&format!("and {more} more\n"));
         }
-        let network = self.network_note.map(str::to_owned);
+        let network = self.network_note.clone();
         let notes = [self.sandbox.note(), refusal_note(&self.refused_hosts), network];
         for note in notes.into_iter().flatten() {
             body.push_str(&format!("{}\n", note.trim_start_matches("; ")));

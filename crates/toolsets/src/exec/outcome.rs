@@ -2,6 +2,7 @@
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -12,7 +13,7 @@ use toolgate_world::forwarder::RefusedHost;
 use toolgate_world::sandbox::{SandboxCoverage, SandboxLayer, SandboxProfile};
 
 /// Parts of messages about a failed name resolution or connection, in lower case.
-const NETWORK_ERRORS: [&str; 12] = [
+const NETWORK_ERRORS: [&str; 14] = [
     "could not resolve",
     "couldn't resolve",
     "name or service not known",
@@ -25,11 +26,9 @@ const NETWORK_ERRORS: [&str; 12] = [
     "enetunreach",
     "connection refused",
     "econnrefused",
+    "couldn't connect to server",
+    "could not connect to server",
 ];
-/// Note for a program that failed because it has no network.
-const OFFLINE_NOTE: &str = "; programs have no network here: the server's operator can allow single \
-                            hosts with `hosts = [\"HOST\"]` in a `[[sandbox.for]]`, or all with \
-                            `profile = \"network\"`";
 /// Note for a program that failed because it did not use the proxy.
 const BYPASS_NOTE: &str = "; programs reach the allowed hosts only through the proxy in HTTPS_PROXY \
                            and HTTP_PROXY, so a program that ignores it has no network and no DNS";
@@ -66,6 +65,9 @@ pub(crate) struct RunResult {
     /// True if it had a network with chosen hosts.
     #[serde(skip)]
     pub(crate) is_forwarded: bool,
+    /// Id of the tool that ran the program.
+    #[serde(skip)]
+    pub(super) tool: Arc<str>,
 }
 
 /// The sandbox that was in effect.
@@ -88,11 +90,14 @@ impl SandboxStatus {
 
     /// Returns `true` if the sandbox profile blocked the network.
     pub(crate) fn is_offline(&self) -> bool {
-        let profile = match self {
+        self.profile() < SandboxProfile::Network
+    }
+
+    fn profile(&self) -> SandboxProfile {
+        match self {
             Self::Whole(profile) => *profile,
             Self::Partly(coverage) => coverage.profile,
-        };
-        profile < SandboxProfile::Network
+        }
     }
 
     /// Returns a note about missing sandbox layers, if there are any.
@@ -147,15 +152,15 @@ impl RunResult {
 
     /// Returns a note if the program failed, reports a network error, and had no network, or only
     /// one that it did not use.
-    pub(crate) fn offline_note(&self) -> Option<&'static str> {
+    pub(crate) fn offline_note(&self) -> Option<String> {
         let is_explained = self.exit_code == 0
             || !self.sandbox.is_offline()
             || !self.refused_hosts.is_empty()
             || !(has_network_error(&self.stderr) || has_network_error(&self.stdout));
         match (is_explained, self.is_forwarded) {
             (true, _) => None,
-            (false, true) => Some(BYPASS_NOTE),
-            (false, false) => Some(OFFLINE_NOTE),
+            (false, true) => Some(BYPASS_NOTE.to_owned()),
+            (false, false) => Some(offline_note(&self.tool, self.sandbox.profile())),
         }
     }
 
@@ -181,6 +186,16 @@ pub(crate) fn refusal_note(refused: &[RefusedHost]) -> Option<String> {
         note.push_str(&format!("; and {more} more refused hosts"));
     }
     (!note.is_empty()).then_some(note)
+}
+
+/// Returns the note for a program of `tool` that failed because `profile` gave it no network.
+fn offline_note(tool: &str, profile: SandboxProfile) -> String {
+    format!(
+        "; programs have no network here: to allow single hosts, the server's operator can add a \
+         `[[sandbox.for]]` table with `tools = \"{tool}\"`, `profile = \"{}\"` and \
+         `hosts = [\"HOST\"]`; the profile `network` allows all hosts",
+        profile.name()
+    )
 }
 
 /// Returns true if the `output` of a program reports a failed name resolution or connection.
@@ -223,11 +238,20 @@ mod tests {
             "wget: unable to resolve: Name or service not known",
             "connect: Network is unreachable",
             "Error: connect ECONNREFUSED 127.0.0.1:5432",
+            "curl: (7) Failed to connect to 192.0.2.7 port 80: Couldn't connect to server",
         ] {
             assert!(has_network_error(output), "{output}");
         }
         for output in ["", "KeyError: 'host'", "error: test failed"] {
             assert!(!has_network_error(output), "{output}");
+        }
+    }
+
+    #[test]
+    fn the_note_on_a_missing_network_names_every_required_setting() {
+        let note = offline_note("exec.run", SandboxProfile::Workspace);
+        for setting in ["tools = \"exec.run\"", "profile = \"workspace\"", "hosts = [\"HOST\"]"] {
+            assert!(note.contains(setting), "{note}");
         }
     }
 }

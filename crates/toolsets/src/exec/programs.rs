@@ -188,6 +188,7 @@ impl WorkspacePrograms {
             sandbox: SandboxStatus::from_coverage(&sandbox),
             refused_hosts: network.refused,
             is_forwarded: network.is_forwarded,
+            tool: self.tool.clone(),
         }
     }
 }
