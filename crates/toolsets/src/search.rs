@@ -22,7 +22,9 @@ use toolgate_contract::{AnyTool, erase_tool};
 pub use index_status::GetIndexStatus;
 pub use names::SearchNames;
 pub use semantic::SearchSemantic;
-pub(crate) use service::{HitPlace, SearchHit, SearchRequest, SearchResult, distinct_tags};
+pub(crate) use service::{
+    HitPlace, SearchHit, SearchRequest, SearchResult, distinct_tags, explain_narrowing,
+};
 pub use service::{IndexFolders, IndexReport, IndexState, SearchService};
 pub use settings::{IndexLimits, SearchSettings};
 pub use text::SearchText;

@@ -120,7 +120,7 @@ pub(super) fn status_line(report: &IndexReport) -> String {
     let IndexReport { state, files, files_total, chunks, vectors, complete, note } = report;
     let state_text = match state {
         IndexState::Absent => {
-            return "not indexed yet; the first search builds the index".to_owned();
+            return "not opened yet; the next search opens it".to_owned();
         }
         IndexState::Building => "being built",
         IndexState::Rebuilding => "being rebuilt",

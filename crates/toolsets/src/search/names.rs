@@ -13,7 +13,7 @@ use toolgate_search::index::{NameMatchKind, NamedDefinition};
 use toolgate_search::{ChunkSummary, DocumentFilter};
 
 use super::index_status::partial_line;
-use super::service::{SearchService, distinct_tags, resolve_prefix};
+use super::service::{SearchService, distinct_tags, explain_narrowing, resolve_prefix};
 use super::{IndexReport, IndexState};
 use crate::counted::counted;
 use crate::files::cursor;
@@ -96,6 +96,9 @@ pub struct SearchNamesOutput {
     truncated: bool,
     /// The `cursor` of the next page; null at the end.
     cursor: Option<String>,
+    /// The reason why nothing was found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
     /// State of the searched index.
     index: IndexReport,
 }
@@ -174,15 +177,23 @@ impl Tool for SearchNames {
             (Some(prefix), Some(root)) => Some(resolve_prefix(root, &prefix)?),
             (prefix, _) => prefix,
         };
-        let prefixes = prefix.into_iter().filter(|it| !it.is_empty()).collect();
-        let filter = DocumentFilter { prefixes, tags: distinct_tags(tags, "/tags")? };
+        let tags = distinct_tags(tags, "/tags")?;
+        let prefixes = prefix.iter().filter(|it| !it.is_empty()).cloned().collect();
+        let filter = DocumentFilter { prefixes, tags: tags.clone() };
         let search = self.service.find_definitions(ctx, namespace, &query, filter, DEFINITIONS_MAX);
         let (found, index) = search.await?;
         let may_be_more = found.len() >= ENGINE_MATCHES_MAX;
         let has_kind = |it: &NamedDefinition| {
             kinds.is_empty() || kinds.contains(&DefinitionKind::from_chunk_kind(it.summary.kind))
         };
+        let is_known = !found.is_empty();
         let found: Vec<NamedDefinition> = found.into_iter().filter(has_kind).collect();
+        let narrowing = match &root {
+            Some(root) if !is_known => explain_narrowing(ctx, root, prefix.as_deref(), &tags).await,
+            Some(_) | None => None,
+        };
+        let is_certain = found.is_empty() && !may_be_more && index.complete;
+        let hint = narrowing.or_else(|| is_certain.then(|| explain_no_name(&query, is_known)));
         let begin = after.next_index(&found);
         let page: Vec<NamedDefinition> = found.iter().skip(begin).take(limit).cloned().collect();
         let end = begin + page.len();
@@ -196,11 +207,12 @@ impl Tool for SearchNames {
         };
         let cursor =
             last.filter(|_| !is_last).map(|it| cursor::encode_cursor(&cursor_key, &it.encode()));
-        Ok(SearchNamesOutput { definitions, truncated: !is_last || may_be_more, cursor, index })
+        let truncated = !is_last || may_be_more;
+        Ok(SearchNamesOutput { definitions, truncated, cursor, hint, index })
     }
 
     fn result_text(output: &SearchNamesOutput) -> ResultText {
-        let SearchNamesOutput { definitions, truncated, cursor, index } = output;
+        let SearchNamesOutput { definitions, truncated, cursor, hint, index } = output;
         let mut body = partial_line(index);
         for it in definitions {
             let Definition { name, container, path, line, line_end, head, .. } = it;
@@ -220,6 +232,9 @@ impl Tool for SearchNames {
         if !index.complete && index.state == IndexState::Ready {
             note += "; the index does not have all files";
         }
+        if let Some(hint) = hint {
+            note += &format!("; {hint}");
+        }
         match cursor {
             Some(cursor) => note += &format!("; continue with cursor: {cursor}"),
             None if *truncated => {
@@ -229,6 +244,19 @@ impl Tool for SearchNames {
             None => {}
         }
         ResultText::from_body(body).with_note(note)
+    }
+}
+
+/// Returns the reason why a search for `query` found no definition. `is_known` is true if only its
+/// `kinds` exclude what was found.
+fn explain_no_name(query: &str, is_known: bool) -> String {
+    let query = escape_line(query);
+    match is_known {
+        true => format!("no definition with a name like `{query}` has one of these `kinds`"),
+        false => format!(
+            "no definition in the searched files has a name like `{query}`; find other occurrences with search_text, or \
+             describe it with search_semantic"
+        ),
     }
 }
 

@@ -11,7 +11,7 @@ use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 use super::index_status::{partial_line, status_line};
 use super::{
     HitPlace, IndexReport, IndexState, SearchHit, SearchRequest, SearchResult, SearchService,
-    WORKSPACE, distinct_tags,
+    WORKSPACE, distinct_tags, explain_narrowing,
 };
 use crate::counted::counted;
 
@@ -135,6 +135,17 @@ impl SearchSemantic {
     pub fn new(service: &Arc<SearchService>) -> Self {
         Self { service: service.clone() }
     }
+
+    /// Explains why a search found nothing, if its path or a tag cannot match any file.
+    async fn explain_narrowing(
+        &self,
+        ctx: &ToolContext,
+        (namespace, path, tags): (Option<String>, Option<String>, Vec<String>),
+    ) -> Option<String> {
+        // Documents that callers put have no files, and any tags.
+        let (root, _) = self.service.resolve_files(namespace.as_deref()).await.ok()?;
+        explain_narrowing(ctx, &root, path.as_deref(), &tags).await
+    }
 }
 
 impl Tool for SearchSemantic {
@@ -156,6 +167,8 @@ impl Tool for SearchSemantic {
         input: SearchSemanticInput,
     ) -> Result<SearchSemanticOutput, ToolError> {
         let namespace = input.namespace.filter(|it| it != WORKSPACE);
+        let tags = distinct_tags(input.tags, "/tags")?;
+        let narrowing = (namespace.clone(), input.path.clone(), tags.clone());
         let request = SearchRequest {
             query: input.query,
             embedding: input.embedding,
@@ -163,7 +176,7 @@ impl Tool for SearchSemantic {
             by_file: input.by_file,
             namespace,
             path_prefix: input.path,
-            tags: distinct_tags(input.tags, "/tags")?,
+            tags,
             rerank: input.rerank,
             with_vectors: input.include_vectors,
         };
@@ -178,6 +191,10 @@ impl Tool for SearchSemantic {
             index,
             ..
         } = found;
+        let hint = match hits.is_empty() {
+            true => self.explain_narrowing(ctx, narrowing).await.or(hint),
+            false => hint,
+        };
         let rerank_model = rerank_model.map(str::to_owned);
         let usage = ModelUsage { embedding_model, embed_time_ms, rerank_model, note };
         Ok(SearchSemanticOutput {

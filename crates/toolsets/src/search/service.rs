@@ -38,7 +38,9 @@ use toolgate_world::{HttpFetcher, Root};
 pub(crate) use answer::{HitPlace, SearchHit, SearchResult};
 pub(crate) use collection::{NewDocument, UpsertSummary};
 pub use progress::{IndexReport, IndexState};
-pub(crate) use query::{SearchRequest, distinct_tags, resolve_prefix, resolve_tag};
+pub(crate) use query::{
+    SearchRequest, distinct_tags, explain_narrowing, resolve_prefix, resolve_tag,
+};
 
 use answer::SearchAttempt;
 use collection::SearchCollection;

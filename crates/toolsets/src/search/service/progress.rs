@@ -29,7 +29,7 @@ pub struct IndexReport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum IndexState {
-    /// The index is not opened yet; the first search builds it.
+    /// The index is not opened yet; the next search opens or builds it.
     Absent,
     /// Files are being read; searches use the files that are indexed so far.
     Building,

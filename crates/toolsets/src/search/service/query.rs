@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use toolgate_chunks::words::concepts;
 use toolgate_chunks::{TAGS, find_language};
-use toolgate_contract::ToolError;
+use toolgate_contract::{ToolContext, ToolError, ToolFault};
 use toolgate_search::{VectorSpace, static_model};
 
 use crate::search::engines::VectorOrigin;
@@ -152,6 +152,23 @@ pub(crate) fn resolve_tag(given: &str, or_tag: bool, pointer: &str) -> Result<St
         };
         ToolError::invalid(pointer, message)
     })
+}
+
+/// Explains why a search in `root` found nothing, if no file can have one of `tags`, or if the folder
+/// or file `prefix` does not exist.
+pub(crate) async fn explain_narrowing(
+    ctx: &ToolContext,
+    root: &Root,
+    prefix: Option<&str>,
+    tags: &[String],
+) -> Option<String> {
+    if let Some(err) = tags.iter().find_map(|tag| resolve_tag(tag, true, "/tags").err()) {
+        return Some(err.message);
+    }
+    let prefix = resolve_prefix(root, prefix?).ok().filter(|prefix| !prefix.is_empty())?;
+    let looked = root.run_blocking(ctx, move |root, _| root.walk_start(&prefix).map(|_| ())).await;
+    let err = looked.err().filter(|err| err.fault == ToolFault::NotFound)?;
+    Some(err.message)
 }
 
 /// Converts `prefix` to the path of a folder or file relative to `root`, empty for all of them.

@@ -140,6 +140,36 @@ async fn an_incomplete_list_of_definitions_is_marked_as_truncated() {
 }
 
 #[tokio::test]
+async fn a_search_that_finds_nothing_names_the_path_or_tag_that_does_not_exist() {
+    let folder = TempDir::new().unwrap();
+    put(&folder, "src/lib.rs", "fn open_gate() {}\n");
+    let service = service(folder.path(), &SearchSettings::default());
+    for (more, why) in [
+        (json!({ "path": "srcc" }), "`srcc` does not exist; did you mean `src`?"),
+        (json!({ "path": "src/main.rs" }), "`src/main.rs` does not exist"),
+        (json!({ "tags": ["rusty"] }), "has the tag `rusty`; tags are languages"),
+    ] {
+        let mut input = json!({ "query": "open_gate" });
+        input.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        for tool in ["search.names", "search.semantic"] {
+            let (found, note) = call(&service, tool, input.clone()).await;
+            let hint = found["hint"].as_str().unwrap_or_default();
+            assert!(hint.contains(why) && note.contains(hint), "{tool} {input}: {found} {note}");
+        }
+    }
+    let input = json!({ "query": "open_gate", "path": "src/", "tags": ["rust"] });
+    for tool in ["search.names", "search.semantic"] {
+        let (found, _) = call(&service, tool, input.clone()).await;
+        assert!(found.get("hint").is_none(), "{tool}: {found}");
+    }
+    let (found, _) = call(&service, "search.names", json!({ "query": "zqxw" })).await;
+    assert!(found["hint"].as_str().unwrap().contains("a name like `zqxw`"), "{found}");
+    let kinds = json!({ "query": "open_gate", "kinds": ["section"] });
+    let (found, _) = call(&service, "search.names", kinds).await;
+    assert!(found["hint"].as_str().unwrap().contains("one of these `kinds`"), "{found}");
+}
+
+#[tokio::test]
 async fn a_name_without_letters_and_digits_is_rejected() {
     let folder = TempDir::new().unwrap();
     put(&folder, "a.md", "# *All* of it\n\nText.\n");
