@@ -2,7 +2,7 @@
 //! `git.example.com:22`.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use crate::addresses::{is_own_address, is_own_host, is_private_network, is_public};
 
@@ -117,6 +117,12 @@ impl HostRule {
         if text.contains("://") {
             return odd("write the host without a scheme such as `https://`");
         }
+        let is_range = |(host, bits): (&str, &str)| {
+            is_address(host) && bits.bytes().all(|b| b.is_ascii_digit())
+        };
+        if text.split_once('/').is_some_and(is_range) {
+            return odd("address ranges are not supported; name each address");
+        }
         if text.contains('/') {
             return odd(
                 "toolgate does not decrypt connections, so it cannot check a path; leave the path \
@@ -126,8 +132,9 @@ impl HostRule {
         if text.contains('@') {
             return odd("it contains `@`; write host names, without a user");
         }
-        let Some((host, port)) = split_port(text) else {
-            return odd("the port must be 1 to 65535, and an IPv6 address must be in brackets");
+        let (host, port) = match split_port(text) {
+            Ok(parts) => parts,
+            Err(why) => return odd(&why),
         };
         let host = match host.strip_prefix("*.") {
             Some(name) => {
@@ -141,6 +148,12 @@ impl HostRule {
                     return odd("a wildcard below a top-level domain allows too much");
                 }
                 RuledHost::Below(name)
+            }
+            None if host == "*" => {
+                return odd(
+                    "`*` is only allowed as the first label, `*.`; to allow every host, leave \
+                     `hosts` out and use `profile = \"network\"`",
+                );
             }
             None if host.contains('*') => {
                 return odd("`*` is only allowed as the first label, `*.`");
@@ -220,20 +233,40 @@ fn is_reachable_if_named(address: IpAddr) -> bool {
     is_public(address) || is_private_network(address) || address.is_loopback()
 }
 
-/// Splits `text` into a host and a port. Returns `None` if the port is invalid, or if an IPv6
-/// address has no brackets.
-fn split_port(text: &str) -> Option<(&str, Option<u16>)> {
-    let port = |text: &str| text.parse::<u16>().ok().filter(|port| *port != 0);
+/// Returns true if `host` is an IP address, with or without brackets.
+fn is_address(host: &str) -> bool {
+    host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().is_ok()
+}
+
+/// Splits `text` into a host and a port.
+///
+/// # Errors
+/// The port is invalid, or an IPv6 address has no brackets.
+fn split_port(text: &str) -> Result<(&str, Option<u16>), String> {
+    let port = |text: &str| {
+        let number = text.parse::<u16>().ok().filter(|number| *number != 0);
+        number.ok_or_else(|| {
+            format!("the port `{}` is not a number from 1 to 65535", text.escape_debug())
+        })
+    };
+    if text.parse::<Ipv6Addr>().is_ok() {
+        return Err(format!(
+            "write an IPv6 address in brackets: `[{text}]`, or `[{text}]:PORT` for one port"
+        ));
+    }
     if let Some(rest) = text.strip_prefix('[') {
-        let (address, rest) = rest.split_once(']')?;
+        let Some((address, rest)) = rest.split_once(']') else {
+            return Err("the bracket `]` after the IPv6 address is missing".to_owned());
+        };
         return match rest.strip_prefix(':') {
-            Some(number) => Some((address, Some(port(number)?))),
-            None => rest.is_empty().then_some((address, None)),
+            Some(number) => Ok((address, Some(port(number)?))),
+            None if rest.is_empty() => Ok((address, None)),
+            None => Err("after `]` there must be nothing, or `:` and a port".to_owned()),
         };
     }
     match text.split_once(':') {
-        Some((host, number)) => Some((host, Some(port(number)?))),
-        None => Some((text, None)),
+        Some((host, number)) => Ok((host, Some(port(number)?))),
+        None => Ok((text, None)),
     }
 }
 
@@ -331,7 +364,7 @@ mod tests {
             ("git.example.com/acme/*", "cannot check a path"),
             ("user@a.example", "without a user"),
             ("@npm", "without a user"),
-            ("*", "first label"),
+            ("*", "to allow every host"),
             ("a.*.example", "first label"),
             ("*.com", "too much"),
             ("*.", "must be a host name"),
@@ -345,7 +378,13 @@ mod tests {
             ("bücher.example", "xn--"),
             ("a.example:0", "port"),
             ("a.example:99999", "port"),
-            ("::1", "port"),
+            ("localhost:91O1", "the port `91O1` is not a number"),
+            ("::1", "`[::1]:PORT`"),
+            ("[::1", "`]`"),
+            ("[::1]80", "nothing, or `:` and a port"),
+            ("192.168.0.0/16", "address ranges"),
+            ("[fd00::]/8", "address ranges"),
+            ("fd00::/8", "address ranges"),
             ("169.254.169.254", "no program may reach"),
             ("100.100.100.200", "no program may reach"),
             ("0.0.0.0:80", "no program may reach"),

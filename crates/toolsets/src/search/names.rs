@@ -254,8 +254,8 @@ fn explain_no_name(query: &str, is_known: bool) -> String {
     match is_known {
         true => format!("no definition with a name like `{query}` has one of these `kinds`"),
         false => format!(
-            "no definition in the searched files has a name like `{query}`; find other occurrences with search_text, or \
-             describe it with search_semantic"
+            "no definition in the searched files has a name like `{query}`; find other \
+             occurrences with search_text, or describe it with search_semantic"
         ),
     }
 }
