@@ -9,7 +9,9 @@ use toolgate_contract::{
     exact_json,
 };
 
-use super::names::{PROMPT_MAJOR, canonical_tool_id, catalog_name, prompt_id, prompt_name};
+use super::names::{
+    PROMPT_MAJOR, canonical_tool_id, catalog_name, parse_tool_id, prompt_id, prompt_name,
+};
 use crate::AnswerEncoder;
 use crate::rpc::{INTERNAL_ERROR, RequestId, RpcError, success, to_json};
 use crate::tool_mentions::rename_tools_in_error;
@@ -71,6 +73,12 @@ impl AnswerEncoder for EnvelopeEncoder {
     }
 
     fn envelope_error(&self, error: CallError) -> CallError {
+        let is_invalid =
+            |id: &str| matches!(parse_tool_id(id), Err(CallError::InvalidInput { .. }));
+        if self.tool.as_deref().is_some_and(is_invalid) {
+            // The error repeats the client's own spelling.
+            return error;
+        }
         let called = self.tool.as_deref().map(catalog_name);
         let error = match (error, &self.tool) {
             // The error repeats the client's own spelling, unless a secret was removed from it.

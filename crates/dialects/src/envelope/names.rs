@@ -3,6 +3,7 @@
 use toolgate_contract::{CallError, ToolId};
 
 use super::requests::{clip_name, invalid_input};
+use crate::tool_mentions::own_tool_id;
 
 /// The prefix of a tool's id.
 const TOOL: &str = "mcp.tool:";
@@ -26,11 +27,7 @@ pub fn canonical_tool_id(id: &ToolId) -> String {
 pub(super) fn parse_tool_id(id: &str) -> Result<&str, CallError> {
     let spelled = id.strip_prefix(TOOL).and_then(ToolId::foreign);
     if spelled.is_none() {
-        let why = format!(
-            "`{}` is not a canonical tool id such as `mcp.tool:docs.load.fetch`",
-            clip_name(id)
-        );
-        return Err(invalid_input("/tool", &why));
+        return Err(invalid_input("/tool", &explain_invalid_id(id)));
     }
     let tool = catalog_name(id);
     // A tool with an older name has only that name here.
@@ -42,6 +39,37 @@ pub(super) fn parse_tool_id(id: &str) -> Result<&str, CallError> {
             unavailable: None,
         }),
     }
+}
+
+/// Explains that `id` is not the id of any tool, and names the id that is probably meant.
+fn explain_invalid_id(id: &str) -> String {
+    if id.is_empty() {
+        return "the tool id is missing; discovery lists the ids, such as \
+                `mcp.tool:docs.load.fetch`"
+            .to_owned();
+    }
+    let id = clip_name(id);
+    match nearest_tool_id(&id) {
+        Some(nearest) => {
+            format!("`{id}` is not a tool id of this contract; did you mean `{nearest}`?")
+        }
+        None => format!(
+            "`{id}` is not a tool id of this contract; discovery lists the ids, such as \
+             `mcp.tool:docs.load.fetch`"
+        ),
+    }
+}
+
+/// Returns the id that `id` spells without the prefix, with another one, or as the name of one of
+/// the server's own tools.
+fn nearest_tool_id(id: &str) -> Option<String> {
+    let name = catalog_name(id.rsplit(':').next().unwrap_or(id));
+    let tool = match own_tool_id(name) {
+        Some(own) => own,
+        None if name.contains('.') => name,
+        None => return None,
+    };
+    ToolId::foreign(tool).map(|tool| canonical_tool_id(&tool))
 }
 
 /// Returns the catalog's name for the tool `name`, which may have the id prefix.
@@ -108,6 +136,23 @@ mod tests {
         ] {
             let parsed = parse_tool_id(id);
             assert!(matches!(parsed, Err(CallError::InvalidInput { .. })), "{id}: {parsed:?}");
+        }
+    }
+
+    #[test]
+    fn an_invalid_tool_id_is_refused_with_the_id_that_is_meant() {
+        for (id, expected) in [
+            ("files.read", "did you mean `mcp.tool:files.read`?"),
+            ("docs_load_fetch", "did you mean `mcp.tool:docs.load.fetch`?"),
+            ("docs.search", "did you mean `mcp.tool:vector.query.search`?"),
+            ("exports.render.markdown", "did you mean `mcp.tool:exports.render.markdown`?"),
+            ("mcp.tools:ev.get-Sum", "did you mean `mcp.tool:ev.get-Sum`?"),
+            ("frobnicate", "discovery lists the ids"),
+            ("mcp.tool:a b", "discovery lists the ids"),
+            ("", "the tool id is missing"),
+        ] {
+            let why = parse_tool_id(id).expect_err(id).to_string();
+            assert!(why.contains(expected), "{id}: {why}");
         }
     }
 

@@ -58,6 +58,7 @@ pub(super) fn tool(
     mut fields: Map<String, Value>,
 ) -> EnvelopeRequest {
     let has_both = fields.contains_key("arguments") && fields.contains_key("input");
+    let misplaced = misplaced_argument(&fields).map(clip_name);
     if let Some(arguments) = fields.remove("arguments") {
         fields.insert("input".to_owned(), arguments);
     }
@@ -84,7 +85,22 @@ pub(super) fn tool(
         let why = "`arguments` and `input` mean the same; send only one of them";
         return request.into_refusal(invalid_input("", why));
     }
+    if let Some(name) = misplaced {
+        let name = Value::from(name);
+        let why = format!("put the arguments into `arguments`: {{\"arguments\":{{{name}:…}}}}");
+        return request.into_refusal(invalid_input("", &why));
+    }
     request
+}
+
+/// Returns the first argument that is in `fields` itself, if there are neither `arguments` nor
+/// `input`.
+fn misplaced_argument(fields: &Map<String, Value>) -> Option<&str> {
+    if fields.contains_key("arguments") || fields.contains_key("input") {
+        return None;
+    }
+    let mut names = fields.keys().map(String::as_str);
+    names.find(|name| !matches!(*name, "tool" | "version" | "metadata"))
 }
 
 /// Creates a refused call of a tool whose arguments could not be read.
