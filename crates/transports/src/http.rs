@@ -60,6 +60,10 @@ pub trait HttpApplication: Send + Sync + 'static {
     fn serves(&self, path: &str) -> bool;
     /// Returns all served paths.
     fn paths(&self) -> Vec<&str>;
+    /// Returns the served path that is similar to `path`, if there is one.
+    fn nearest_path(&self, _path: &str) -> Option<&str> {
+        None
+    }
     /// Authenticates the sender of `head` at `peer`, before the body is read. By default, everyone
     /// is accepted.
     fn authenticate<'a>(

@@ -18,6 +18,9 @@ use crate::config::{Config, ResourceKind};
 use crate::console::ConsoleSources;
 use crate::telemetry::{self, TelemetrySinks};
 
+/// Clients that are not named like their dialect, with the dialect.
+const CLIENT_DIALECTS: [(&str, &str); 2] = [("RAGX", "envelope"), ("ancplua", "workstation")];
+
 /// Tools, prompts and resources that a server offers, and its description.
 ///
 /// A [`Config`] determines dialects, policy, limits and the audit log.
@@ -235,6 +238,13 @@ impl PreparedServer {
         let found = dialects.iter().find(|dialect| dialect.name() == name).cloned();
         found.with_context(|| {
             let known: Vec<_> = dialects.iter().map(|dialect| dialect.name()).collect();
+            let is_meant = |(client, dialect): &(&str, &str)| {
+                client.eq_ignore_ascii_case(name)
+                    && dialects.iter().any(|known| known.name() == *dialect)
+            };
+            if let Some((client, dialect)) = CLIENT_DIALECTS.into_iter().find(is_meant) {
+                return format!("no dialect is named `{name}`; {client} clients use `{dialect}`");
+            }
             format!("no dialect is named `{name}`; the dialects are {}", known.join(", "))
         })
     }
@@ -350,6 +360,15 @@ mod tests {
         assert_eq!(named(&["zyra", "mcp"], false), Ok(vec!["mcp", "zyra"]));
         let why = named(&["mpc"], false).expect_err("an unknown dialect");
         assert!(why.contains("server.dialects") && why.contains("`mpc`"), "{why}");
+    }
+
+    #[test]
+    fn the_name_of_a_client_is_refused_with_the_name_of_its_dialect() {
+        let tea = ServerBuilder::new("tea", "1").open(&config()).expect("a server");
+        for (name, dialect) in [("ragx", "envelope"), ("ancplua", "workstation")] {
+            let why = tea.dialect(name).err().expect("an unknown dialect").to_string();
+            assert!(why.ends_with(&format!("clients use `{dialect}`")), "{why}");
+        }
     }
 
     #[test]

@@ -376,6 +376,10 @@ impl HttpApplication for HttpEndpoints {
         self.routes.paths()
     }
 
+    fn nearest_path(&self, path: &str) -> Option<&str> {
+        self.routes.nearest_path(path)
+    }
+
     fn authenticate<'a>(
         &'a self,
         head: &'a FrameHead,

@@ -6,6 +6,11 @@ use std::sync::Arc;
 use toolgate_contract::FrameHead;
 use toolgate_dialects::Dialect;
 
+/// The longest path that is compared with the served ones, in bytes.
+const COMPARED_BYTES_MAX: usize = 100;
+/// The lowest similarity (0 to 1) at which a path is taken for a misspelled one.
+const LIKENESS_MIN: f64 = 0.7;
+
 /// Table of HTTP paths and their dialects.
 pub(crate) struct DialectRoutes {
     dialects: Vec<Arc<dyn Dialect>>,
@@ -60,11 +65,55 @@ impl DialectRoutes {
             .or_else(|| self.for_path(head.path()))
     }
 
+    /// Returns the served path that is most similar to `path`, if one is similar enough to be meant.
+    pub(crate) fn nearest_path(&self, path: &str) -> Option<&str> {
+        if path.len() > COMPARED_BYTES_MAX {
+            return None;
+        }
+        let likeness = |known: &str| strsim::normalized_damerau_levenshtein(known, path);
+        // A path that ends in `/` also has a form without it.
+        let paths = self.paths().into_iter().filter(|known| !known.ends_with('/'));
+        let rated = paths.map(|known| (likeness(known), known));
+        let best = rated.max_by(|a, b| a.0.total_cmp(&b.0));
+        best.filter(|(likeness, _)| *likeness >= LIKENESS_MIN).map(|(_, known)| known)
+    }
+
     /// Returns all served paths in alphabetical order.
     pub(crate) fn paths(&self) -> Vec<&str> {
         let prefixes = self.prefixes.iter().map(|(path, _)| *path);
         let mut paths: Vec<_> = self.exact.keys().copied().chain(prefixes).collect();
         paths.sort_unstable();
+        // Several dialects may serve the same prefix.
+        paths.dedup();
         paths
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use toolgate_dialects::envelope::EnvelopeDialect;
+
+    use super::*;
+
+    #[test]
+    fn an_unknown_path_is_compared_with_the_served_ones() {
+        let routes = DialectRoutes::new(vec![Arc::new(EnvelopeDialect)]);
+        for (path, nearest) in [
+            ("/mcp/discovery", Some("/mcp/discover")),
+            ("/mcp/tools", Some("/mcp/tool")),
+            ("/x", None),
+            (&*"/mcp/discover".repeat(20), None),
+        ] {
+            assert_eq!(routes.nearest_path(path), nearest, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_path_of_several_dialects_is_listed_once() {
+        let routes = DialectRoutes::new(vec![Arc::new(EnvelopeDialect), Arc::new(EnvelopeDialect)]);
+        let mut paths = routes.paths();
+        paths.dedup();
+        assert_eq!(routes.paths(), paths);
+        assert!(paths.contains(&"/mcp/tool/"), "{paths:?}");
     }
 }

@@ -48,7 +48,7 @@ pub fn refusal_examples() -> Vec<RefusalExample> {
         let (status, text) = error.status_and_text();
         (status, text.to_owned())
     });
-    let unknown_path = (StatusCode::NOT_FOUND, unknown_path_text("/x", &["/mcp"]));
+    let unknown_path = (StatusCode::NOT_FOUND, unknown_path_text("/x", None, &["/mcp"]));
     let all = heads.chain(unread).chain(sockets).chain(admission_refusals()).chain([unknown_path]);
     let mut all: Vec<_> = all
         .map(|(status, text)| RefusalExample {

@@ -118,7 +118,8 @@ impl RequestHandler {
             return text_response(StatusCode::OK, "ok\n");
         }
         let Some(path) = self.served_path(path).map(str::to_owned) else {
-            let why = unknown_path_text(path, &self.application.paths());
+            let nearest = self.application.nearest_path(path);
+            let why = unknown_path_text(path, nearest, &self.application.paths());
             return text_response(StatusCode::NOT_FOUND, &why);
         };
         let websocket = match WebSocketRequest::from_request(&request) {
@@ -343,9 +344,13 @@ fn head(parts: Parts, path: String) -> FrameHead {
     FrameHead::Http { method: parts.method, path, query, headers: parts.headers }
 }
 
-/// Returns the text of the response for a path that is not among the served `paths`.
-pub(super) fn unknown_path_text(path: &str, paths: &[&str]) -> String {
-    format!("nothing is served at {path}; the paths are {}\n", paths.join(", "))
+/// Returns the text of the response for a path that is not among the served `paths`. `nearest` is a
+/// similar one.
+pub(super) fn unknown_path_text(path: &str, nearest: Option<&str>, paths: &[&str]) -> String {
+    match nearest {
+        Some(nearest) => format!("nothing is served at {path}; did you mean {nearest}?\n"),
+        None => format!("nothing is served at {path}; the paths are {}\n", paths.join(", ")),
+    }
 }
 
 /// Rejects a POST body that is not uncompressed JSON.
