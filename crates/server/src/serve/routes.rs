@@ -65,7 +65,7 @@ impl DialectRoutes {
             .or_else(|| self.for_path(head.path()))
     }
 
-    /// Returns the served path that is most similar to `path`, if one is similar enough to be meant.
+    /// Returns the served path that is most similar to `path`, if one is similar enough.
     pub(crate) fn nearest_path(&self, path: &str) -> Option<&str> {
         if path.len() > COMPARED_BYTES_MAX {
             return None;

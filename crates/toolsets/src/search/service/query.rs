@@ -154,8 +154,8 @@ pub(crate) fn resolve_tag(given: &str, or_tag: bool, pointer: &str) -> Result<St
     })
 }
 
-/// Explains why a search in `root` found nothing, if no file can have one of `tags`, or if the folder
-/// or file `prefix` does not exist.
+/// Explains why a search in `root` found nothing, if no file can have one of `tags`, or if the
+/// folder or file `prefix` does not exist.
 pub(crate) async fn explain_narrowing(
     ctx: &ToolContext,
     root: &Root,
