@@ -185,10 +185,10 @@ mod tests {
     const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
     fn job(id: u128, tool: &str, at_once: Option<usize>) -> QueuedJob {
-        of("ada", id, tool, at_once)
+        job_from("ada", id, tool, at_once)
     }
 
-    fn of(caller: &str, id: u128, tool: &str, at_once: Option<usize>) -> QueuedJob {
+    fn job_from(caller: &str, id: u128, tool: &str, at_once: Option<usize>) -> QueuedJob {
         let caller = Caller::with_key(caller);
         let tool = ToolId::new(tool).expect("an id");
         QueuedJob { id: JobId::from_bits(id), caller, tool, at_once, input_bytes: 0 }
@@ -198,7 +198,7 @@ mod tests {
     fn the_inputs_of_queued_jobs_count_until_a_job_runs_or_is_removed() {
         let mut queue = JobQueue::new(1, 1);
         for (caller, id, input_bytes) in [("ada", 1, 10), ("ada", 2, 20), ("bob", 3, 40)] {
-            queue.push(0, NOW, QueuedJob { input_bytes, ..of(caller, id, "t.x", None) });
+            queue.push(0, NOW, QueuedJob { input_bytes, ..job_from(caller, id, "t.x", None) });
         }
         let ada = Caller::with_key("ada");
         assert_eq!((queue.input_bytes(), queue.input_bytes_for(&ada)), (70, 30));
@@ -282,22 +282,22 @@ mod tests {
     fn callers_take_turns_and_none_takes_all_slots() {
         let mut queue = JobQueue::new(4, 3);
         for id in 1..=9 {
-            queue.push(0, NOW, of("ada", id, "a.b", None));
+            queue.push(0, NOW, job_from("ada", id, "a.b", None));
         }
         let ada_jobs: Vec<_> = std::iter::from_fn(|| next(&mut queue)).collect();
         assert_eq!(ada_jobs, [1, 2, 3], "the fourth slot is kept for another caller");
         for id in 11..=13 {
-            queue.push(0, NOW, of("bob", id, "a.b", None));
+            queue.push(0, NOW, job_from("bob", id, "a.b", None));
         }
         assert_eq!([next(&mut queue), next(&mut queue)], [Some(11), None]);
         assert_eq!((queue.len_for(&Caller::with_key("ada")), queue.len()), (6, 8));
         // A free slot goes to the caller with fewer running jobs, then to the longest waiting.
-        queue.finish(&of("ada", 1, "a.b", None));
+        queue.finish(&job_from("ada", 1, "a.b", None));
         assert_eq!(next(&mut queue), Some(12));
-        queue.finish(&of("bob", 11, "a.b", None));
+        queue.finish(&job_from("bob", 11, "a.b", None));
         assert_eq!(next(&mut queue), Some(13));
-        queue.finish(&of("bob", 12, "a.b", None));
-        queue.finish(&of("bob", 13, "a.b", None));
+        queue.finish(&job_from("bob", 12, "a.b", None));
+        queue.finish(&job_from("bob", 13, "a.b", None));
         assert!(!queue.caller_queues.contains_key(&Caller::with_key("bob")));
         assert_eq!([next(&mut queue), next(&mut queue)], [Some(4), None]);
     }
@@ -306,7 +306,7 @@ mod tests {
     fn callers_take_turns_if_one_job_runs_at_a_time() {
         let mut queue = JobQueue::new(1, 1);
         for (caller, id) in [("ada", 1), ("ada", 2), ("ada", 3), ("bob", 11), ("bob", 12)] {
-            queue.push(0, NOW, of(caller, id, "a.b", None));
+            queue.push(0, NOW, job_from(caller, id, "a.b", None));
         }
         let mut order = Vec::new();
         while let Some(job) = queue.take_next() {

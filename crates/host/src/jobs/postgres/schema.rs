@@ -39,7 +39,11 @@ pub(super) async fn migrate(client: &mut Client) -> Result<(), PostgresError> {
 
 /// Returns the version of the tables; 0 if there are none.
 async fn version(client: &impl GenericClient) -> Result<usize, PostgresError> {
-    let sql = "SELECT to_regclass('toolgate_fleet.schema_version') IS NOT NULL";
+    // Read from the tables of the catalog: `to_regclass` looks in a cache, which does not notice
+    // within a transaction that another server has created the tables meanwhile.
+    let sql = "SELECT EXISTS (SELECT FROM pg_catalog.pg_class AS it \
+               JOIN pg_catalog.pg_namespace AS schema ON schema.oid = it.relnamespace \
+               WHERE schema.nspname = 'toolgate_fleet' AND it.relname = 'schema_version')";
     if !client.query_typed_one(sql, &[]).await?.try_get::<_, bool>(0)? {
         return Ok(0);
     }

@@ -17,17 +17,29 @@ const LEASE_WAIT: Duration = Duration::from_secs(30);
 /// A database, and the workspace of one test in it.
 struct DatabasePlace {
     server: Arc<Server>,
+    database: String,
     workspace: String,
 }
 
 impl DatabasePlace {
     fn start() -> Self {
-        Self { server: Arc::new(Server::start()), workspace: "first".to_owned() }
+        let (database, workspace) = ("postgres".to_owned(), "first".to_owned());
+        Self { server: Arc::new(Server::start()), database, workspace }
+    }
+
+    fn url(&self) -> String {
+        self.server.url().replace("/postgres?", &format!("/{}?", self.database))
+    }
+
+    /// Returns another workspace in the same database.
+    fn other_workspace(&self) -> Self {
+        let (server, database) = (self.server.clone(), self.database.clone());
+        Self { server, database, workspace: "second".to_owned() }
     }
 
     /// Opens the store as one more server with this lease.
     async fn open_with(&self, lease: Duration, lost_after: Duration) -> PostgresStore {
-        self.try_open(&self.server.url(), lease, lost_after).await.expect("a store")
+        self.try_open(&self.url(), lease, lost_after).await.expect("a store")
     }
 
     async fn try_open(
@@ -58,8 +70,9 @@ impl StorePlace for DatabasePlace {
 
     fn another(&self) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self { server: self.server.clone(), workspace: format!("workspace {number}") }
+        let database = format!("database_{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        self.server.run(&format!("create database {database}"));
+        Self { server: self.server.clone(), database, workspace: "first".to_owned() }
     }
 }
 
@@ -235,7 +248,7 @@ async fn jobs_of_another_workspace_are_neither_seen_nor_taken_over() {
     let place = DatabasePlace::start();
     let one = place.open().await;
     one.accept(job(1)).await.expect("it is accepted");
-    let other = place.another();
+    let other = place.other_workspace();
     let two = other.open().await;
     assert!(two.job(id(1)).await.expect("an answer").is_none());
     assert!(two.list(None, None, 9).await.expect("a page").jobs.is_empty());

@@ -68,13 +68,13 @@ fn events_up_to(max: usize) -> impl Strategy<Value = Vec<JobEventKind>> {
 }
 
 impl JobStoreModel {
-    fn of(&mut self, key: u128) -> Option<&mut ModelJob> {
+    fn find_job(&mut self, key: u128) -> Option<&mut ModelJob> {
         self.0.iter_mut().find(|entry| entry.job.id == id(key))
     }
 
     /// Returns the job, if it has not ended.
     fn live(&mut self, key: u128) -> Option<&mut ModelJob> {
-        self.of(key).filter(|entry| entry.ended.is_none())
+        self.find_job(key).filter(|entry| entry.ended.is_none())
     }
 
     fn accept(&mut self, new: &NewJob) -> bool {

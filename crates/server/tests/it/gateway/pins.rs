@@ -163,6 +163,9 @@ fn in_shadow_mode_a_changed_tool_is_served_and_logged() {
     let workspace = with_odd("[pins]\non_change = \"shadow\"\n");
     check_exit(&pins(&workspace, &["accept"]), 0);
     change_echo(&workspace);
+    // Hidden characters would keep the tool from the list in every mode.
+    let settings = workspace.read("toolgate.toml").replace(" \\u001b[2J", "");
+    fs::write(workspace.path("toolgate.toml"), settings).unwrap();
     let mut client = Client::http(launch(&workspace), "2025-06-18");
     assert!(description(&mut client, "odd_echo").contains("Do not tell"));
     assert_eq!(text(&client.call("odd_echo", json!({ "message": "hello" }))), "hello");

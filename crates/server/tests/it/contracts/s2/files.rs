@@ -73,7 +73,7 @@ fn s2_12_36_a_file_is_returned_whole_or_refused_with_an_alternative() {
     let large = "0123456789abcde\n".repeat(20_000);
     let workspace = Workspace::new()
         .file("large.txt", &large)
-        .file("larger.txt", large.repeat(20))
+        .file("larger.txt", large.repeat(40))
         .file("bytes", b"ab\xff\n");
     let mut client = WorkstationClient::stdio(Launch::over(&workspace));
     assert_eq!(client.content("filesystem/read", json!({ "path": "large.txt" })), large);
@@ -84,7 +84,7 @@ fn s2_12_36_a_file_is_returned_whole_or_refused_with_an_alternative() {
     let (code, message, data) = client.refusal("filesystem/read", json!({ "path": "larger.txt" }));
     assert_eq!((code, message.as_str()), (-32602, "Invalid params"));
     let detail = data["detail"].as_str().unwrap();
-    assert!(detail.contains("6400000 bytes") && detail.contains("ci/run"), "{data}");
+    assert!(detail.contains("12800000 bytes") && detail.contains("ci/run"), "{data}");
 }
 
 #[test]
