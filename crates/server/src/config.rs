@@ -32,7 +32,7 @@ pub use audit::{ArgumentRecording, AuditSection};
 pub use contracts::ContractEnvironment;
 pub use discovery::{DiscoveryMemory, DiscoveryMode, DiscoverySection};
 pub use fleet::FleetSection;
-pub use keys::{ApiKey, check as check_keys};
+pub use keys::{ApiKey, check as check_keys, check_caller_name};
 pub(crate) use keys::{KeyDigest, digest, parse_digest};
 pub(crate) use load::cache_folder;
 #[cfg(any(fuzzing, test))]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use data_encoding::HEXLOWER;
 use jiff::Timestamp;
 use toolgate::config::{self, ApiKey, Config, ServerSection, key_file};
@@ -38,6 +38,9 @@ pub(super) struct KeyCommandArgs {
     /// of writing the key file
     #[arg(required = true)]
     name: Option<String>,
+    /// Name after a misspelled command
+    #[arg(hide = true)]
+    excess: Option<String>,
 }
 
 #[derive(clap::Subcommand)]
@@ -101,6 +104,10 @@ struct KeyFileArg {
 const DIGEST_SHOWN: usize = 12;
 /// Fewest digits of a digest that identify a key.
 const PREFIX_MIN: usize = 4;
+/// Names of the commands, for suggestions.
+const COMMANDS: [&str; 4] = ["new", "list", "rotate", "revoke"];
+/// Largest edit distance of a suggested command.
+const EDITS_MAX: usize = 1;
 
 pub(super) fn run(args: &KeyCommandArgs) -> anyhow::Result<ExitCode> {
     match (&args.command, &args.name) {
@@ -114,9 +121,29 @@ pub(super) fn run(args: &KeyCommandArgs) -> anyhow::Result<ExitCode> {
         (Some(KeyCommand::Revoke { prefix, name, file }), _) => {
             revoke(&file.path()?, prefix.as_deref(), name.as_deref())
         }
-        (None, Some(name)) => print_config_lines(name),
+        (None, Some(typed)) => match &args.excess {
+            Some(name) => Err(unknown_command(typed, name)),
+            None => print_config_lines(typed),
+        },
         (None, None) => bail!("the name of the caller is missing; see `toolgate key --help`"),
     }
+}
+
+/// Returns the error that `typed`, which was followed by `name`, is not a command.
+fn unknown_command(typed: &str, name: &str) -> anyhow::Error {
+    let advice = match nearest_command(typed) {
+        Some("list") => "did you mean `toolgate key list`?".to_owned(),
+        Some(command) => format!("did you mean `toolgate key {command} {name}`?"),
+        None => format!("the commands are {}", COMMANDS.join(", ")),
+    };
+    anyhow!("`{typed}` is not a command of `toolgate key`; {advice}")
+}
+
+/// Returns the command that `typed` resembles.
+fn nearest_command(typed: &str) -> Option<&'static str> {
+    let distance = |command: &str| strsim::damerau_levenshtein(typed, command);
+    let nearest = COMMANDS.into_iter().min_by_key(|command| distance(command))?;
+    (distance(nearest) <= EDITS_MAX).then_some(nearest)
 }
 
 impl KeyFileArg {
@@ -254,6 +281,12 @@ fn list(file: &Path, json: bool) -> anyhow::Result<ExitCode> {
 /// Creates a key for `name` and prints configuration lines.
 fn print_config_lines(name: &str) -> anyhow::Result<ExitCode> {
     let (secret, ApiKey { name, sha256, .. }) = create_key(name)?;
+    if let Some(command) = nearest_command(&name) {
+        complain(&format!(
+            "`{name}` is the name of the caller of this key; if you meant a command, run `toolgate key \
+             {command}`"
+        ));
+    }
     complain(&format!("the key of `{name}`, which is shown only once: {secret}"));
     print(&format!("\n[[keys]]\nname = \"{name}\"\nsha256 = \"{sha256}\"\n"))?;
     Ok(ExitCode::SUCCESS)
@@ -261,6 +294,7 @@ fn print_config_lines(name: &str) -> anyhow::Result<ExitCode> {
 
 /// Creates a key for `name`. Returns the secret and its stored form.
 fn create_key(name: &str) -> anyhow::Result<(String, ApiKey)> {
+    config::check_caller_name(name)?;
     let mut bits = [0; 32];
     getrandom::fill(&mut bits).context("the system provides no random numbers")?;
     let secret = format!("toolgate_{}", HEXLOWER.encode(&bits));

@@ -1,11 +1,12 @@
 //! Trusts the configuration file and the schemas in a folder (`toolgate trust`).
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail, ensure};
 use toolgate::assembly::envelope_setup::schemas_to_trust;
-use toolgate::config::{Config, SETTINGS_FILE_NAME, load, trust};
+use toolgate::config::{Config, SETTINGS_FILE_NAME, compare_settings, load, trust};
 
 use super::{check_config, complain, print};
 
@@ -61,20 +62,41 @@ pub(super) fn run(args: &TrustArgs) -> anyhow::Result<ExitCode> {
         trust::trust(schema, text)?;
     }
     if !schemas.is_empty() {
-        complain(&format!("{} schemas are trusted with their present content:", schemas.len()));
-        let lines = schemas.iter().map(|(schema, _)| format!("        {}\n", schema.display()));
-        print(&lines.collect::<String>())?;
+        let count = count_schemas(schemas.len());
+        complain(&format!("trusted {count} with their present content, in these folders:"));
+        print(&list_folders(&schemas))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
+/// Lists the folders of `schemas`, one per line, with the number of schemas in each.
+fn list_folders(schemas: &[(PathBuf, String)]) -> String {
+    let mut counts: BTreeMap<&Path, usize> = BTreeMap::new();
+    for (schema, _) in schemas {
+        *counts.entry(schema.parent().unwrap_or(schema)).or_default() += 1;
+    }
+    let lines =
+        counts.iter().map(|(folder, count)| format!("  {count:>4}  {}\n", folder.display()));
+    lines.collect()
+}
+
+/// Returns the number of schemas in words.
+fn count_schemas(count: usize) -> String {
+    if count == 1 { "1 schema".to_owned() } else { format!("{count} schemas") }
+}
+
 /// Removes the trust in the settings `file` and in `schemas`.
 fn remove_trust(file: &Path, schemas: &[(PathBuf, String)]) -> anyhow::Result<ExitCode> {
-    for file in std::iter::once(file).chain(schemas.iter().map(|(schema, _)| schema.as_path())) {
-        complain(&match trust::distrust(file)? {
-            true => format!("{} is no longer trusted", file.display()),
-            false => format!("{} was not trusted", file.display()),
-        });
+    complain(&match trust::distrust(file)? {
+        true => format!("{} is no longer trusted", file.display()),
+        false => format!("{} was not trusted", file.display()),
+    });
+    let mut removed = 0;
+    for (schema, _) in schemas {
+        removed += usize::from(trust::distrust(schema)?);
+    }
+    if removed > 0 {
+        complain(&format!("removed the trust in {}", count_schemas(removed)));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -99,5 +121,12 @@ fn trust_settings(args: &TrustArgs, file: &Path, config: Option<&Config>) -> any
     complain(&format!("{} is trusted with its present content; it sets:", file.display()));
     let lines = owned.iter().map(|it| format!("  {:>4}  {}\n", it.line, it.name));
     print(&lines.collect::<String>())?;
+    let restart = compare_settings(&Config::default(), config).waiting;
+    if !restart.is_empty() {
+        complain(&format!(
+            "a running server applies changes to these settings only after a restart: {}",
+            restart.join(", ")
+        ));
+    }
     Ok(())
 }

@@ -91,6 +91,23 @@ pub fn check(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Checks that a key may have the caller name `name`.
+///
+/// # Errors
+/// The name has other characters than callers may have, or is reserved.
+pub fn check_caller_name(name: &str) -> anyhow::Result<()> {
+    if !is_word(name) {
+        bail!(
+            "`{name}` is not a valid caller name; use 1 to {NAME_CHARS_MAX} letters, digits, `.`, `_` \
+             and `-`"
+        );
+    }
+    if RESERVED_NAMES.contains(&name) {
+        bail!("the name `{name}` is reserved for callers without a key; choose another name");
+    }
+    Ok(())
+}
+
 /// Checks `keys`. `place` names their source in errors.
 pub(super) fn check_all(keys: &[ApiKey], place: &str) -> anyhow::Result<()> {
     let mut seen: HashMap<KeyDigest, &str> = HashMap::new();

@@ -222,6 +222,7 @@ fn check(config: &Config) -> anyhow::Result<()> {
              in the workspace, such as `infra`, `docs/keys` or `!.vscode`, and no patterns"
         );
     }
+    check_distinct_listeners(config)?;
     keys::check(config)?;
     key_file::path(server)?;
     proxies::check(server)?;
@@ -259,6 +260,28 @@ fn check(config: &Config) -> anyhow::Result<()> {
         folders.try_for_each(|folder| check_folder("envelope.schemas", folder))
     });
     checked.map_err(|why| anyhow!(why))
+}
+
+/// Checks that no two dialects listen at the same address. Port 0 is a different port for each.
+fn check_distinct_listeners(config: &Config) -> anyhow::Result<()> {
+    let is_off = |dialect: &str| config.contracts.zyra_off && dialect == "zyra";
+    let open = |at: usize| {
+        let entry = config.listen.get(at)?;
+        (entry.addr.port() != 0 && !is_off(&entry.dialect)).then_some(entry)
+    };
+    for later in 0..config.listen.len() {
+        let Some(entry) = open(later) else { continue };
+        if let Some(first) = (0..later).filter_map(open).find(|first| first.addr == entry.addr) {
+            bail!(
+                "two [[listen]] tables have the address {}: those of {} and {}; write another `addr` \
+                 in one of them",
+                entry.addr,
+                first.dialect,
+                entry.dialect
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Checks that TLS has both a certificate and a key, and that tools cannot write these files.

@@ -127,6 +127,11 @@ fn an_invalid_value_is_refused_with_its_setting() {
         ("[exec]\nconfirm = [\"rm\", \" \"]", "` ` in exec.confirm"),
         ("[exec]\nconfirm = [\"bin/rm\"]", "`bin/rm` in exec.confirm"),
         ("[prompts]\nfolder = \"../x\"", "prompts.folder"),
+        (
+            "[[listen]]\naddr = \"127.0.0.1:3333\"\ndialect = \"envelope\"\n[[listen]]\naddr = \
+             \"127.0.0.1:3333\"\ndialect = \"mcp\"",
+            "have the address 127.0.0.1:3333: those of envelope and mcp",
+        ),
         ("[skills]\nfolders = [\"/x\"]", "skills.folders"),
         ("[assets]\nschemas = \"/x\"", "assets.schemas"),
     ] {

@@ -60,6 +60,25 @@ fn status(served: &HttpServer, key: &str) -> u16 {
 }
 
 #[test]
+fn a_misspelled_command_or_an_invalid_name_is_refused_with_advice() {
+    let folder = KeyFolder::new();
+    for (args, expected) in [
+        (
+            &["nwe", "ada"][..],
+            "`nwe` is not a command of `toolgate key`; did you mean `toolgate key new ada`?",
+        ),
+        (&["create", "ada"], "the commands are new, list, rotate, revoke"),
+        (&["new", "ada b"], "`ada b` is not a valid caller name"),
+    ] {
+        let (code, key, err) = folder.key(args);
+        assert!(code == 2 && key.is_empty() && err.contains(expected), "{args:?}: {err}");
+    }
+    let (code, _, err) = folder.key(&["nwe"]);
+    assert!(code == 0 && err.contains("run `toolgate key new`"), "{err}");
+    assert!(!folder.file().exists());
+}
+
+#[test]
 fn a_running_server_accepts_new_keys_and_rejects_revoked_ones() {
     let folder = KeyFolder::new();
     let served = folder.served();
