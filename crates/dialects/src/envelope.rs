@@ -151,11 +151,22 @@ fn refusal_error(why: &FrameRefusal) -> CallError {
                 "a key is required; send it as `Authorization: Bearer KEY` or `X-API-Key: KEY`"
                     .to_owned(),
         },
-        FrameRefusal::Unauthorized { had_credential: true } | FrameRefusal::SeveralCredentials => {
-            CallError::NotAllowed { message: "unknown key".to_owned() }
-        }
+        FrameRefusal::Unauthorized { had_credential: true } => CallError::NotAllowed {
+            message:
+                "the key or token is unknown, revoked or expired; the operator can list keys with \
+                      `toolgate key list` and create one with `toolgate key new NAME`"
+                    .to_owned(),
+        },
+        FrameRefusal::SeveralCredentials => CallError::NotAllowed {
+            message:
+                "a header with a key, such as `X-API-Key`, is in the request twice; send it once"
+                    .to_owned(),
+        },
         FrameRefusal::Throttled { retry_after } => CallError::Limited {
-            message: "too many failed authentication attempts".to_owned(),
+            message:
+                "too many failed authentication attempts from your address; a valid key works at \
+                      once"
+                    .to_owned(),
             retry_after: *retry_after,
         },
         FrameRefusal::DuplicateId { key: RequestKey(key) } => {

@@ -113,7 +113,10 @@ fn refusal(why: &FrameRefusal) -> MiraRefusal {
             .with_data("retry_after_ms", json!(BUSY_MS)),
         FrameRefusal::Unauthorized { had_credential } => {
             let why = match had_credential {
-                true => "unknown key",
+                true => {
+                    "the key or token is unknown, revoked or expired; the operator can list keys with \
+                     `toolgate key list` and create one with `toolgate key new NAME`"
+                }
                 false => "a key is required; send it as `Authorization: Bearer KEY`",
             };
             MiraRefusal::new(MiraCode::PermissionDenied, why)
@@ -123,7 +126,11 @@ fn refusal(why: &FrameRefusal) -> MiraRefusal {
         }
         FrameRefusal::Throttled { retry_after } => {
             let ms = u64::try_from(retry_after.as_millis()).unwrap_or(u64::MAX);
-            let why = format!("too many failed authentication attempts; try again in {ms} ms");
+            let seconds = retry_after.as_secs().max(1);
+            let why = format!(
+                "too many failed authentication attempts from your address; try again in {seconds} s. A \
+                 valid key works at once"
+            );
             MiraRefusal::new(MiraCode::RateLimited, why).with_data("retry_after_ms", json!(ms))
         }
         // The id is left out, because it belongs to the request in flight.

@@ -453,7 +453,13 @@ impl JobService {
         let ids = recent.iter().map(|job| job.id.to_string());
         let distances = ids.map(|id| (strsim::damerau_levenshtein(&typed, &id), id));
         let nearest = distances.min().filter(|(letters, _)| *letters <= NEAREST_DISTANCE_MAX);
-        let hint = nearest.map(|(_, id)| format!("; did you mean `{id}`?")).unwrap_or_default();
+        let is_beginning =
+            (1..32).contains(&typed.len()) && typed.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let hint = match nearest {
+            Some((_, id)) => format!("; did you mean `{id}`?"),
+            None if is_beginning => "; give all 32 digits of the id".to_owned(),
+            None => String::new(),
+        };
         CallError::NotFound { message: format!("no job has the id `{typed}`{hint}") }
     }
 }

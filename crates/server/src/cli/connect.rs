@@ -173,7 +173,13 @@ impl ClientSettings {
         let present = place.entry(current.unwrap_or_default()).with_context(invalid)?;
         let kept = present.as_ref().and_then(|present| keep_user_additions(&mut entry, present));
         if present.as_ref() == Some(&entry) {
-            complain(&format!("{} is already connected, in {shown}", self.client.title));
+            let kept = match !args.read_only && entry::is_read_only(&entry) {
+                true => {
+                    "; it stays read-only, and to change that, first run the command with --remove"
+                }
+                false => "",
+            };
+            complain(&format!("{} is already connected, in {shown}{kept}", self.client.title));
             return Ok(None);
         }
         let record = ConnectionRecord::load(&self.file.path, place.name);

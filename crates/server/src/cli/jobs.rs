@@ -88,7 +88,7 @@ async fn run_command(args: &JobsArgs, host: &Host) -> anyhow::Result<Result<Exit
     let Some(id) = &args.id else { return list(args, jobs).await };
     // Opening the store would create it, which a lookup must not.
     if !jobs.has_jobs() {
-        return Ok(Err(find::no_jobs_error()));
+        return Ok(Err(find::no_such_job_error(id)));
     }
     let job = match find::find_job(jobs, id).await {
         Ok(job) => job,

@@ -193,12 +193,17 @@ async fn send_request(
                  token, or name another variable with --key-env"
             ),
             Some(RemoteKey { variable, .. }) => {
-                bail!("{server} refused the credential in {variable}")
+                bail!(
+                    "{server} refused the credential in {variable}: it is unknown, revoked or expired. \
+                     The server's operator can list keys with `toolgate key list` and create one with \
+                     `toolgate key new NAME`"
+                )
             }
         }
     }
     let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let streams = kind.is_some_and(|kind| kind.starts_with("text/event-stream"));
+    let is_page = kind.is_some_and(|kind| kind.starts_with("text/html"));
     let mut body = Limited::new(response.into_body(), ANSWER_BYTES_MAX);
     let (answer, text) = if streams {
         last_event(&mut body, follow).await?
@@ -208,12 +213,17 @@ async fn send_request(
         (exact_json::parse(&text).ok(), text)
     };
     answer.filter(is_answer).with_context(|| {
+        if url.path() == "/" {
+            let scheme = url.uri().scheme_str().unwrap_or("http");
+            return format!("{server} answered {status}; MCP is at {scheme}://{server}/mcp");
+        }
+        if is_page {
+            return format!(
+                "{server} answered {status} with an HTML page, not with MCP; check the URL"
+            );
+        }
         let start: String = text.trim().chars().take(500).collect();
-        let suggestion = match url.path() {
-            "/" => format!("; did you mean http://{server}/mcp?"),
-            _ => String::new(),
-        };
-        format!("{server} answered {status}, which is not an MCP answer: {start}{suggestion}")
+        format!("{server} answered {status}, which is not an MCP answer: {start}")
     })
 }
 

@@ -69,7 +69,8 @@ impl Tool for StartJob {
     }
 
     fn result_text(output: &JobView) -> ResultText {
-        ResultText::from_body(output.summary_line())
-            .with_note("use jobs_get to wait for its result")
+        ResultText::from_body(output.summary_line()).with_note(
+            "use jobs_get to wait for its result; in a shell, `toolgate jobs` lists the jobs",
+        )
     }
 }

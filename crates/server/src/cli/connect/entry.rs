@@ -6,6 +6,9 @@ use serde_json::{Map, Value, json};
 
 use crate::cli::clients::{McpClient, UrlEntry};
 
+/// Option of `toolgate stdio` that offers only read-only tools.
+const READ_ONLY: &str = "--read-only";
+
 /// A server to add to a client.
 pub(super) enum ServerTarget {
     /// A program that the client starts.
@@ -44,7 +47,7 @@ impl ServerTarget {
             Self::Program { program, folder, read_only } => {
                 let mut args = vec!["stdio", folder];
                 if *read_only {
-                    args.push("--read-only");
+                    args.push(READ_ONLY);
                 }
                 let mut entry = Map::new();
                 insert_type(&mut entry, client.program_type);
@@ -100,6 +103,12 @@ impl CallerKey {
     }
 }
 
+/// Returns true if `entry` starts a server that offers only read-only tools.
+pub(super) fn is_read_only(entry: &Value) -> bool {
+    let args = entry.get("args").and_then(Value::as_array);
+    args.is_some_and(|args| args.iter().any(|arg| arg == READ_ONLY))
+}
+
 fn url_entry(client: &McpClient, url: &str, key: Option<&CallerKey>) -> Value {
     let header = key.map(|key| key.header(client));
     let mut entry = Map::new();
@@ -149,6 +158,9 @@ fn check_url(url: &str) -> anyhow::Result<()> {
     let parsed: Uri = url.parse().with_context(|| format!("{url} is not a URL"))?;
     if !matches!(parsed.scheme_str(), Some("http" | "https")) || parsed.host().is_none() {
         bail!("{url} is not a URL of an MCP endpoint, such as http://127.0.0.1:8000/mcp");
+    }
+    if parsed.path() == "/" && parsed.query().is_none() {
+        bail!("{url} has no path; did you mean {}/mcp?", url.trim_end_matches('/'));
     }
     Ok(())
 }

@@ -5,11 +5,16 @@ use std::process::ExitCode;
 
 use serde_json::Value;
 
+use super::entry::is_read_only;
 use super::place::{ServerEntryLocation, SettingsFormat};
+use super::record::ConnectionRecord;
 use super::resolve_folder;
 use super::settings_file::SettingsFile;
 use crate::cli::clients::{CLIENTS, ClientScope, McpClient, is_toolgate};
 use crate::cli::{complain, print};
+
+/// Name of the server in a client, unless the user chose another.
+const DEFAULT_NAME: &str = "toolgate";
 
 /// One settings file in the list.
 struct ListedSettingsFile {
@@ -69,24 +74,34 @@ fn table(listed: &[ListedSettingsFile]) -> String {
 fn connection_state(client: &McpClient, scope: ClientScope, path: &Path, folder: &Path) -> String {
     let project = (scope == ClientScope::Project).then_some(folder);
     let format = SettingsFormat::of_file(path);
-    let place = ServerEntryLocation { format, table: client.servers_key, name: "toolgate" };
-    let servers = SettingsFile::read(path, project)
-        .and_then(|file| place.servers(file.text.as_deref().unwrap_or_default()));
+    let place = ServerEntryLocation { format, table: client.servers_key, name: DEFAULT_NAME };
+    let servers = SettingsFile::read(path, project).and_then(|file| {
+        let servers = place.servers(file.text.as_deref().unwrap_or_default())?;
+        Ok((servers, file.path))
+    });
     match servers {
         Err(err) => format!("unreadable: {err:#}"),
-        Ok(servers) => servers
-            .iter()
-            .find_map(|(name, entry)| describe_server(name, entry))
-            .unwrap_or_else(|| "not connected".to_owned()),
+        Ok((servers, path)) => {
+            let is_recorded = |name: &str| ConnectionRecord::load(&path, name).is_some();
+            let described: Vec<String> = servers
+                .iter()
+                .filter_map(|(name, entry)| describe_server(name, entry, is_recorded(name)))
+                .collect();
+            match described.is_empty() {
+                true => "not connected".to_owned(),
+                false => described.join("; "),
+            }
+        }
     }
 }
 
-/// Describes a server of a client, if it is toolgate.
-fn describe_server(name: &str, entry: &Value) -> Option<String> {
+/// Describes a server of a client, if it is toolgate: by its name or program, or because
+/// `toolgate connect` added it and it `is_recorded`.
+fn describe_server(name: &str, entry: &Value, is_recorded: bool) -> Option<String> {
     let text = |key: &str| entry.get(key).and_then(Value::as_str);
     let command = text("command").or_else(|| entry.pointer("/command/path")?.as_str());
     let url = ["url", "serverUrl", "httpUrl"].into_iter().find_map(text);
-    let is_ours = name == "toolgate" || command.is_some_and(is_toolgate);
+    let is_ours = is_recorded || name == DEFAULT_NAME || command.is_some_and(is_toolgate);
     let argument = |at: usize| entry.get("args")?.get(at)?.as_str();
     let served = match (command, url) {
         (Some(command), _) if is_toolgate(command) => argument(1),
@@ -94,8 +109,8 @@ fn describe_server(name: &str, entry: &Value) -> Option<String> {
         (Some(_), _) => argument(2),
         (None, url) => url,
     };
-    is_ours.then(|| match served {
-        Some(served) => format!("connected to {served}"),
-        None => "connected".to_owned(),
-    })
+    let served = served.map(|served| format!(" to {served}")).unwrap_or_default();
+    let own_name = if name == DEFAULT_NAME { String::new() } else { format!(" as `{name}`") };
+    let access = if is_read_only(entry) { ", read-only" } else { "" };
+    is_ours.then(|| format!("connected{served}{own_name}{access}"))
 }

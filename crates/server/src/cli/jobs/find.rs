@@ -42,8 +42,12 @@ pub(super) async fn newest_jobs(
 pub(super) async fn find_job(jobs: &JobService, id: &str) -> Result<JobSnapshot, CallError> {
     let id = id.to_ascii_lowercase();
     let digits = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if !digits {
+        let message = format!("`{id}` is not a job id; `toolgate jobs` lists the jobs");
+        return Err(CallError::NotFound { message });
+    }
     // The host suggests similar ids for a complete one.
-    if !digits || id.len() >= 32 {
+    if id.len() >= 32 {
         return jobs.get(None, &id).await;
     }
     if id.len() < DIGITS_MIN {
@@ -74,6 +78,16 @@ pub(super) async fn find_job(jobs: &JobService, id: &str) -> Result<JobSnapshot,
             );
             Err(CallError::NotFound { message })
         }
+    }
+}
+
+/// Returns the error that there is no job with the id `id`, because the folder has no jobs.
+pub(super) fn no_such_job_error(id: &str) -> CallError {
+    CallError::NotFound {
+        message: format!(
+            "there is no job `{id}`, because this folder has no jobs; name the folder that you serve \
+             with --root"
+        ),
     }
 }
 

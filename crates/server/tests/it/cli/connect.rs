@@ -216,6 +216,11 @@ fn a_key_reaches_neither_a_project_nor_a_client_that_cannot_use_it() {
         assert_eq!(done.code, 2, "{done:?}");
         assert!(done.err.contains(expected), "{done:?}");
     }
+    for url in ["http://127.0.0.1:8000", "http://127.0.0.1:8000/"] {
+        let done = connect(&machine, &["cursor", "--url", url, "--yes"]);
+        let expected = "did you mean http://127.0.0.1:8000/mcp?";
+        assert!(done.code == 2 && done.err.contains(expected), "{done:?}");
+    }
     let done = connect(&machine, &["cursor", "--url", "127.0.0.1:8000/mcp", "--yes"]);
     assert!(done.code == 2 && done.err.contains("127.0.0.1:8000/mcp"), "{done:?}");
     assert_eq!(fs::read_dir(machine.path("home")).unwrap().count(), 1);
@@ -383,6 +388,9 @@ fn a_new_connection_keeps_the_arguments_and_variables_that_the_user_added() {
     assert_eq!(args(&settings), serde_json::json!(["stdio", app, "--read-only"]));
     let again = connect_well(&machine, &["cursor"]);
     assert!(again.err.contains("already connected"), "{again:?}");
+    assert!(again.err.contains("stays read-only"), "{again:?}");
+    let listed = connect_well(&machine, &[]);
+    assert!(listed.out.contains(", read-only"), "{listed:?}");
     // The project of the settings stays, and another program serves it.
     let mut changed = settings;
     changed["mcpServers"]["toolgate"]["env"] = serde_json::json!({ "TZ": "UTC" });

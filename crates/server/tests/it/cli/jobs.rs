@@ -195,8 +195,8 @@ fn a_folder_without_jobs_is_reported_and_left_unchanged() {
     for (args, code) in looks {
         let done = CommandLine::new(workspace.root(), args).env("HOME", home.path()).run();
         assert_eq!((done.code, done.out.as_str()), (code, ""), "{done:?}");
-        let has_advice = done.err.contains("toolgate call jobs_start");
-        assert_eq!(has_advice, !args.contains(&"--json"), "{done:?}");
+        assert_eq!(done.err.contains("toolgate call jobs_start"), args == ["jobs"], "{done:?}");
+        assert_eq!(done.err.contains("with --root"), args.contains(&"abcd"), "{done:?}");
         assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0, "{args:?}");
     }
     let line = CommandLine::new(workspace.root(), &["jobs"]).env("TOOLGATE_JOBS_TO", "off").run();
@@ -252,6 +252,8 @@ fn a_job_is_found_by_the_beginning_of_its_id_and_a_near_id_is_suggested() {
     }
     let done = find(&id[..3]);
     assert!(done.code == 1 && done.err.contains("4 digits"), "{done:?}");
+    let done = find("zzzz");
+    assert!(done.code == 1 && done.err.contains("`toolgate jobs` lists the jobs"), "{done:?}");
 }
 
 #[test]

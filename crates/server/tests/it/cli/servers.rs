@@ -42,6 +42,20 @@ fn an_answer_that_is_not_mcp_is_an_error() {
 }
 
 #[test]
+fn an_html_page_is_not_repeated() {
+    let page =
+        "HTTP/1.1 404 Not Found\r\ncontent-type: text/html\r\nconnection: close\r\n\r\n<p>hello";
+    let url = impostor(page);
+    let (code, _, err) = call_server(&url);
+    assert!(code == 2 && err.contains("HTML page") && !err.contains("hello"), "{err}");
+    let url = impostor(page);
+    let top = url.trim_end_matches("mcp");
+    let (code, _, err) = call_server(top);
+    assert!(code == 2 && err.contains(&format!("MCP is at {url}")), "{err}");
+    assert!(!err.contains("hello"), "{err}");
+}
+
+#[test]
 fn a_password_in_the_url_is_refused_and_not_repeated() {
     let (code, out, err) = call_server("http://ada:secret@127.0.0.1:1/mcp");
     assert_eq!((code, out.as_str()), (2, ""));
@@ -56,8 +70,9 @@ fn a_refused_token_is_called_a_credential_not_a_key() {
     let workspace = Workspace::new();
     let args = ["call", "files_read", r#"{"path":"README.md"}"#, "--url", &url];
     let done = CommandLine::new(workspace.root(), &args).env("TOOLGATE_KEY", "eyJ.eyJ.x").run();
-    let expected = format!("toolgate: {server} refused the credential in TOOLGATE_KEY\n");
-    assert_eq!((done.code, done.err), (2, expected));
+    let expected =
+        format!("toolgate: {server} refused the credential in TOOLGATE_KEY: it is unknown");
+    assert!(done.code == 2 && done.err.starts_with(&expected), "{done:?}");
 }
 
 #[test]
