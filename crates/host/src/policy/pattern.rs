@@ -32,7 +32,7 @@ pub enum RuleError {
         setting: &'static str,
         /// The pattern, as the settings contain it.
         pattern: String,
-        /// Most similar tool id.
+        /// Most similar tool id, or the pattern of its toolset.
         nearest: Option<String>,
     },
     /// A rule of `[[policy.rules]]` is invalid.
@@ -84,7 +84,11 @@ impl ToolPattern {
         let similarity =
             |id: &ToolId| strsim::jaro_winkler(&fold_name(pattern), &fold_name(id.as_str()));
         let nearest = tools.iter().max_by(|a, b| similarity(a).total_cmp(&similarity(b)));
-        let nearest = nearest.filter(|id| similarity(id) > 0.7).map(ToString::to_string);
+        let is_whole_toolset = pattern.ends_with(".*") || pattern.ends_with("_*");
+        let nearest = nearest.filter(|id| similarity(id) > 0.7).map(|id| match is_whole_toolset {
+            true => toolset_pattern(id.as_str()),
+            false => id.to_string(),
+        });
         Err(RuleError::NoMatch { setting, pattern: pattern.clone(), nearest })
     }
 
@@ -100,6 +104,11 @@ impl ToolPattern {
         literal.starts_with(&prefix)
             || (literal.len() < pattern.len() && prefix.starts_with(literal))
     }
+}
+
+/// Returns the pattern of all tools in the toolset of the tool `id`.
+fn toolset_pattern(id: &str) -> String {
+    id.split_once('.').map_or_else(|| id.to_owned(), |(toolset, _)| format!("{toolset}.*"))
 }
 
 /// Checks that `pattern` of `setting` is valid and matches one of the `known` tools.
@@ -165,6 +174,18 @@ fn name_regex(pattern: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_misspelled_pattern_gets_a_suggestion_of_the_same_form() {
+        let tools = vec![ToolId::new("files.read").expect("an id")];
+        let known = KnownTools { tools, later_toolsets: Vec::new() };
+        for (typed, suggested) in
+            [("filse.*", "`files.*`"), ("filse_*", "`files.*`"), ("files.raed", "`files.read`")]
+        {
+            let refusal = check_pattern("a test", typed, &known).expect_err(typed).to_string();
+            assert!(refusal.ends_with(&format!("did you mean {suggested}?")), "{refusal}");
+        }
+    }
 
     #[test]
     fn a_pattern_may_match_tools_of_later_toolsets_only() {

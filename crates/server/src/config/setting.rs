@@ -11,6 +11,9 @@ use super::{Config, SETTINGS_FILE_NAME};
 /// Prefix of the environment variable of every setting.
 pub(super) const ENV_PREFIX: &str = "TOOLGATE_";
 
+/// Similarity (0 to 1) above which a known name is suggested for an unknown one.
+const SIMILARITY_MIN: f64 = 0.55;
+
 /// A setting, derived from the settings types.
 pub(super) struct SettingSpec {
     /// Section and name in the file, such as `server` and `listen`.
@@ -142,11 +145,11 @@ impl SettingSpec {
 }
 
 /// Describes the first list of tables, map of tables or section in `table` that is written in
-/// another form, such as `[listen]` instead of `[[listen]]`.
+/// another form, such as `[listen]` instead of `[[listen]]`, or else the first unknown name.
 pub(super) fn describe_shape_error(table: &toml::Table) -> Option<String> {
     let schema = schema();
     let sections = schema["properties"].as_object()?;
-    sections.iter().find_map(|(section, body)| {
+    let shape_error = sections.iter().find_map(|(section, body)| {
         let value = table.get(section)?;
         if list_item_schema(body).is_some() {
             return describe_list_error(section, value);
@@ -166,7 +169,38 @@ pub(super) fn describe_shape_error(table: &toml::Table) -> Option<String> {
             list_item_schema(schema)?;
             describe_list_error(&format!("{section}.{name}"), settings.get(name)?)
         })
+    });
+    shape_error.or_else(|| describe_unknown_name(table, &schema, ""))
+}
+
+/// Describes the first name in `table` that its `schema` does not have, with the most similar known
+/// name. `place` is the name of the table, and empty for the whole file.
+fn describe_unknown_name(table: &toml::Table, schema: &Value, place: &str) -> Option<String> {
+    let known = schema["properties"].as_object()?;
+    let is_closed = schema["additionalProperties"] == false;
+    table.iter().find_map(|(name, value)| {
+        let path = if place.is_empty() { name.clone() } else { format!("{place}.{name}") };
+        let Some(schema) = known.get(name) else {
+            let suggestion = suggest_name(name, known.keys().map(String::as_str));
+            return is_closed.then(|| format!("`{path}` is not a setting{suggestion}"));
+        };
+        match (value, list_item_schema(schema)) {
+            (toml::Value::Table(inner), None) => describe_unknown_name(inner, schema, &path),
+            (toml::Value::Array(tables), Some(schema)) => {
+                let mut tables = tables.iter().filter_map(toml::Value::as_table);
+                tables.find_map(|inner| describe_unknown_name(inner, schema, &path))
+            }
+            (_, _) => None,
+        }
     })
+}
+
+/// Suggests the one of the `known` names that resembles `name`, if there is one.
+fn suggest_name<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> String {
+    let rated = known.map(|known| (strsim::normalized_damerau_levenshtein(name, known), known));
+    let close = rated.filter(|(similarity, _)| *similarity > SIMILARITY_MIN);
+    let best = close.max_by(|a, b| a.0.total_cmp(&b.0));
+    best.map(|(_, known)| format!("; did you mean `{known}`?")).unwrap_or_default()
 }
 
 /// Describes how to write the list of tables `name`, if `value` is no list.

@@ -119,6 +119,20 @@ fn every_setting_has_a_description() {
 }
 
 #[test]
+fn an_unknown_name_is_refused_with_a_similar_known_one() {
+    for (text, expected) in [
+        ("[servr]\nlisten = \"127.0.0.1:1\"", "`servr` is not a setting; did you mean `server`?"),
+        ("[tool]\ndeny = []", "`tool` is not a setting; did you mean `tools`?"),
+        ("[tools]\ndenny = []", "`tools.denny` is not a setting; did you mean `deny`?"),
+        ("[[listen]]\nadr = \"1\"", "`listen.adr` is not a setting; did you mean `addr`?"),
+        ("[zzzz]", "`zzzz` is not a setting: "),
+    ] {
+        let err = format!("{:#}", from(text, &[]).err().expect(text));
+        assert!(err.contains(expected) && err.contains("line"), "{text}: {err}");
+    }
+}
+
+#[test]
 fn an_invalid_value_is_refused_with_its_setting() {
     for (text, expected) in [
         ("[server]\nurl = \"tools.example/mcp\"", "server.url is `tools.example/mcp`"),

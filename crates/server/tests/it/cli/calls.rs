@@ -234,7 +234,7 @@ fn a_missing_server_or_invalid_url_is_reported() {
     assert!(done.err.contains("404"), "{done:?}");
     for end in ["", "/"] {
         let done = at(&format!("http://{}{end}", served.addr));
-        assert!(done.err.contains(&format!("did you mean {}?", served.url())), "{done:?}");
+        assert!(done.err.contains(&format!("MCP is at {}", served.url())), "{done:?}");
     }
 }
 
