@@ -16,7 +16,9 @@ use toolgate_toolsets::{check_folder, commands, files};
 
 use crate::owned_files::{self, LinkPolicy};
 
-use super::setting::{ENV_PREFIX, SettingSpec, describe_shape_error, settings};
+use super::setting::{
+    ENV_PREFIX, SettingSpec, describe_parse_error, describe_shape_error, settings,
+};
 use super::{
     Config, RateLimitEntry, SETTINGS_FILE_NAME, ServerSection, contracts, key_file, keys, oauth,
     proxies, trust,
@@ -84,6 +86,7 @@ fn read(
             describe_shape_error(&table)
                 .or_else(|| describe_type_error(&table, &settings))
                 .or_else(|| describe_missing_profile(err.message()))
+                .or_else(|| describe_parse_error(err.message()))
         });
         let err = anyhow::Error::from(err);
         let err = description.into_iter().fold(err, anyhow::Error::context);

@@ -173,6 +173,25 @@ pub(super) fn describe_shape_error(table: &toml::Table) -> Option<String> {
     shape_error.or_else(|| describe_unknown_name(table, &schema, ""))
 }
 
+/// Describes a value that the parser refused with `message`, in the words of a settings file.
+pub(super) fn describe_parse_error(message: &str) -> Option<String> {
+    if let Some(rest) = message.strip_prefix("unknown variant `") {
+        let mut names = rest.split('`').step_by(2);
+        let unknown = names.next()?;
+        let suggestion = suggest_name(unknown, names);
+        return Some(format!("`{unknown}` is not a value of this setting{suggestion}"));
+    }
+    let (_, expected) = message.strip_prefix("invalid type: ")?.rsplit_once(", expected ")?;
+    let form = match expected {
+        "a sequence" => "a list, such as `[\"localhost:9101\"]`",
+        "a string" => "a text in quotes",
+        "a boolean" => "`true` or `false`, without quotes",
+        "u16" | "u32" | "u64" | "usize" => "a whole number, without quotes",
+        _ => return None,
+    };
+    Some(format!("the value of a setting has the wrong type; write {form}"))
+}
+
 /// Describes the first name in `table` that its `schema` does not have, with the most similar known
 /// name. `place` is the name of the table, and empty for the whole file.
 fn describe_unknown_name(table: &toml::Table, schema: &Value, place: &str) -> Option<String> {

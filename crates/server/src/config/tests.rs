@@ -119,6 +119,25 @@ fn every_setting_has_a_description() {
 }
 
 #[test]
+fn a_wrong_value_in_a_list_of_tables_is_refused_in_the_words_of_the_file() {
+    let rule = "[[sandbox.for]]\ntools = \"exec.run\"\nprofile = ";
+    for (text, expected) in [
+        (
+            format!("{rule}\"netwrk\""),
+            "`netwrk` is not a value of this setting; did you mean `network`?",
+        ),
+        (format!("{rule}\"workspace\"\nhosts = \"a.example\""), "write a list, such as `["),
+        (
+            "[[limits.rate]]\ntools = \"exec.*\"\ncalls = \"5\"".to_owned(),
+            "write a whole number, without quotes",
+        ),
+    ] {
+        let err = format!("{:#}", from(&text, &[]).err().expect(&text));
+        assert!(err.contains(expected) && err.contains("line"), "{text}: {err}");
+    }
+}
+
+#[test]
 fn an_unknown_name_is_refused_with_a_similar_known_one() {
     for (text, expected) in [
         ("[servr]\nlisten = \"127.0.0.1:1\"", "`servr` is not a setting; did you mean `server`?"),
