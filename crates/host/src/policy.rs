@@ -9,6 +9,7 @@ mod pattern;
 mod expression;
 mod binding;
 mod plain_path;
+mod text_comparison;
 mod explain;
 #[cfg(any(fuzzing, test))]
 mod fuzzing;

@@ -18,6 +18,7 @@ use toolgate_contract::{Caller, CallerKind, ToolId, ToolSpec};
 
 use super::binding::{self, UsedInputPart};
 use super::plain_path;
+use super::text_comparison::TextExpression;
 use super::{PolicyRequest, RequestKind};
 
 /// Longest expression in bytes.
@@ -54,6 +55,8 @@ pub(super) struct ExpressionSettings {
 /// A compiled boolean expression.
 pub(super) struct WhenExpression {
     program: Program,
+    /// A faster form of the expression, if it only compares texts.
+    text_expression: Option<TextExpression>,
     uses: ExpressionUses,
     root: Option<Arc<str>>,
     /// Cached results, for expressions that do not use the input.
@@ -109,7 +112,14 @@ impl WhenExpression {
             ExpressionChecker { source, info, uses: found, scope: Vec::new(), in_loop: false };
         checker.check(program.expression())?;
         let found = checker.uses;
-        Ok(Self { program, uses: found, root: settings.root.clone(), cache: RwLock::default() })
+        let texts = TextExpression::from_expression(program.expression());
+        Ok(Self {
+            program,
+            text_expression: texts,
+            uses: found,
+            root: settings.root.clone(),
+            cache: RwLock::default(),
+        })
     }
 
     /// Returns true if the result may depend on the input.
@@ -122,8 +132,13 @@ impl WhenExpression {
     /// # Errors
     /// The reason why the expression cannot be evaluated.
     pub(super) fn evaluate(&self, request: &PolicyRequest<'_>) -> Result<bool, String> {
+        let fast_result =
+            self.text_expression.as_ref().and_then(|it| it.evaluate(request, self.root.as_deref()));
+        if let Some(result) = fast_result {
+            return Ok(result);
+        }
         if self.uses_input() {
-            return self.evaluate_uncached(request);
+            return self.evaluate_cel(request);
         }
         let Caller { name, kind, scopes, roles, bearer: _ } = request.caller.clone();
         let ToolSpec { id, effects, ruled_as, tags, .. } = request.spec;
@@ -137,7 +152,7 @@ impl WhenExpression {
             return cached.clone();
         }
         drop(cached);
-        let result = self.evaluate_uncached(request);
+        let result = self.evaluate_cel(request);
         let mut cached = self.cache.write().unwrap_or_else(PoisonError::into_inner);
         if cached.len() >= CACHE_MAX {
             cached.clear();
@@ -146,8 +161,8 @@ impl WhenExpression {
         result
     }
 
-    /// Evaluates the expression without the cache.
-    pub(super) fn evaluate_uncached(&self, request: &PolicyRequest<'_>) -> Result<bool, String> {
+    /// Evaluates the expression with CEL, without the cache and the faster form.
+    pub(super) fn evaluate_cel(&self, request: &PolicyRequest<'_>) -> Result<bool, String> {
         let input = match self.uses_input() {
             false => None,
             true => {

@@ -9,7 +9,7 @@ use super::pattern::{KnownTools, NamePattern, ToolPattern};
 use super::plain_path::{normalize_path, under};
 use super::{PolicyRequest, RequestKind};
 
-/// Evaluates an expression over an input. Repeated and uncached evaluation must agree.
+/// Evaluates an expression over an input. Repeated evaluation and plain CEL must agree.
 pub(crate) fn fuzz_when(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let (source, input) = text.split_once('\u{1f}').unwrap_or((text, "{}"));
@@ -26,7 +26,7 @@ pub(crate) fn fuzz_when(bytes: &[u8]) {
     let request =
         PolicyRequest { caller: &caller, spec: &spec, input: &input, kind: RequestKind::Tool };
     assert_eq!(when.evaluate(&request), when.evaluate(&request));
-    assert_eq!(when.evaluate(&request), when.evaluate_uncached(&request));
+    assert_eq!(when.evaluate(&request), when.evaluate_cel(&request));
 }
 
 /// Compares path functions with a simple model.

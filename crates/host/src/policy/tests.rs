@@ -296,6 +296,7 @@ fn a_cached_result_is_not_used_for_a_different_tool_with_the_same_id() {
         tags: vec!["slow".to_owned()],
         ..spec("files.read", Effects::Runs)
     };
+    // Written so that CEL evaluates it, whose results are cached.
     for (when, of_reading) in [
         ("'reads' == tool.effects", true),
         ("'exec.run' == tool.ruled_as", false),
@@ -414,6 +415,26 @@ const EXPRESSIONS: [&str; 14] = [
     "input['a'] == [1, 'a', null]",
 ];
 
+/// Expressions, most of which only compare texts.
+const TEXTS: [&str; 16] = [
+    "under(input.path, 'infra')",
+    "touches(input.path, 'infra/b')",
+    "under(input.other, '/ws/infra')",
+    "input.path.endsWith('.pem')",
+    "input.path.startsWith('infra/')",
+    "input['path'].contains('..')",
+    "input.path == 'infra'",
+    "input.other != 'infra'",
+    "input.other in ['a', 'infra']",
+    "input.path in []",
+    "caller.name == 'ada'",
+    "caller.kind in ['local', 'key']",
+    "tool.id == 't.t'",
+    "tool.effects != 'reads'",
+    "tool.toolset.startsWith(tool.ruled_as)",
+    "has(input.other)",
+];
+
 /// Returns `value` for CEL itself, which knows no number as text.
 fn plain_value(value: &Value) -> cel::Value {
     match value {
@@ -455,6 +476,39 @@ proptest! {
             Ok(_) | Err(_) => None,
         };
         prop_assert_eq!(when.evaluate(&asked).ok(), expected, "{} of {}", source, input);
+    }
+
+    #[test]
+    fn the_fast_form_of_an_expression_agrees_with_cel(
+        parts in prop::collection::vec(0..TEXTS.len(), 1..4),
+        joins in prop::collection::vec(prop_oneof![Just("&&"), Just("||")], 3),
+        not in any::<bool>(),
+        path in prop_oneof![
+            prop_oneof![
+                Just("infra/a.pem"), Just("./infra//b"), Just("/ws/infra"), Just("a/../infra/x"),
+                Just(""), Just("/"), Just(".."), Just("/ws/../infra"),
+            ].prop_map(Value::from),
+            json_value(),
+        ],
+        other in prop_oneof![Just(Some(json!("infra"))), Just(None), json_value().prop_map(Some)],
+    ) {
+        let mut source = TEXTS[parts[0]].to_owned();
+        for (part, join) in parts[1..].iter().zip(&joins) {
+            source = format!("({source}) {join} {}", TEXTS[*part]);
+        }
+        if not {
+            source = format!("!({source})");
+        }
+        let mut input = json!({ "path": path });
+        if let Some(other) = other {
+            input["other"] = other;
+        }
+        let spec = ToolSpec { paths: vec!["path".to_owned()], ..spec("t.t", Effects::Changes) };
+        let when = WhenExpression::new(&source, &ExpressionSettings { root: Some("/ws".into()) }).expect("sound");
+        for what in [RequestKind::Tool, RequestKind::Guarded] {
+            let asked = PolicyRequest { caller: &Caller::with_key("ada"), spec: &spec, input: &input, kind: what };
+            prop_assert_eq!(when.evaluate(&asked), when.evaluate_cel(&asked), "{} of {}", source, input);
+        }
     }
 
     #[test]
