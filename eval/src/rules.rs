@@ -13,7 +13,7 @@ use crate::set::{Package, Split, load};
 /// A variant of the rules, with a name for tables.
 type RuleVariant = (String, RankingRules);
 
-/// What is measured for each variant.
+/// Measurements of each variant.
 const TASKS: [&str; 4] = [
     "docstring → function",
     "docstring → file",

@@ -56,7 +56,7 @@ impl IncomingRequest {
     }
 }
 
-/// What is needed to seal the state of a request that ends with questions.
+/// Parts of a request that its sealed state contains if the request ends with questions.
 struct QuestionRound {
     caller: Caller,
     asker: Asker,

@@ -67,14 +67,14 @@ pub enum PostgresFailure {
     Incomplete {
         /// The name of the server.
         server: String,
-        /// What is missing.
+        /// A sentence that names the missing part.
         reason: String,
     },
     /// Stored data is damaged.
     Damaged {
         /// The name of the server.
         server: String,
-        /// What is damaged.
+        /// A sentence that names the damaged part.
         reason: String,
     },
     /// Any other failure.

@@ -58,7 +58,7 @@ impl HostAccess {
     }
 }
 
-/// What a run did with its network.
+/// Use of the network by one run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NetworkUse {
     /// `true` if the program had a forwarder.

@@ -97,7 +97,7 @@ pub struct ProgramOutcome {
     pub stderr: CapturedOutput,
     /// The layers of the sandbox that confined the program.
     pub sandbox: Arc<SandboxCoverage>,
-    /// What the program did with its network.
+    /// Use of the network by the program.
     pub network: NetworkUse,
 }
 

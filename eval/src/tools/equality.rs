@@ -1,4 +1,4 @@
-//! Whether tools that a caller may not see change an answer.
+//! Checks that tools which a caller may not see do not change an answer.
 
 use super::ours::IndexedTools;
 use super::sets::{CatalogTool, ToolSet};

@@ -130,7 +130,7 @@ impl CatalogIndex {
     }
 
     /// Returns what `caller` sees of the index of `entries`: the tools that `is_visible` accepts.
-    /// It must depend on nothing but the caller and the tool.
+    /// The answers of `is_visible` must depend on nothing but the caller and the tool.
     pub(crate) fn view(
         &self,
         entries: &[Arc<CatalogEntry>],

@@ -32,7 +32,7 @@ const LISTEN_PAUSE: Duration = Duration::from_secs(1);
 /// Longest wait for requests of other servers.
 const REQUEST_POLL: Duration = Duration::from_secs(1);
 
-/// What a notification is about.
+/// Subject of a notification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Change {
     /// The job has changed.

@@ -1,5 +1,5 @@
-//! What a server knows about its jobs apart from the tables: what it runs, and which of its writes
-//! had an unknown outcome.
+//! Keeps what the tables do not contain about a server's jobs: the jobs that it runs, and its writes
+//! with an unknown outcome.
 
 use std::collections::{HashMap, HashSet};
 

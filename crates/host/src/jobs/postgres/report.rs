@@ -19,7 +19,7 @@ pub struct FleetReport {
     pub servers: Vec<FleetServer>,
 }
 
-/// What happens to acknowledged jobs if the database fails.
+/// Fate of acknowledged jobs if the database fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FleetDurability {
     /// The database does not wait for its disk.
