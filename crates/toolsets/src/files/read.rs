@@ -23,6 +23,10 @@ use toolgate_world::root::{Etag, WorkMonitor, WorkspaceFile, quoted_path};
 
 /// Largest file that is read on the async thread, in bytes. Larger files go to a blocking thread.
 const INLINE_BYTES_MAX: u64 = 64 << 10;
+/// Most bytes of a content in JSON, where control characters take more room than in the file.
+const ESCAPED_BYTES_MAX: usize = 20 << 20;
+/// Bytes whose control characters are counted together.
+const ESCAPED_BLOCK_BYTES: usize = 64 << 10;
 
 /// The `files.read` tool.
 pub struct ReadFile {
@@ -411,6 +415,13 @@ fn fill_output(
         bytes.truncate(end);
         whole = true;
     }
+    if utf16.is_none() && output.encoding == FileEncoding::Utf8 {
+        let fitting = escaped_prefix(&bytes, ESCAPED_BYTES_MAX);
+        if fitting < bytes.len() {
+            bytes.truncate(fitting);
+            whole = false;
+        }
+    }
     if !whole && output.encoding == FileEncoding::Utf8 {
         truncate_at_line(&mut bytes, utf16);
     }
@@ -451,6 +462,20 @@ fn whole_units(limit: u64) -> u64 {
 /// Returns the byte after line number `count` in `bytes`, or `None` if fewer lines end there.
 fn end_of_line(bytes: &[u8], count: u64, ends: LineEnds) -> Option<usize> {
     ends.nth(bytes, usize::try_from(count - 1).ok()?)
+}
+
+/// Returns the length of the beginning of `bytes` whose form in JSON has at most some `max` bytes.
+/// Control characters take six bytes each there.
+fn escaped_prefix(bytes: &[u8], max: usize) -> usize {
+    let is_control = |byte: &&u8| **byte < b' ' && !matches!(**byte, b'\n' | b'\r' | b'\t');
+    let mut escaped = 0;
+    for (index, block) in bytes.chunks(ESCAPED_BLOCK_BYTES).enumerate() {
+        escaped += block.len() + 5 * block.iter().filter(is_control).count();
+        if escaped > max {
+            return index * ESCAPED_BLOCK_BYTES;
+        }
+    }
+    bytes.len()
 }
 
 /// Shortens `bytes` to the end of its last whole line, or of its last whole character.

@@ -446,6 +446,16 @@ async fn a_read_returns_at_most_10_mib() {
 }
 
 #[tokio::test]
+async fn a_part_of_control_characters_has_at_most_20_mib_in_json() {
+    let space = TestWorkspace::new();
+    space.put("f", "\0".repeat(10 << 20));
+    let read = space.ok("files.read", json!({ "path": "f", "max_bytes": 10 << 20 })).await;
+    let length = read["bytes"]["length"].as_u64().unwrap();
+    assert!(((3 << 20)..(20 << 20) / 6).contains(&length), "{length}");
+    assert_eq!((&read["truncated"], &read["next"]["offset"]), (&json!(true), &json!(length)));
+}
+
+#[tokio::test]
 async fn a_long_file_that_is_read_whole_has_the_fields_of_one_that_is_read_in_part() {
     let space = TestWorkspace::new();
     let text = "a line\n".repeat(300_000) + "the end";
