@@ -215,7 +215,7 @@ impl ConnectionPool {
     /// Runs `work` with the time limit `within`.
     ///
     /// # Errors
-    /// Those of `work`, and [`PostgresError::TimedOut`].
+    /// `work` fails, or takes too long ([`PostgresError::TimedOut`]).
     pub async fn with_timeout<T>(
         &self,
         within: Duration,

@@ -1,6 +1,6 @@
 //! Connections to a PostgreSQL server: its URL, TLS, a bounded pool, notifications and errors.
 //!
-//! This crate knows no tables. The search index and the job store use it.
+//! The search index and the job store use this crate, and declare their tables themselves.
 
 mod password;
 mod error;

@@ -53,8 +53,8 @@ pub struct LiteralPath {
     pub is_subject: bool,
 }
 
-/// How exactly a chunk matches a name or path of the query. A greater level ranks before every
-/// smaller one.
+/// The level at which a chunk matches a name or path of the query. A greater level ranks before
+/// every smaller one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum ExactMatch {

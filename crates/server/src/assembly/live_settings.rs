@@ -93,7 +93,7 @@ impl LiveSettings {
     /// and a call passes either all of the old settings or all of the new ones.
     ///
     /// # Errors
-    /// When a setting is invalid or a file cannot be read.
+    /// A setting is invalid, or a file cannot be read.
     pub(crate) fn apply(
         &self,
         next: &Config,
@@ -172,7 +172,7 @@ impl LiveSettings {
     /// not reloaded. Changes nothing.
     ///
     /// # Errors
-    /// When a setting is invalid or a file cannot be read. A reload would fail for the same reason.
+    /// A setting is invalid, or a file cannot be read. A reload would fail for the same reason.
     fn preview(&self) -> anyhow::Result<Option<SettingsPreview>> {
         let Some(load) = self.loader.get() else { return Ok(None) };
         let next = load()?.config;

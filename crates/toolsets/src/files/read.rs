@@ -464,8 +464,8 @@ fn end_of_line(bytes: &[u8], count: u64, ends: LineEnds) -> Option<usize> {
     ends.nth(bytes, usize::try_from(count - 1).ok()?)
 }
 
-/// Returns the length of the beginning of `bytes` whose form in JSON has at most some `max` bytes.
-/// Control characters take six bytes each there.
+/// Returns how many of the first `bytes` have about `max` bytes in JSON, in which a control character
+/// takes six bytes.
 fn escaped_prefix(bytes: &[u8], max: usize) -> usize {
     let is_control = |byte: &&u8| **byte < b' ' && !matches!(**byte, b'\n' | b'\r' | b'\t');
     let mut escaped = 0;

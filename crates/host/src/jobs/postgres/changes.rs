@@ -37,7 +37,7 @@ const REQUEST_POLL: Duration = Duration::from_secs(1);
 enum Change {
     /// The job has changed.
     Job(JobId),
-    /// There are requests about jobs of this server.
+    /// Another server has requests about jobs of the server with this id.
     Requests(ServerId),
 }
 

@@ -13,7 +13,7 @@ use toolgate_postgres::{ConnectionPool, PostgresError, PostgresFailure, SharedPo
 /// Id of a server in the rows of its jobs.
 pub(super) type ServerId = i64;
 
-/// This server as the database knows it.
+/// Row of this server in the database.
 pub(super) struct ServerRow {
     pub(super) id: ServerId,
     pub(super) workspace: String,
