@@ -1,19 +1,22 @@
 //! Serves this checkout and makes one call against the server.
 
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 
 use crate::shell::{cargo, checkout, run, run_with};
 
 /// Variables for a quick first build: without incremental data and debug information.
 const QUICK: [(&str, &str); 2] = [("CARGO_INCREMENTAL", "0"), ("CARGO_PROFILE_DEV_DEBUG", "false")];
 
-/// Builds toolgate, serves this checkout and calls `files_read`.
-pub(crate) fn serve_and_call() -> anyhow::Result<()> {
-    eprintln!("building toolgate takes some minutes in a fresh clone");
-    run_with(&cargo(), &["build", "--locked", "--package", "toolgate"], &QUICK)?;
+/// Builds toolgate, serves this checkout and calls `files_read`. With `built`, takes the program
+/// that the last build left.
+pub(crate) fn serve_and_call(built: bool) -> anyhow::Result<()> {
+    if !built {
+        eprintln!("building toolgate takes some minutes in a fresh clone");
+        run_with(&cargo(), &["build", "--locked", "--package", "toolgate"], &QUICK)?;
+    }
     let toolgate = checkout().join("target/debug/toolgate").display().to_string();
 
     eprintln!("\n==> toolgate serve . --listen 127.0.0.1:0");
@@ -27,13 +30,23 @@ pub(crate) fn serve_and_call() -> anyhow::Result<()> {
             .context("cannot start the server")?,
     );
     let stderr = server.0.stderr.take().context("the server has no standard error")?;
-    let mut lines = BufReader::new(stderr).lines();
-    let line = lines.next().context("the server printed nothing")??;
-    eprintln!("{line}");
-    let url = line.split_whitespace().last().context("the server printed no address")?;
+    let url = printed_url(BufReader::new(stderr).lines())?;
 
     let arguments = r#"{"path":"README.md","line_count":3}"#;
-    run(&toolgate, &["call", "files_read", arguments, "--url", url])
+    run(&toolgate, &["call", "files_read", arguments, "--url", &url])
+}
+
+/// Prints the lines of a server up to the one with its address, and returns the address. Warnings
+/// about the environment come before it.
+fn printed_url(lines: impl Iterator<Item = io::Result<String>>) -> anyhow::Result<String> {
+    for line in lines {
+        let line = line?;
+        eprintln!("{line}");
+        if let Some(url) = line.split_whitespace().find(|word| word.starts_with("http://")) {
+            return Ok(url.to_owned());
+        }
+    }
+    bail!("the server ended without printing its address")
 }
 
 /// A server process. It is killed when dropped.
@@ -43,5 +56,27 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::printed_url;
+
+    #[test]
+    fn the_address_of_the_server_is_found_behind_warnings() {
+        let lines = [
+            "WARN the server runs as root, which limits no programs",
+            "serving /app at http://127.0.0.1:8000/mcp",
+        ];
+        let url = printed_url(lines.into_iter().map(|line| Ok(line.to_owned())));
+        assert_eq!(url.unwrap(), "http://127.0.0.1:8000/mcp");
+    }
+
+    #[test]
+    fn a_server_that_prints_no_address_is_an_error() {
+        let lines = ["toolgate: cannot listen"];
+        let refused = printed_url(lines.into_iter().map(|line| Ok(line.to_owned())));
+        assert!(refused.unwrap_err().to_string().contains("without printing its address"));
     }
 }

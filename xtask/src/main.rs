@@ -32,7 +32,8 @@ use std::process::ExitCode;
 const HELP: &str = "\
 cargo xtask COMMAND
 
-  demo                 build toolgate, serve this checkout and make one call against it
+  demo [--built]       build toolgate, serve this checkout and make one call against it. --built
+                       takes the program that the last build left
   test [--quick]       run everything CI runs and print what each stage took. It installs what is
                        missing into .tools. --quick runs the format check, lints and the tests
                        that need nothing installed
@@ -135,7 +136,7 @@ fn main() -> ExitCode {
         Some("doc") => doc::check(),
         Some("docs") => site::from_words(&args[1..]),
         Some("dist") => dist::from_words(&args[1..]),
-        Some("demo") => demo::serve_and_call(),
+        Some("demo") => demo::serve_and_call(flag("--built")),
         Some("codegen") => codegen::pages(flag("--check")),
         Some("tidy") => tidy::check(),
         Some("help" | "--help" | "-h") | None => {

@@ -12,7 +12,8 @@ const EVERYDAY: &str = "not test(/^(clients|gateway|commands|zyra::seed|mcp::sch
      and not binary_id(=toolgate-attack::cases) and not binary_id(=toolgate-chaos::short_runs)";
 
 /// The stages after the tests, in two lanes that run side by side.
-const LANES: [&[&str]; 2] = [&["conformance", "conformance --client"], &["doc", "count"]];
+const LANES: [&[&str]; 2] =
+    [&["conformance", "conformance --client"], &["demo --built", "doc", "count"]];
 
 pub(crate) fn everything(quick: bool) -> anyhow::Result<()> {
     let mut stages = StageTimes::new();
