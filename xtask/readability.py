@@ -48,6 +48,7 @@ LIMITS = {  # figure: highest allowed value
     "guide_question_starts_percent": 4,
     "guide_what_per_10k_words": 50,
     "guide_told_said_per_10k_words": 35,
+    "guides_over_1200_words": 0,
 }
 LEAST = {"guide_you_per_10k_words": 50}  # figure: lowest allowed value
 
@@ -100,6 +101,12 @@ def guide_text(path):
     text = re.sub(r"```.*?```", "", text, flags=re.S)
     text = re.sub(r"^\s*(\||#|- type:|- default:|- environment:|<!--).*$", "", text, flags=re.M)
     return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+
+
+def prose_word_count(path):
+    """Returns the number of words of a page, with tables and without code blocks."""
+    text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.S | re.M)
+    return sum(1 for word in text.split() if re.search(r"\w", word))
 
 
 def measure(root):
@@ -166,6 +173,9 @@ def measure(root):
     found["guide_what_per_10k_words"] = (per_10k(words, "what", "whatever"), [])
     found["guide_told_said_per_10k_words"] = (per_10k(words, "told", "tell", "tells", "said", "say", "says"), [])
     found["guide_you_per_10k_words"] = (per_10k(words, "you", "your"), [])
+    guides = ((path, prose_word_count(path)) for path in git_files(root, "docs/guide/*.md"))
+    long_guides = [f"{path.relative_to(root)} ({count})" for path, count in guides if count > 1200]
+    found["guides_over_1200_words"] = (len(long_guides), long_guides)
     return found
 
 

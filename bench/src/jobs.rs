@@ -177,7 +177,7 @@ async fn measure_watchers(folder: &Path) -> anyhow::Result<ResultRow> {
         watcher.await??;
     }
     Ok(ResultRow::new(
-        "1,000 watchers of one job, WebSocket: its end sent to the last after",
+        "1,000 watchers of one job, WebSocket: the last one gets the end after",
         " ms",
         millis_since(started),
     ))
