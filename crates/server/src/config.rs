@@ -61,7 +61,7 @@ pub struct Config {
     /// table each.
     ///
     /// As soon as one key exists, every request needs a credential. Without any key or issuer,
-    /// anyone who reaches the address may call. Create a key with `toolgate key new NAME`.
+    /// anyone who reaches the address may call tools. Create a key with `toolgate key new NAME`.
     #[serde(deserialize_with = "keys::configured_keys")]
     pub keys: Vec<ApiKey>,
     /// OAuth 2.1 issuers whose tokens are accepted from callers over HTTP. One `[[oauth]]` table
@@ -77,7 +77,7 @@ pub struct Config {
     pub scopes: Vec<oauth::ScopeEntry>,
     /// Selection of the available tools.
     pub tools: ToolsSection,
-    /// Tool lists of MCP clients, and the search that stands for long ones.
+    /// Tool lists of MCP clients, and the search that replaces long lists.
     pub discovery: DiscoverySection,
     /// Rules that allow, deny or confirm calls by caller, tool and input.
     pub policy: PolicySection,
@@ -198,9 +198,9 @@ pub struct ServerSection {
     /// Allows other machines to connect without TLS. Set this only if something else encrypts the
     /// connection, such as a reverse proxy on the same network.
     pub plaintext: bool,
-    /// Addresses of your reverse proxies, such as `127.0.0.1` or `10.0.0.0/8`. Failed
-    /// authentication attempts of their clients count for the address that `forwarded_header`
-    /// names.
+    /// Addresses of your reverse proxies, such as `127.0.0.1` or `10.0.0.0/8`. A failed
+    /// authentication attempt through a proxy counts for the client's address in
+    /// `forwarded_header`, not for the proxy.
     pub trusted_proxies: Vec<String>,
     /// Header in which trusted proxies send the client's address: `Forwarded`, or a header with
     /// plain addresses such as `X-Forwarded-For` or `X-Real-IP`.
@@ -212,8 +212,8 @@ pub struct ServerSection {
     /// Highest number of connections. At the limit, a new connection closes the connection that has
     /// been idle longest. If all connections are busy, the new connection waits.
     ///
-    /// Up to half of the connections may be event streams and WebSockets, and up to a quarter may
-    /// be those of one authenticated caller. For each connection there may be four MCP sessions
+    /// Up to half of the connections may be event streams and WebSockets. One authenticated caller
+    /// may have at most half of these. For each connection there may be four MCP sessions
     /// (revisions before 2026-07-28).
     pub connections_max: usize,
     /// Time for calls in flight to finish after shutdown starts, in milliseconds.
@@ -337,9 +337,9 @@ impl Default for ToolsSection {
 pub enum EffectsMax {
     /// Tools that change nothing.
     Reads,
-    /// Tools of `reads`, and tools that only add something.
+    /// Tools that `reads` allows, and tools that only add something.
     Adds,
-    /// Tools of `adds`, and tools that overwrite or remove something.
+    /// Tools that `adds` allows, and tools that overwrite or remove something.
     Changes,
     /// All tools, including tools that run programs.
     Runs,

@@ -1,6 +1,6 @@
 //! Lists every text that a person or an agent can read, from the string literals of the sources.
 //!
-//! Tests, panics, identifiers and SQL are left out. The doc comments of types that derive a schema
+//! Tests, panics, identifiers, SQL and texts for programs are left out. The doc comments of types that derive a schema
 //! or a command line are included, because both print them.
 
 use std::collections::BTreeSet;
@@ -22,6 +22,18 @@ const UNPRINTED_CALLS: &str = "assert assert_eq assert_ne debug_assert debug_ass
 const SQL_STARTS: &str = "(select alter and begin; coalesce((select copy create delete drop insert \
     join release rollback select set update where with";
 const SQL_PARTS: &str = "exists extension from into local not savepoint schema set table to where";
+/// Parts of texts that only programs read: HTTP requests and headers, SQL and labels of hashes.
+const PROGRAM_TEXT_PARTS: [&str; 9] = [
+    " HTTP/1.",
+    "-src 'none'",
+    "HttpOnly; SameSite",
+    "PRAGMA ",
+    "GROUP BY ",
+    "strftime('",
+    "toolgate 2026-",
+    "id, tool, caller, ",
+    "join {} ",
+];
 const INTRO: &str = "\
 # Messages
 
@@ -174,14 +186,16 @@ fn text(token: &TokenTree) -> Option<String> {
     Some(text)
 }
 
-/// Returns true if `text` has at least three words, of which two are plain, and is not SQL.
+/// Returns true if `text` has at least three words, of which two are plain, and people read it.
 fn is_message(text: &str) -> bool {
     let is_plain = |word: &&str| {
         let word = word.trim_matches(|c: char| c.is_ascii_punctuation());
         word.len() > 1 && word.chars().all(|c| c.is_ascii_alphabetic() || matches!(c, '\'' | '-'))
     };
     let words: Vec<&str> = text.split_whitespace().collect();
-    words.len() >= 3 && words.iter().filter(|word| is_plain(word)).count() >= 2 && !is_sql(&words)
+    let is_for_programs = PROGRAM_TEXT_PARTS.iter().any(|part| text.contains(part));
+    let plain_words = words.iter().filter(|word| is_plain(word)).count();
+    words.len() >= 3 && plain_words >= 2 && !is_sql(&words) && !is_for_programs
 }
 
 /// Returns true for a statement of SQL, or a part of one.
@@ -218,6 +232,7 @@ mod tests {
                        is missing", path).expect("it is always there");
                 warn!(r#"a "raw" text is one"#);
                 panic!("this is a bug"); g("two words"); sql("select id from jobs");
+                sql("PRAGMA auto_vacuum = INCREMENTAL"); send("GET /index HTTP/1.1\r\n");
                 ask("set `a` to true");
             }
             #[cfg(test)] mod tests { const A: &str = "only for a test"; }

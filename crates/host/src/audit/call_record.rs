@@ -49,7 +49,7 @@ pub struct CallRecord {
     pub bytes_out: Option<u64>,
     /// Confinement of the programs that the call ran.
     pub sandbox: Option<String>,
-    /// Hosts that these programs tried to reach and may not, a line each.
+    /// Refused hosts that these programs tried to reach, one line for each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused_hosts: Vec<String>,
     /// Duration of the call in microseconds.

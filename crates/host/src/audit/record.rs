@@ -82,10 +82,10 @@ pub(super) struct AuditRecord {
     /// Approximate size of the output in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes_out: Option<u64>,
-    /// Confinement of the programs that the call ran, if any.
+    /// Sandbox of the programs that the call ran, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     sandbox: Option<String>,
-    /// Hosts that these programs tried to reach and may not, a line each.
+    /// Refused hosts that these programs tried to reach, one line for each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     refused_hosts: Vec<String>,
     /// Duration of the call in microseconds.

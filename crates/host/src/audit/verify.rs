@@ -122,7 +122,7 @@ fn verify_without_oldest(
     }
     let file = path.to_owned();
     let seq = from;
-    let why = format!("no file begins with line {from}, the oldest that is kept");
+    let why = format!("the oldest file is missing: no file begins with line {from}");
     Err(BrokenAuditLog { file, line: 1, seq, why })
 }
 

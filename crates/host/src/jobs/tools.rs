@@ -62,7 +62,7 @@ pub(super) fn guard_spec(handle: &JobsHandle) -> ToolSpec {
 pub(super) struct JobView {
     /// The job's id.
     job_id: String,
-    /// The tool that is called.
+    /// Name of the called tool.
     tool: String,
     /// The state.
     state: JobState,

@@ -113,7 +113,7 @@ impl Tool for CallTool {
 
 impl Tool for ReadTool {
     const NAME: &'static str = READ;
-    const TITLE: &'static str = "Call reading tool";
+    const TITLE: &'static str = "Call read-only tool";
     const DESCRIPTION: &'static str = READ_DESCRIPTION;
     const EFFECTS: Effects = Effects::Reads;
     type Input = CallInput;

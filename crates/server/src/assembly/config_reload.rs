@@ -241,8 +241,8 @@ fn confinement_hint(err: &anyhow::Error) -> &'static str {
     };
     match err.chain().any(is_refused) {
         true => {
-            "; a server that confines itself reads only the folders that its settings named at its \
-             start: restart it"
+            "; a confined server can read only the folders that its settings named when it \
+             started, so restart it"
         }
         false => "",
     }

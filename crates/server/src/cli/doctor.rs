@@ -63,8 +63,8 @@ Examples:
   toolgate doctor upstreams
   toolgate doctor upstreams github linear
 
-Prints one line for each upstream. If one fails, more lines show what was asked, what came back and
-what its program wrote. The exit code is 1 then."
+Prints one line for each upstream. If one fails, more lines show toolgate's requests, the answers
+and the output of the program. The exit code is then 1."
     )]
     Upstreams(DoctorUpstreamsArgs),
     /// Check the database that servers share, and print what happens to jobs if it fails
@@ -185,7 +185,7 @@ fn render_hosts(hosts: &Result<Vec<SandboxProfile>, String>) -> String {
         Ok(profiles) => {
             let names: Vec<_> = profiles.iter().map(|profile| profile.name()).collect();
             format!(
-                "With `hosts`, only the forwarder leads out of a program's network: checked for {}.\n",
+                "Programs with `hosts` reach a network only by the forwarder: tested for {}.\n",
                 names.join(", ")
             )
         }

@@ -26,7 +26,7 @@ pub(super) struct LoginArgs {
     /// Print the URL of the sign-in page instead of opening a browser
     #[arg(long)]
     no_browser: bool,
-    /// Longest wait for the sign-in, in seconds
+    /// Maximum time to wait for the sign-in, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     wait: u64,
 }

@@ -36,7 +36,7 @@ pub(super) struct ToolsArgs {
     /// Print all details as JSON
     #[arg(long)]
     json: bool,
-    /// Show how many tokens each tool costs a model, about: its name, description and arguments
+    /// Show about how many tokens each tool's name, description and arguments cost a model
     #[arg(long, conflicts_with = "json")]
     tokens: bool,
     /// Show the tools that `tools_search` finds for this question, with their scores and the words

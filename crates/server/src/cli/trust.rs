@@ -17,8 +17,8 @@ Examples:
   toolgate trust ~/src/app
   toolgate trust --remove         remove the trust
 
-You may have got the folder, and the toolgate.toml in it, from somebody else. Until you trust the
-file, it may only restrict tools: with tools.allow, tools.deny, tools.confirm, tools.effects,
+The folder, and the toolgate.toml in it, may come from somebody else. Until you trust the file, it
+may only restrict tools: with tools.allow, tools.deny, tools.confirm, tools.effects,
 exec.confirm, and files.protected without `!`. A file with other settings is refused. After you
 edit the file, run `toolgate trust` again. An invalid file is not trusted.
 

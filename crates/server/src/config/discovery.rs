@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Tool lists of MCP clients, and the search that stands for long ones.
+/// Tool lists of MCP clients, and the search that replaces long lists.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DiscoverySection {
@@ -12,7 +12,7 @@ pub struct DiscoverySection {
     /// lists all tools while those of upstreams have at most `budget_tokens`. Above that, clients
     /// find them by search. Claude Code, VS Code and Windsurf have limits of their own.
     pub mode: DiscoveryMode,
-    /// Most tokens that the tools of all upstreams may have in a whole list of `auto`. The name,
+    /// Maximum number of tokens of all upstreams' tools in a list, if `mode` is `auto`. The name,
     /// description and arguments of each tool are counted. The number of tokens is estimated from
     /// their characters.
     #[schemars(range(min = 0, max = 10_000_000))]

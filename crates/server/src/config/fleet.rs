@@ -23,11 +23,11 @@ pub struct FleetSection {
     /// Name of the workspace in the database. By default, the name is the path of the served folder.
     /// Servers that serve the same files under different paths need the same name.
     pub workspace: Option<String>,
-    /// Time in milliseconds after which other servers take over the jobs of a server that does not
-    /// reach the database any more. Only jobs that wait, or whose tools are idempotent, run again.
+    /// Time in milliseconds after which other servers take over the jobs of a server that no longer
+    /// reaches the database. Only jobs that wait, or whose tools are idempotent, run again.
     #[schemars(range(min = 1000, max = 600_000))]
     pub lease_ms: u64,
-    /// Further time in milliseconds after which other running jobs of that server fail as
+    /// Additional time in milliseconds before the other running jobs of that server fail as
     /// interrupted.
     #[schemars(range(min = 0, max = 86_400_000))]
     pub lost_ms: u64,

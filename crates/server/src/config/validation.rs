@@ -8,6 +8,6 @@ use serde::{Deserialize, Serialize};
 #[serde(default, deny_unknown_fields)]
 pub struct ValidationSection {
     /// Patterns of tools, such as `github.*` (or `github_*`), whose output is logged and sent if it
-    /// does not match its schema. Such output of other tools is refused.
+    /// does not match its schema. For other tools, such output is refused.
     pub shadow: Vec<String>,
 }

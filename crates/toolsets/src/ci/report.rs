@@ -57,7 +57,7 @@ pub(super) struct CiReport {
     pub(super) is_output_wanted: bool,
     /// Sandbox of the program: the profile's name, with missing layers if any.
     pub(super) sandbox: SandboxStatus,
-    /// Hosts that it tried to reach and may not; left out if none.
+    /// Refused hosts that the program tried to reach; left out if none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) refused_hosts: Vec<RefusedHost>,
     /// Note about a network error in the output.

@@ -38,7 +38,7 @@ pub(super) struct TestProjectInput {
     #[serde(default)]
     #[schemars(range(min = 1, max = TIMEOUT_MS_MAX))]
     timeout_ms: Option<u64>,
-    /// Most bytes shown from the end of its output; 8192 by default.
+    /// Bytes of output to show, from its end; 8192 by default.
     #[serde(default)]
     #[schemars(range(min = 1, max = OUTPUT_BYTES_MAX))]
     max_output_bytes: Option<usize>,

@@ -59,7 +59,7 @@ pub(crate) struct RunResult {
     pub(crate) output_id: Option<String>,
     /// Sandbox of the program: the profile's name, with missing layers if any.
     pub(crate) sandbox: SandboxStatus,
-    /// Hosts that it tried to reach and may not; left out if none.
+    /// Refused hosts that the program tried to reach; left out if none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) refused_hosts: Vec<RefusedHost>,
     /// True if it had a network with chosen hosts.

@@ -25,9 +25,9 @@ pub(super) struct OutputExtent {
 /// Bytes left out of a result.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct OmittedOutput {
-    /// First byte left out: the offset for exec_output.
+    /// Position of the first byte left out. Pass it to exec_output as `offset`.
     pub(super) from: u64,
-    /// First byte shown again.
+    /// Position of the first byte that is shown again.
     pub(super) to: u64,
     /// Number of these bytes that were not stored and are lost.
     pub(super) lost_bytes: u64,

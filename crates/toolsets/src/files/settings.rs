@@ -22,7 +22,8 @@ pub struct FileSettings {
     /// contains a `.git` or a name from this list cannot be deleted, copied or moved. The other
     /// default names are deleted, copied or moved along with their folder.
     ///
-    /// An entry such as `!.vscode` releases a default name, unless the list has that name, too.
+    /// An entry such as `!.vscode` removes a default name from this protection, unless the list
+    /// also contains that name.
     pub protected: Vec<String>,
     /// Confirmation by a person before `files_delete` deletes a folder and everything in it.
     pub confirm_folders: ConfirmFolders,

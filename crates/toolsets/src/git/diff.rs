@@ -186,7 +186,7 @@ fn is_selected(path: &str, paths: &[String]) -> bool {
 /// Returns the note for a patch that was cut.
 pub(super) fn truncation_note(total_bytes: u64) -> String {
     format!(
-        "cut: the whole has {total_bytes} bytes; request some `paths` or `stat`, or set \
+        "cut: the whole text has {total_bytes} bytes; request some `paths` or `stat`, or set \
          `max_bytes`, up to {BYTES_MAX}"
     )
 }

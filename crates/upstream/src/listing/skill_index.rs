@@ -133,7 +133,7 @@ pub(crate) fn accept_skill(entry: &Value) -> Result<Skill, String> {
             }
         }
         if !seen.contains(&skill.uri) {
-            return Err(format!("its `{SKILL_FILE}` is not among its files"));
+            return Err(format!("its list of files lacks `{SKILL_FILE}`"));
         }
     }
     Ok(skill)

@@ -275,7 +275,7 @@ impl IncomingMessages {
                 // Text that a server prints to its standard output is ignored.
                 let shown = String::from_utf8_lossy(&line[..line.len().min(200)]);
                 tracing::debug!(
-                    "ignoring output of an upstream that is not a message ({why}): {shown}"
+                    "ignoring output of an upstream, because it is not a message ({why}): {shown}"
                 );
                 shared.in_flight.record_output(line);
                 return;

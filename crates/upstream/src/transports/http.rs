@@ -235,7 +235,9 @@ impl HttpEndpoint {
         let messages = match message::parse_messages(data) {
             Ok(messages) => messages,
             Err(why) => {
-                tracing::debug!("ignoring an event of an upstream that is not a message: {why}");
+                tracing::debug!(
+                    "ignoring an event of an upstream, because it is not a message: {why}"
+                );
                 self.receiver.record_output(data);
                 return None;
             }

@@ -11,7 +11,7 @@ const HOSTS_MAX: usize = 32;
 /// The entry that counts refused hosts beyond [`HOSTS_MAX`].
 const OTHER_HOSTS: &str = "other hosts";
 
-/// A host that a program tried to reach and may not.
+/// A refused host that a program tried to reach.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RefusedHost {
     /// Host and port.

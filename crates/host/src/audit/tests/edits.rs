@@ -292,7 +292,7 @@ fn only_files_that_should_be_kept_count_as_missing() {
         assert!(whole.first_seq > 20 && whole.unchecked.is_empty(), "{whole:?}");
     }
     fs::remove_file(rotated_path(&log.path, 3)).expect("there");
-    assert!(log.verify().expect_err("broken").why.contains("the oldest that is kept"));
+    assert!(log.verify().expect_err("broken").why.contains("the oldest file is missing"));
 }
 
 #[test]

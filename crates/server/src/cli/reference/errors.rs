@@ -28,7 +28,7 @@ A call that fails has one of these reasons, in every dialect. The audit record h
 const CODES: &str = "
 ## Codes by dialect
 
-Each dialect spells the reasons in its own terms. A number is a JSON-RPC error code. `isError` is a \
+Each dialect has its own codes for the reasons. A number is a JSON-RPC error code. `isError` is a \
 result that the model sees, and other words are codes of the dialect. A status is an HTTP status, \
 and 200 where none is listed. Over stdio and WebSockets, only the code is sent. For `refused`, the \
 tool chooses the code.

@@ -172,8 +172,8 @@ fn figures(sample: &[CallRecord]) -> Markup {
         dl .figures {
             div { dt { "Calls" } dd { (sample.len()) (more) } }
             div { dt { "Failed" } dd .bad[failed > 0] { (failed) } }
-            div { dt { "Half faster than" } dd { (percentile(50)) } }
-            div { dt { "99 % faster than" } dd { (percentile(99)) } }
+            div { dt { "Median duration" } dd { (percentile(50)) } }
+            div { dt { "99th percentile" } dd { (percentile(99)) } }
         }
     }
 }
