@@ -58,8 +58,8 @@ pub(super) struct CommandTable {
     pub(super) env: OrderedEntries<Spanned<String>>,
     /// Server environment variables to pass on, in addition to `exec.env_keep`.
     pub(super) env_keep: Vec<String>,
-    /// Hosts that the program may reach, as in `sandbox.hosts`. If set, it reaches no others, even
-    /// with the sandbox profile `network`.
+    /// Hosts that the program may reach, as in `sandbox.hosts`. With this setting, the program
+    /// reaches no other hosts, even with the sandbox profile `network`.
     #[schemars(with = "Option<Vec<String>>")]
     pub(super) hosts: Option<Spanned<Vec<String>>>,
     /// Argument whose value is passed as standard input.

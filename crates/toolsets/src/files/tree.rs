@@ -45,9 +45,9 @@ pub struct ShowTreeInput {
 pub struct ShowTreeOutput {
     /// The directory, relative to the workspace root.
     path: String,
-    /// Entries beneath the directory, each directory before its content.
+    /// Entries of the tree. Each directory comes before its content.
     entries: Vec<TreeEntry>,
-    /// Number of the directory's own entries left out.
+    /// Number of entries left out at the top level.
     left_out: u64,
     /// Number of entries left out of all directories that were read.
     left_out_total: u64,

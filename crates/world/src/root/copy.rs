@@ -110,7 +110,10 @@ impl Root {
             }
             (Some(_), DestinationConflict::Refuse) => return Err(exists_error(&to)),
             (Some(there), DestinationConflict::Replace) if there.is_same_entry(file.meta()) => {
-                return Err(ToolError::invalid("/destination", "the destination is the source"));
+                return Err(ToolError::invalid(
+                    "/destination",
+                    "the source and the destination are the same",
+                ));
             }
             (Some(_) | None, DestinationConflict::Refuse | DestinationConflict::Replace) => {}
         }

@@ -95,7 +95,7 @@ impl Root {
 /// Fails if the destination is the source or lies inside it.
 pub(super) fn check_not_inside(source: &Path, to: &EntryLocation) -> Result<(), ToolError> {
     let message = if to.real_path == source {
-        "the destination is the source".to_owned()
+        "the source and the destination are the same".to_owned()
     } else if to.real_path.starts_with(source) {
         format!("{} is inside the source", quoted_path(&to.path))
     } else {
