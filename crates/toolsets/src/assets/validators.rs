@@ -122,7 +122,7 @@ impl SchemaValidators {
                 }
                 let Some(found) = validator.errors(asset, ERRORS_ESTIMATED_MAX) else {
                     return Ok(whole(
-                        "it does not match the schema; it is too large to list its errors; \
+                        "it does not match the schema, but is too large to list its errors; \
                          validate it in parts"
                             .to_owned(),
                     ));

@@ -55,7 +55,7 @@ pub(super) struct GitBranchEntry {
     commit: String,
     /// Remote branch that it tracks.
     upstream: Option<String>,
-    /// Branch that this name is an alias of.
+    /// Branch to which this alias points.
     means: Option<String>,
     /// First line of the commit's message.
     subject: String,

@@ -20,7 +20,7 @@ pub struct RefusedHost {
     pub tries: u64,
     /// Reason.
     pub why: String,
-    /// Change of the settings that would allow it; null if none would.
+    /// Change of the settings that would allow the host; null if there is none.
     pub allow: Option<String>,
 }
 
