@@ -4,6 +4,7 @@ mod sample_client;
 mod errors;
 mod events;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -74,11 +75,12 @@ fn tool_pages() -> anyhow::Result<String> {
             idempotent = if spec.idempotent { "yes" } else { "no" },
         );
         page += &rows(&spec.input_schema);
-        let accepted = accepted_names(spec).into_iter();
-        let accepted: Vec<_> =
-            accepted.map(|(alias, name)| format!("`{alias}` for `{name}`")).collect();
-        if !accepted.is_empty() {
-            page += &format!("\nAlso accepted: {}.\n", accepted.join(", "));
+        let mut accepted: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for (alias, name) in accepted_names(spec) {
+            accepted.entry(name).or_default().push(format!("`{alias}`"));
+        }
+        for (name, aliases) in accepted {
+            page += &format!("\nOther names of `{name}`: {}.\n", aliases.join(", "));
         }
         if !spec.listed {
             page += "\nTool lists for models leave this tool out. Clients can still call it.\n";

@@ -55,7 +55,8 @@ fn type_text(schema: &Value) -> String {
         let choices = rows.iter().map(choice).filter(|choice| choice != "null");
         return choices.collect::<Vec<_>>().join(" or ");
     }
-    let names = match &schema["type"] {
+    let Some(types) = schema.get("type") else { return "any JSON value".to_owned() };
+    let names = match types {
         Value::String(name) => vec![name.as_str()],
         Value::Array(names) => names.iter().filter_map(Value::as_str).collect(),
         _ => Vec::new(),
@@ -85,6 +86,7 @@ mod tests {
         let schema = json!({
             "properties": {
                 "path": { "type": "string" },
+                "value": {},
                 "limit": { "type": ["integer", "null"], "minimum": 1, "default": 9 },
                 "edits": { "type": "array", "items": {
                     "type": "object",
@@ -99,6 +101,7 @@ mod tests {
             .collect();
         let expected = [
             "path: string, required",
+            "value: any JSON value, optional",
             "limit: integer 1.., default 9",
             "edits: list of object, optional",
             "edits[].how: \"a\" or \"b\", optional",

@@ -28,8 +28,8 @@ pub struct SandboxSettings {
     /// `["packages.example.com", "*.mirror.example", "git.example.com:22"]`. Without a port, the
     /// ports 443 and 80 are allowed. A host that is named exactly may be in a private network.
     pub hosts: Vec<String>,
-    /// Access of `ci.restore` to the package registry that your own settings of npm or pip name,
-    /// while its programs have the profile `workspace` and no `[[sandbox.for]]` table applies.
+    /// Access of `ci.restore` to the package registry that your own settings of npm or pip name.
+    /// Applies if its programs have the profile `workspace` and no `[[sandbox.for]]` table matches.
     pub restore: RestoreAccess,
     /// Access of programs to the workspace's `.git` folder. A program that can write this folder
     /// can make git run other programs later, outside the sandbox. The git tools may always write
