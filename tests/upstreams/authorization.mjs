@@ -1,7 +1,8 @@
-// An authorization server, on oidc-provider: whoever comes is Ada, and agrees to what is asked.
+// An authorization server, on oidc-provider. Every visitor is Ada, who consents to every request.
 //
-// It says on its standard error where it is. With NO_PKCE its metadata leaves out that it knows PKCE. LIFE is how long its access tokens are good, in
-// seconds. It says the keys by which the clients `ec` and `rsa` show who they are. What it is asked for at its token endpoint is a line each on its standard error.
+// The server prints its address on standard error, then the keys of the clients `ec` and `rsa`, then one line for each
+// request to its token endpoint. NO_PKCE removes PKCE from its metadata. LIFE is the lifetime of its access tokens, in
+// seconds.
 
 import { generateKeyPairSync } from "node:crypto";
 import http from "node:http";

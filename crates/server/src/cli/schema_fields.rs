@@ -52,7 +52,7 @@ fn type_text(schema: &Value) -> String {
             },
             other => other.to_string(),
         };
-        let choices = rows.iter().map(choice).filter(|choice| choice != "null");
+        let choices = rows.iter().map(choice).filter(|choice| !matches!(choice.as_str(), "" | "null"));
         return choices.collect::<Vec<_>>().join(" or ");
     }
     let Some(types) = schema.get("type") else { return "any JSON value".to_owned() };
@@ -87,6 +87,7 @@ mod tests {
             "properties": {
                 "path": { "type": "string" },
                 "value": {},
+                "form": { "anyOf": [{ "enum": ["a", "b"] }, { "type": "null" }] },
                 "limit": { "type": ["integer", "null"], "minimum": 1, "default": 9 },
                 "edits": { "type": "array", "items": {
                     "type": "object",
@@ -102,6 +103,7 @@ mod tests {
         let expected = [
             "path: string, required",
             "value: any JSON value, optional",
+            "form: \"a\" or \"b\", optional",
             "limit: integer 1.., default 9",
             "edits: list of object, optional",
             "edits[].how: \"a\" or \"b\", optional",

@@ -28,7 +28,7 @@ pub(super) struct RunCommandLineInput {
     #[serde(default)]
     #[schemars(range(min = 1, max = TIMEOUT_MS_MAX))]
     timeout_ms: Option<u64>,
-    /// Most bytes of each output in the result; longer output shows its beginning and end.
+    /// Maximum bytes of each output in the result; longer output shows its beginning and end.
     #[serde(default)]
     #[schemars(range(min = 1))]
     max_output_bytes: Option<usize>,

@@ -22,7 +22,7 @@ pub struct SearchDocumentsInput {
     /// The question.
     #[schemars(length(min = 1))]
     query: String,
-    /// Most hits.
+    /// Maximum hits.
     #[serde(default = "top_k")]
     #[schemars(range(min = 1, max = 10))]
     top_k: usize,

@@ -27,7 +27,7 @@ pub(super) struct ReadProgramOutputInput {
     /// First byte.
     #[serde(default)]
     offset: u64,
-    /// Most bytes to read.
+    /// Maximum bytes to read.
     #[serde(default = "default_max_bytes")]
     #[schemars(range(min = 4, max = BYTES_MAX))]
     max_bytes: u32,

@@ -54,8 +54,8 @@ pub(crate) struct RunProgramInput {
     #[serde(default)]
     #[schemars(range(min = 1, max = TIMEOUT_MS_MAX))]
     pub(crate) timeout_ms: Option<u64>,
-    /// Most bytes of each output in the result; longer output shows its beginning and end. 32768 by
-    /// default, at most 1048576.
+    /// Maximum bytes of each output in the result; longer output shows its beginning and end. 32768
+    /// by default, at most 1048576.
     #[serde(default)]
     #[schemars(range(min = 1))]
     pub(crate) max_output_bytes: Option<usize>,

@@ -27,7 +27,7 @@ pub struct ListDirectoryInput {
     /// The directory.
     #[serde(default = "here")]
     path: String,
-    /// Most entries.
+    /// Maximum entries.
     #[serde(default = "limit")]
     #[schemars(range(min = 1, max = 10_000))]
     limit: u64,

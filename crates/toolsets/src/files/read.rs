@@ -63,7 +63,7 @@ pub struct ReadFileInput {
     line_count: Option<u64>,
     /// An etag from an earlier read: if the file still has it, no content is returned.
     if_none_match: Option<String>,
-    /// Most bytes to return. By default 102400, and at most 10485760.
+    /// Maximum bytes to return. By default 102400, and at most 10485760.
     #[schemars(range(min = 1))]
     max_bytes: Option<u64>,
 }

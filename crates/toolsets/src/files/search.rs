@@ -51,7 +51,7 @@ pub struct SearchFilesInput {
     /// Search names that begin with a dot (`.git` only if `path` names it).
     #[serde(default = "yes")]
     hidden: bool,
-    /// Most matches.
+    /// Maximum matches.
     #[serde(default = "limit")]
     #[schemars(range(min = 1, max = 10_000))]
     limit: usize,

@@ -31,7 +31,7 @@ pub struct ShowTreeInput {
     #[serde(default = "depth")]
     #[schemars(range(min = 1, max = 100))]
     depth: u32,
-    /// Most entries to show, shared among the directories.
+    /// Maximum entries to show, shared among the directories.
     #[serde(default = "limit")]
     #[schemars(range(min = 1, max = 10_000))]
     limit: usize,

@@ -49,7 +49,7 @@ pub(super) struct GitDiffInput {
     #[serde(default)]
     #[schemars(range(max = CONTEXT_MAX))]
     context: Option<u32>,
-    /// Most bytes to return; 65536 by default.
+    /// Maximum bytes to return; 65536 by default.
     #[serde(default)]
     #[schemars(range(min = 1, max = BYTES_MAX))]
     max_bytes: Option<usize>,

@@ -23,7 +23,7 @@ pub(super) struct GitLogInput {
     /// Repository folder.
     #[serde(default)]
     repo: RepoFolder,
-    /// Most commits.
+    /// Maximum commits.
     #[serde(default = "ten")]
     #[schemars(range(min = 1, max = COUNT_MAX))]
     limit: u32,

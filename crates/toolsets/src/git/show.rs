@@ -37,7 +37,7 @@ pub(super) struct GitShowInput {
     /// Only count lines.
     #[serde(default)]
     stat: bool,
-    /// Most bytes to return; 65536 by default.
+    /// Maximum bytes to return; 65536 by default.
     #[serde(default)]
     #[schemars(range(min = 1, max = BYTES_MAX))]
     max_bytes: Option<usize>,

@@ -49,7 +49,7 @@ pub struct SearchNamesInput {
     /// Kinds of definitions.
     #[serde(default)]
     kinds: Vec<DefinitionKind>,
-    /// Most definitions.
+    /// Maximum definitions.
     #[serde(default = "limit")]
     #[schemars(range(min = 1, max = 100))]
     limit: usize,

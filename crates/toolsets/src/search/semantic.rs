@@ -29,7 +29,7 @@ pub struct SearchSemanticInput {
     /// A vector to find similar passages, e.g. the `vector` of a match. With a query, both count
     /// alike.
     embedding: Option<Vec<f64>>,
-    /// Most files.
+    /// Maximum files.
     #[serde(default = "limit")]
     #[schemars(range(min = 1, max = 50))]
     limit: usize,

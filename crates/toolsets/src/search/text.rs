@@ -69,13 +69,13 @@ pub struct SearchTextInput {
     #[serde(default)]
     #[schemars(range(min = 0, max = 20))]
     context: usize,
-    /// Most matches of a file.
+    /// Maximum matches per file.
     #[schemars(range(min = 1, max = 1000))]
     per_file: Option<usize>,
     /// Only count.
     #[serde(default)]
     counts_only: bool,
-    /// Most matches.
+    /// Maximum matches.
     #[serde(default = "limit")]
     #[schemars(range(min = 1, max = 1000))]
     limit: usize,

@@ -30,7 +30,7 @@ pub(super) struct ReadStoredResultInput {
     /// First byte to read.
     #[serde(default)]
     pub(super) offset: usize,
-    /// Most bytes to read; 16384 by default.
+    /// Maximum bytes to read; 16384 by default.
     #[serde(default)]
     pub(super) bytes: Option<usize>,
     /// Text to find instead, ignoring case.

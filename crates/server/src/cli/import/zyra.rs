@@ -19,7 +19,7 @@ use super::usage::{OptionValues, UsageLine};
 
 const HEAD: &str = r#"# Zyra's commands, as `toolgate import zyra` wrote them; edit a copy, or import again.
 #
-# Install the program with `pip install -r requirements.txt`, then say where it is:
+# Install the program with `pip install -r requirements.txt`, then set its path:
 #   [commands]
 #   packs = ["packs/zyra"]
 #   programs = { zyra = "/opt/zyra/bin/zyra" }
