@@ -50,8 +50,8 @@ pub(super) struct AuditRecord {
     session: Option<Arc<str>>,
     /// Name of the tool as called.
     pub(super) tool: String,
-    /// Tool through which the call came, such as `tools.call`, if the client did not name the called
-    /// tool itself.
+    /// Tool through which the call came, such as `tools.call`. Absent if the client called the tool
+    /// itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     via: Option<&'static str>,
     /// Policy decision, if the call reached the policy: `allow`, `deny` or `confirm`.

@@ -283,7 +283,7 @@ impl LogVerifier<'_> {
         if self.link.is_none() && contains(line.body, UNPROVEN_FIELDS) {
             return Err(
                 "the chain was restarted here, because the file that seals its end was missing \
-                 or changed: nothing before this line is proven"
+                 or changed: the lines before this one are not verified"
                     .to_owned(),
             );
         }

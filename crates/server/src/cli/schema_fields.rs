@@ -52,7 +52,8 @@ fn type_text(schema: &Value) -> String {
             },
             other => other.to_string(),
         };
-        let choices = rows.iter().map(choice).filter(|choice| !matches!(choice.as_str(), "" | "null"));
+        let choices =
+            rows.iter().map(choice).filter(|choice| !matches!(choice.as_str(), "" | "null"));
         return choices.collect::<Vec<_>>().join(" or ");
     }
     let Some(types) = schema.get("type") else { return "any JSON value".to_owned() };

@@ -29,7 +29,7 @@ struct ListedSchema {
     name: String,
     /// The schema's `version`, or empty.
     version: String,
-    /// The folder of schemas, and the name with `.json`.
+    /// Path: the folder of schemas, then the name with `.json`.
     path: String,
 }
 

@@ -26,7 +26,7 @@ pub(super) struct PatchOperation {
     op: PatchOperationKind,
     /// JSON Pointer to the changed value (RFC 6901).
     path: String,
-    /// Value afterwards; absent for `remove`.
+    /// New value; absent for `remove`.
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<Value>,
 }

@@ -202,7 +202,7 @@ impl<'de> Deserialize<'de> for ArgvElement {
             type Value = ArgvElement;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string, or an array of strings that is left out whole")
+                f.write_str("a string, or an array of strings, which is left out as a whole")
             }
 
             fn visit_str<E: Error>(self, word: &str) -> Result<ArgvElement, E> {

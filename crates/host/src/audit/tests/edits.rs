@@ -263,7 +263,7 @@ fn a_removed_or_foreign_head_is_detected_even_after_servers_wrote_on() {
         }
         open(log.key.clone()).open_append(&[b"{\"n\":5}"]).expect("written");
         let broken = log.verify().expect_err("broken");
-        assert!(broken.why.contains("nothing before this line is proven"), "{broken}");
+        assert!(broken.why.contains("the lines before this one are not verified"), "{broken}");
     }
 }
 
