@@ -29,9 +29,9 @@ const CODES: &str = "
 ## Codes by dialect
 
 Each dialect has its own codes for the reasons. A number is a JSON-RPC error code. `isError` is a \
-result that the model sees, and other words are codes of the dialect. A status is an HTTP status, \
-and 200 where none is listed. Over stdio and WebSockets, only the code is sent. For `refused`, the \
-tool chooses the code.
+result that the model sees, and other words are codes of the dialect. A status is an HTTP status. \
+If none is listed, the status is 200. Over stdio and WebSockets, only the code is sent. For \
+`refused`, the tool chooses the code.
 ";
 const REFUSALS: &str = "
 ## Requests that are refused before a call
