@@ -193,7 +193,8 @@ fn is_message(text: &str) -> bool {
         word.len() > 1 && word.chars().all(|c| c.is_ascii_alphabetic() || matches!(c, '\'' | '-'))
     };
     let words: Vec<&str> = text.split_whitespace().collect();
-    let is_for_programs = PROGRAM_TEXT_PARTS.iter().any(|part| text.contains(part));
+    let is_table_row = text.starts_with('|');
+    let is_for_programs = is_table_row || PROGRAM_TEXT_PARTS.iter().any(|part| text.contains(part));
     let plain_words = words.iter().filter(|word| is_plain(word)).count();
     words.len() >= 3 && plain_words >= 2 && !is_sql(&words) && !is_for_programs
 }

@@ -56,7 +56,7 @@ pub(super) fn check_support(dir: BorrowedFd<'_>) -> io::Result<()> {
             io::ErrorKind::Unsupported,
             format!(
                 "file access cannot be confined here: the system call openat2 is missing ({err}); \
-                 use Linux 5.6 or later, and a container that allows it"
+                 use Linux 5.11 or newer, and a container that allows it"
             ),
         )),
         Err(err) => Err(err.into()),

@@ -49,7 +49,7 @@ fn parse_blocks(content: Option<&Value>, is_structured: bool) -> Result<Vec<Cont
         Some(Value::String(text)) => Ok(vec![ContentBlock::text(text)]),
         Some(block @ Value::Object(_)) => Ok(vec![parse_content(block)]),
         Some(Value::Bool(_) | Value::Number(_)) | None => {
-            Err("it has no list `content`".to_owned())
+            Err("its `content` must be a list".to_owned())
         }
     }
 }
@@ -85,7 +85,7 @@ pub(super) fn parse_content(block: &Value) -> ContentBlock {
 /// Fails if the result is malformed.
 pub fn parse_contents(result: &Value) -> Result<Vec<ResourceContents>, String> {
     let parts = result.get("contents").and_then(Value::as_array);
-    let parts = parts.ok_or("it has no list `contents`")?;
+    let parts = parts.ok_or("its `contents` must be a list")?;
     let read = |part| {
         parse_resource_data(part).ok_or_else(|| "a part has neither text nor bytes".to_owned())
     };
@@ -181,7 +181,7 @@ pub fn parse_prompt_spec(entry: &Value) -> Option<PromptSpec> {
 /// Fails if the result is malformed.
 pub fn parse_prompt_text(result: &Value) -> Result<PromptText, String> {
     let messages = result.get("messages").and_then(Value::as_array);
-    let messages = messages.ok_or("it has no list `messages`")?;
+    let messages = messages.ok_or("its `messages` must be a list")?;
     let parse_message = |message: &Value| {
         let role = match message.get("role").and_then(Value::as_str) {
             Some("assistant") => MessageRole::Assistant,
