@@ -38,7 +38,7 @@ impl ParseMemory {
         Self { bytes_before: BYTES_HELD.get(), peak_bytes: Cell::new(0), _turn: turn }
     }
 
-    /// Returns the bytes that the parse holds now.
+    /// Returns the number of bytes of memory that the parse holds now.
     pub(crate) fn bytes_held(&self) -> usize {
         let held = BYTES_HELD.get().saturating_sub(self.bytes_before);
         self.peak_bytes.set(self.peak_bytes.get().max(held));

@@ -28,7 +28,7 @@ const SESSION: &str = "mcp-session-id";
 /// The header with the MCP protocol version.
 const VERSION: &str = "mcp-protocol-version";
 
-/// The workstation dialect.
+/// The dialect of ancplua's workstation contract: JSON-RPC in lines and over HTTP.
 pub struct WorkstationDialect {
     facts: Arc<ServerInfo>,
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-/// Most optional arguments in a line.
+/// Maximum number of optional arguments that a tool's signature shows.
 const OPTIONAL_MAX: usize = 14;
 /// Most values of an enumeration in a line.
 const VALUES_MAX: usize = 8;

@@ -35,7 +35,7 @@ pub struct StartReport {
     redirect: Option<String>,
 }
 
-/// A request of the handshake.
+/// A request that opens a connection, and its answer.
 #[derive(Debug, Clone)]
 struct HandshakeExchange {
     asked: String,

@@ -81,7 +81,7 @@ struct SandboxState {
     settings: SandboxSettings,
     paths: SandboxPaths,
     rules: Vec<ToolRule>,
-    /// The hosts of programs to which no rule applies.
+    /// The hosts that a program may reach if no `[[sandbox.for]]` rule applies to it.
     hosts: Option<Arc<HostAccess>>,
     /// The results of the network tests.
     network_tests: NetworkTests,

@@ -140,7 +140,8 @@ struct LogFile {
     first: Option<Vec<u8>>,
 }
 
-/// Opens the log at `path` under a shared lock, between two batches.
+/// Opens the log at `path` under a shared lock. The writer holds the lock for each batch of
+/// records, so no batch is half written.
 fn open_log(path: &Path) -> io::Result<LogFiles> {
     let mut head_file = match File::open(head_path(path)) {
         Ok(file) => Some(file),

@@ -135,8 +135,9 @@ impl Gate {
         }
     }
 
-    /// Returns true if a change of the catalog changes the list of `caller`. A folded list stays as
-    /// it was decided.
+    /// Returns true if a change of the catalog changes the list of `caller`. A list that
+    /// was replaced by the search tools stays so for the session, or for the day of a caller without a
+    /// session.
     pub(crate) fn lists_follow_catalog(&self, caller: &Caller, session: Option<&Arc<str>>) -> bool {
         !self.tool_search.lists().has_folded(&ListKey::new(caller, session, None))
     }

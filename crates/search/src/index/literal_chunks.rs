@@ -21,8 +21,9 @@ const FILES_MAX: usize = 20;
 const FILE_CHUNKS_MAX: usize = 50;
 
 impl IndexSnapshot {
-    /// Adds to `keys` the chunks that define a name of `question`, in any case, and the best chunks
-    /// by words of the files that it names.
+    /// Adds to `keys` the chunks that define a name in `question`, where upper and lower case count
+    /// as equal. From the files that `question` names, also adds the chunks that match its words
+    /// best.
     pub(super) fn add_literal_chunks(
         &self,
         keys: &mut BTreeSet<(usize, DocId)>,

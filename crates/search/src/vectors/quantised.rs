@@ -27,7 +27,7 @@ pub struct VectorQuery {
 
 /// Number of bit planes. It determines the precision of comparing a query with signs.
 const PLANES: u32 = 6;
-/// Number of steps from the lowest to the highest level.
+/// Number of steps between the lowest and the highest value of a quantised number.
 const LEVELS: f32 = ((1 << PLANES) - 1) as f32;
 
 impl VectorQuery {

@@ -41,7 +41,7 @@ pub(super) struct RemoteServer<'a> {
     key: Option<RemoteKey>,
 }
 
-/// A key, and the name of the environment variable that contains it.
+/// The caller's API key for a running server, and the environment variable that contains it.
 struct RemoteKey {
     value: String,
     variable: String,

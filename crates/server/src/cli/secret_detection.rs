@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use toolgate_host::SecretSet;
 
-/// Words in the names of secret variables, headers, parameters and flags. Redaction has a list of
-/// its own, because it changes what a model reads and so must not take `author` for a secret.
+/// Parts of the names of secret variables, headers, parameters and flags. Redaction has a narrower
+/// list of its own: `auth` would also match `author`, and redaction changes what a model reads.
 const SECRET_WORDS: [&str; 10] = [
     "token",
     "key",

@@ -391,7 +391,7 @@ impl StatelessCall {
     }
 }
 
-/// A request on behalf of a call.
+/// A request to an upstream on behalf of a call, such as `tools/call`.
 pub(crate) struct CallRequest {
     pub(crate) method: &'static str,
     pub(crate) params: Map<String, Value>,

@@ -23,7 +23,8 @@ use crate::{instructions, names};
 
 /// Pause during which notifications of changes are collected.
 const GATHER_PAUSE: Duration = Duration::from_millis(200);
-/// Longest pause, for an upstream whose notifications bring no changes.
+/// Longest pause for collecting notifications. The pause grows for an upstream whose notifications
+/// bring no changes.
 const GATHER_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Number of refreshes without changes before the pause grows.
 const UNCHANGED_MAX: u32 = 10;

@@ -11,7 +11,8 @@ use std::str;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// The number of bits of a tag that identify the run. Run numbers are reused, so few bits suffice.
+/// Number of low bits of a process's tag that identify the run of a program. Run numbers are
+/// reused, so few bits suffice.
 const RUN_BITS: u32 = 20;
 
 /// The number of distinct run numbers.

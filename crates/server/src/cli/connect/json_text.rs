@@ -6,7 +6,7 @@ use jsonc_parser::errors::ParseError;
 use jsonc_parser::{ParseOptions, parse_to_serde_value};
 use serde_json::Value;
 
-/// JSON with comments and trailing commas. Everything else is a mistake that a client would reject.
+/// Reads JSON with comments and trailing commas. Clients reject every other deviation from JSON.
 const OPTIONS: ParseOptions = ParseOptions {
     allow_comments: true,
     allow_trailing_commas: true,

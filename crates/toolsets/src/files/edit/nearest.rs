@@ -14,7 +14,8 @@ use toolgate_world::root::quoted_path;
 
 /// Largest file that is searched, in bytes.
 const FILE_BYTES_MAX: usize = 2 << 20;
-/// Longest replacement text that is quoted, in bytes. A longer one is named by its lines.
+/// Longest text that the advice quotes, in bytes. For a longer text, the advice says only what to
+/// change.
 const ADVICE_BYTES_MAX: usize = 2 << 10;
 /// Longest line that is quoted whole, in bytes.
 const LINE_BYTES_MAX: usize = 200;
