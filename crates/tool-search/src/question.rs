@@ -15,8 +15,11 @@ const EMPTY_WORDS: [&str; 63] = [
     "should", "its", "it's",
 ];
 
-/// Fewest words of a clause that counts by itself.
-const CLAUSE_WORDS_MIN: usize = 2;
+/// Fewest words of a clause. A shorter one is joined with the clause after it, because a few words
+/// match tools by chance.
+const CLAUSE_WORDS_MIN: usize = 5;
+/// Fewest words of the last clause, which has none after it.
+const LAST_CLAUSE_WORDS_MIN: usize = 2;
 /// Most clauses of a question that count by themselves.
 const CLAUSES_MAX: usize = 12;
 /// Longest question that is read, in bytes.
@@ -29,7 +32,7 @@ pub struct Question {
     pub text: String,
     /// Distinct words of the whole question, stemmed, without stop words.
     pub words: Vec<String>,
-    /// Distinct words of each clause. Empty if the question is a single clause.
+    /// Distinct words of each clause, short clauses joined. Empty if there are fewer than two.
     pub clauses: Vec<Vec<String>>,
 }
 
@@ -38,10 +41,8 @@ impl Question {
     pub fn new(text: &str) -> Self {
         let text = truncate(text.trim());
         let words = meaningful_words(text);
-        let mut clauses: Vec<Vec<String>> = clauses(text)
-            .map(meaningful_words)
-            .filter(|clause| clause.len() >= CLAUSE_WORDS_MIN)
-            .collect();
+        let mut clauses = join_short(clauses(text).map(meaningful_words));
+        clauses.retain(|clause| clause.len() >= LAST_CLAUSE_WORDS_MIN);
         clauses.dedup();
         clauses.truncate(CLAUSES_MAX);
         if clauses.len() < 2 {
@@ -63,6 +64,21 @@ fn clauses(text: &str) -> impl Iterator<Item = &str> {
     sentences.flat_map(|sentence| sentence.split(" and ")).flat_map(|part| part.split(" then "))
 }
 
+/// Joins each clause of too few words with those after it.
+fn join_short(clauses: impl Iterator<Item = Vec<String>>) -> Vec<Vec<String>> {
+    let mut joined: Vec<Vec<String>> = Vec::new();
+    for words in clauses.filter(|words| !words.is_empty()) {
+        match joined.last_mut().filter(|last| last.len() < CLAUSE_WORDS_MIN) {
+            Some(last) => {
+                last.extend(words);
+                keep_distinct(last);
+            }
+            None => joined.push(words),
+        }
+    }
+    joined
+}
+
 fn meaningful_words(text: &str) -> Vec<String> {
     let is_empty = |word: &&str| {
         let bare = word.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase();
@@ -75,9 +91,13 @@ fn meaningful_words(text: &str) -> Vec<String> {
         // A question of such words alone is taken literally.
         found = concepts(text).into_iter().map(|concept| concept.word).collect();
     }
-    let mut known = HashSet::new();
-    found.retain(|word| known.insert(word.clone()));
+    keep_distinct(&mut found);
     found
+}
+
+fn keep_distinct(words: &mut Vec<String>) {
+    let mut known = HashSet::new();
+    words.retain(|word| known.insert(word.clone()));
 }
 
 #[cfg(test)]
@@ -94,8 +114,19 @@ mod tests {
     #[test]
     fn a_question_of_several_requests_has_clauses() {
         let question = Question::new("Book a flight to Oslo, then send a mail and close the issue");
-        assert_eq!(question.clauses.len(), 3);
+        assert_eq!(question.clauses.len(), 2, "{:?}", question.clauses);
         assert!(Question::new("book a flight").clauses.is_empty());
+    }
+
+    #[test]
+    fn short_clauses_are_joined_with_the_clause_after_them() {
+        let question = Question::new("Ada, Bob and Eve. Send a mail about the broken build");
+        assert!(question.clauses.is_empty(), "{:?}", question.clauses);
+        let question =
+            Question::new("Find cheap direct flights to Oslo, Bergen. Send a mail to Ada");
+        let expected = ["find cheap direct flight oslo", "bergen send mail ada"];
+        let clauses: Vec<String> = question.clauses.iter().map(|words| words.join(" ")).collect();
+        assert_eq!(clauses, expected);
     }
 
     #[test]
