@@ -402,6 +402,26 @@ async fn a_list_is_folded_only_beyond_its_budget_and_keeps_favourites() {
 }
 
 #[tokio::test]
+async fn a_list_that_was_folded_stays_folded_down_to_70_percent_of_the_budget() {
+    let long = |chars: usize| vec![echo("alpha.long", &"a".repeat(chars), Effects::Reads)];
+    let settings = ToolSearchSettings { mode: ToolListMode::Auto, budget_tokens: 1000, ..folded() };
+    let host = host(settings, &[], &[]);
+    let folded = ["tools.search", "tools.call", "tools.read"];
+    // A token has 3.9 characters, and the schema has about 40 tokens.
+    for (session, chars, expected) in [
+        ("first", 3500, &["alpha.long"][..]),
+        ("second", 4500, &folded[..]),
+        ("third", 3500, &folded[..]),
+        ("fourth", 2000, &["alpha.long"][..]),
+        ("fifth", 3500, &["alpha.long"][..]),
+    ] {
+        offer(&host.host, &long(chars));
+        let list = host.list(session).await;
+        assert_eq!(ids(&list), expected, "{session}");
+    }
+}
+
+#[tokio::test]
 async fn a_list_is_folded_as_it_suits_the_client() {
     let settings = |budget_tokens| ToolSearchSettings {
         mode: ToolListMode::Auto,

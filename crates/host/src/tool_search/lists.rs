@@ -1,7 +1,7 @@
 //! Folded lists. A list is decided once for a session, or once a day for a caller without one, so
 //! that clients keep their prompt caches.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -17,6 +17,9 @@ use crate::catalog::{CallerVisibility, Catalog, CatalogEntry};
 
 /// Most lists that are kept. Beyond it, the oldest is decided again.
 const LISTS_MAX: usize = 4096;
+/// Share of the budget, in percent, down to which the list of a caller stays folded once it was. So
+/// a list whose size is near the budget does not change its form from session to session.
+const UNFOLD_PERCENT: usize = 70;
 /// Field that asks clients with a search of their own to keep a tool in the context.
 const ALWAYS_LOAD: &str = "anthropic/alwaysLoad";
 
@@ -42,7 +45,12 @@ pub(super) enum ListDecision {
 pub(super) struct DecidedLists {
     known: HashMap<ListKey, (u64, ListDecision)>,
     count: u64,
+    /// Callers whose newest list is folded, each with the name of the client's profile.
+    folded: HashSet<ListOwner>,
 }
+
+/// A caller, with the name of the client's profile.
+type ListOwner = (CallerVisibility, Option<&'static str>);
 
 impl DecidedLists {
     fn find(&self, key: &ListKey) -> Option<ListDecision> {
@@ -58,6 +66,15 @@ impl DecidedLists {
         }
         self.count += 1;
         self.known.insert(key, (self.count, decision));
+    }
+
+    /// Notes whether the newest list of `owner` is folded.
+    fn note_form(&mut self, owner: ListOwner, is_folded: bool) {
+        if !is_folded {
+            self.folded.remove(&owner);
+        } else if self.folded.len() < LISTS_MAX {
+            self.folded.insert(owner);
+        }
     }
 
     /// Returns true if a list of `key`, for any client, is folded.
@@ -158,13 +175,21 @@ impl Gate {
             return known;
         }
         let catalog = self.catalog.snapshot();
-        let decision = self.decide_list(&catalog, caller, client);
+        let owner = (CallerVisibility::new(caller), client.map(|client| client.name));
+        let was_folded = self.tool_search.lists().folded.contains(&owner);
+        let decision = self.decide_list(&catalog, caller, client, was_folded);
+        let is_folded = matches!(decision, ListDecision::Folded(_));
+        let is_complete = self.catalog.is_complete();
+        let mut lists = self.tool_search.lists();
         // While an upstream is missing, a list may be whole only because of that, and a list for
         // the whole day would lack its favourites.
-        let is_folded_session = session.is_some() && matches!(decision, ListDecision::Folded(_));
-        if is_folded_session || self.catalog.is_complete() {
-            self.tool_search.lists().keep(key, decision.clone());
+        if (is_folded && session.is_some()) || is_complete {
+            lists.keep(key, decision.clone());
         }
+        if is_folded || is_complete {
+            lists.note_form(owner, is_folded);
+        }
+        drop(lists);
         decision
     }
 
@@ -184,6 +209,7 @@ impl Gate {
         catalog: &Catalog,
         caller: &Caller,
         client: Option<&ClientProfile>,
+        was_folded: bool,
     ) -> ListDecision {
         let settings = &self.tool_search.settings;
         let meta = |id: &str| {
@@ -198,10 +224,14 @@ impl Gate {
         let seen: Vec<&Arc<CatalogEntry>> = seen.collect();
         let foreign = || seen.iter().filter(|entry| entry.is_foreign());
         let tokens = || foreign().map(|entry| entry.listed_tokens()).sum::<usize>();
+        let budget = match was_folded {
+            true => settings.budget_tokens.saturating_mul(UNFOLD_PERCENT) / 100,
+            false => settings.budget_tokens,
+        };
         let is_short = || match client {
             Some(client) if seen.len() > client.tools_max => false,
             Some(client) if client.has_search => true,
-            Some(_) | None => tokens() <= settings.budget_tokens,
+            Some(_) | None => tokens() <= budget,
         };
         if settings.mode == ToolListMode::Auto && is_short() {
             return ListDecision::Whole;

@@ -14,7 +14,7 @@ pub struct DiscoverySection {
     pub mode: DiscoveryMode,
     /// Maximum number of tokens of all upstreams' tools in a list, if `mode` is `auto`. The name,
     /// description and arguments of each tool are counted. The number of tokens is estimated from
-    /// their characters.
+    /// their characters. Once folded, a caller's lists stay folded down to 70 % of this number.
     #[schemars(range(min = 0, max = 10_000_000))]
     pub budget_tokens: u32,
     /// Patterns of tools that every list contains, such as `github.create_issue` or `files.*`.

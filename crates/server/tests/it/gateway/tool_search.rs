@@ -1,9 +1,11 @@
 //! Folded tool lists, and the search that stands for them.
 
+use std::fs;
+
 use serde_json::json;
 
 use super::{launch, names, stdio, text, with_odd};
-use crate::support::{Client, initialize, legacy, notification};
+use crate::support::{Client, ClientTransport, initialize, legacy, notification, wait_until};
 
 const FOLDED: [&str; 3] = ["tools_search", "tools_call", "tools_read"];
 
@@ -57,5 +59,36 @@ fn a_client_with_a_search_of_its_own_gets_the_whole_list() {
         assert_eq!(has_search, is_folded, "{client}");
         let echo = tools.iter().find(|tool| tool["name"] == "odd_echo").expect("a favourite");
         assert_eq!(echo["_meta"]["anthropic/alwaysLoad"], json!(true), "{client}");
+    }
+}
+
+/// Continues `client` in a new session of its server.
+fn open_session(client: &mut Client) {
+    let ClientTransport::Http(served) = &client.wire else { panic!("a session needs HTTP") };
+    let session = served.session(client.revision);
+    client.session = Some(session);
+    let response = client.response(&notification("notifications/initialized", json!({})));
+    assert_eq!(response.status, 202, "{response:?}");
+}
+
+#[test]
+fn a_list_near_its_budget_does_not_change_its_form_from_session_to_session() {
+    let workspace = with_odd("\n[discovery]\nbudget_tokens = 20000\n");
+    let mut client = Client::http(launch(&workspace), "2025-06-18");
+    // A token has 3.9 characters. The other tools of the upstream have fewer than 3,000 tokens.
+    for (version, tokens, is_folded) in
+        [(1, 15_500, false), (2, 25_000, true), (3, 15_500, true), (4, 5_000, false)]
+    {
+        let marker = format!("Version {version}.");
+        let description = format!("{marker} {}", "a".repeat(tokens * 39 / 10));
+        fs::write(workspace.path("odd.log.says"), description).unwrap();
+        client.call("odd_grow", json!({}));
+        wait_until(&marker, || {
+            let found = client.call("tools_search", json!({ "names": ["odd_echo"] }));
+            text(&found).contains(&marker)
+        });
+        open_session(&mut client);
+        let listed = names(&mut client);
+        assert_eq!(listed.contains(&FOLDED[0].to_owned()), is_folded, "{marker} {listed:?}");
     }
 }
