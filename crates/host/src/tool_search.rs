@@ -2,6 +2,7 @@
 //! which they stand for all other tools.
 
 mod memory;
+mod shown;
 mod vectors;
 mod lists;
 mod answers;
@@ -20,6 +21,7 @@ use crate::policy::{RuleError, ToolPattern};
 use answers::CatalogSearch;
 use lists::DecidedLists;
 use memory::SearchMemory;
+use shown::ShownTools;
 
 pub use toolgate_tool_search::WordScore;
 pub use vectors::{SentenceModel, ToolVectors};
@@ -94,6 +96,7 @@ pub(crate) struct ToolSearch {
     favourites: Vec<ToolPattern>,
     lists: Mutex<DecidedLists>,
     memory: Mutex<SearchMemory>,
+    shown: Mutex<ShownTools>,
     /// Vectors of a sentence model, if one is configured.
     vectors: Option<ToolVectors>,
 }
@@ -121,10 +124,15 @@ impl ToolSearch {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets the list and the questions of `session`.
+    fn shown(&self) -> MutexGuard<'_, ShownTools> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets the list, the questions and the shown tools of `session`.
     pub(crate) fn end_session(&self, session: &str) {
         self.lists().end_session(session);
         self.memory().end_session(session);
+        self.shown().end_session(session);
     }
 }
 

@@ -19,6 +19,8 @@ pub struct FoundTool<'t> {
     pub description: &'t str,
     /// JSON Schema of the arguments.
     pub input_schema: &'t Value,
+    /// True if the caller has received the arguments already. Only the name is then written.
+    pub was_shown: bool,
 }
 
 /// The tools that one query found.
@@ -37,6 +39,7 @@ pub struct QueryFindings<'t> {
 pub fn write_findings(queries: &[QueryFindings<'_>], left_out: usize) -> String {
     let mut text = String::new();
     let mut has_lossy = false;
+    let mut has_shown = false;
     for QueryFindings { query, tools, coverage } in queries {
         if queries.len() > 1 {
             _ = writeln!(text, "{}", query.split_whitespace().collect::<Vec<_>>().join(" "));
@@ -49,6 +52,11 @@ pub fn write_findings(queries: &[QueryFindings<'_>], left_out: usize) -> String 
             (BestToolFit::Fits, false) => {}
         }
         for tool in tools {
+            if tool.was_shown {
+                has_shown = true;
+                _ = writeln!(text, "  {}  {}", tool.name, tool.effects);
+                continue;
+            }
             let line = tool_line(&tool.name, tool.effects, tool.description, tool.input_schema);
             has_lossy |= line.lines().next().is_some_and(|line| line.contains(") ~"));
             text.push_str(&line);
@@ -57,6 +65,9 @@ pub fn write_findings(queries: &[QueryFindings<'_>], left_out: usize) -> String 
     }
     if left_out > 0 {
         _ = writeln!(text, "{left_out} tools of other servers were not searched.");
+    }
+    if has_shown {
+        text.push_str("Tools without arguments were shown before; ask for them by `names`.\n");
     }
     if has_lossy {
         text.push_str("`~` leaves something out; ask for the tool by `names`.");

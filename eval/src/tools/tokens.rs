@@ -1,5 +1,6 @@
 //! The number of tokens in lists, answers and sessions.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
@@ -50,12 +51,25 @@ pub fn answer(
     question: &str,
     limit: usize,
 ) -> String {
+    answer_in_session(tools, indexed, question, limit, &mut HashSet::new())
+}
+
+/// Returns the answer to `question` in a session that has received the tools at the places `shown`,
+/// and adds those of the answer.
+fn answer_in_session(
+    tools: &[CatalogTool],
+    indexed: &IndexedTools,
+    question: &str,
+    limit: usize,
+    shown: &mut HashSet<usize>,
+) -> String {
     let ranked = indexed.rank(&Question::new(question), None);
     let found = ranked.into_iter().take(limit).map(|at| FoundTool {
         name: served_name(&tools[at]).into(),
         effects: "runs",
         description: &tools[at].description,
         input_schema: &tools[at].schema,
+        was_shown: !shown.insert(at),
     });
     let findings =
         QueryFindings { query: question, tools: found.collect(), coverage: BestToolFit::Fits };
@@ -78,25 +92,30 @@ pub fn tables(sessions: &ToolSet) -> String {
         tools.len()
     );
     let questions: Vec<&String> = sessions.tasks.iter().flat_map(|it| &it.questions).collect();
-    let mut per_session = 0.0;
     text.push_str("| answer | median | 95 % | most |\n|---|---|---|---|\n");
     for (limit, name) in [(5, "5 tools"), (10, "10 tools")] {
         let answers = questions.iter().map(|it| count(&answer(tools, &indexed, it, limit)));
         let mut counts: Vec<usize> = answers.collect();
-        let sum: usize = counts.iter().sum();
         counts.sort_unstable();
         let at = |share: usize| counts[(counts.len() - 1) * share / 100];
         _ = writeln!(text, "| {name} | {} | {} | {} |", at(50), at(95), at(100));
-        per_session = ratio(sum, sessions.tasks.len());
     }
+    let answers = sessions.tasks.iter().map(|task| {
+        let mut shown = HashSet::new();
+        let asked = task.questions.iter();
+        asked
+            .map(|it| count(&answer_in_session(tools, &indexed, it, 10, &mut shown)))
+            .sum::<usize>()
+    });
+    let per_session = ratio(answers.sum(), sessions.tasks.len());
     let lossy = tools.iter().filter(|it| signature(&it.schema).is_lossy).count();
     let searches = ratio(questions.len(), sessions.tasks.len());
     let session = ratio(folded, 1) + per_session;
     _ = writeln!(
         text,
         "\nA session with 10 tools for each of its {searches:.1} searches costs {session:.0} tokens \
-         with the folded list, {:.1} % less than the whole list. {:.1} % of the lines leave \
-         something out.",
+         with the folded list, {:.1} % less than the whole list. Tools that were found before are \
+         repeated by name alone. {:.1} % of the lines leave something out.",
         100.0 * (1.0 - session / ratio(whole, 1)),
         100.0 * ratio(lossy, tools.len()),
     );

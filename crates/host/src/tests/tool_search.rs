@@ -226,9 +226,12 @@ proptest! {
         searches.extend(hidden.iter().map(|name| json!({ "queries": [name] })));
         Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(async {
             prop_assert_eq!(whole.list("s").await, reduced.list("s").await);
-            for search in searches {
-                let answer = whole.search("s", search.clone()).await;
-                prop_assert_eq!(answer, reduced.search("s", search).await);
+            for (at, search) in searches.into_iter().enumerate() {
+                // The second is a new session, to which no tool has been shown.
+                for session in ["s".to_owned(), format!("s{at}")] {
+                    let answer = whole.search(&session, search.clone()).await;
+                    prop_assert_eq!(answer, reduced.search(&session, search.clone()).await);
+                }
             }
             for name in &hidden {
                 let input = json!({ "name": name, "arguments": { "path": "a" } });
@@ -247,7 +250,8 @@ async fn the_list_of_a_session_is_equal_after_a_hundred_searches_and_calls() {
     assert_eq!(ids(&before), ["tools.search", "tools.call", "tools.read"]);
     for at in 0..100 {
         let found = host.search("s", json!({ "queries": [format!("create issue {at}")] })).await;
-        assert!(found.contains("alpha_create_issue(path: str, limit?: int)  adds"), "{found}");
+        let arguments = if at == 0 { "(path: str, limit?: int)" } else { "" };
+        assert!(found.contains(&format!("alpha_create_issue{arguments}  adds")), "{found}");
         let input = json!({ "name": "alpha_create_issue", "arguments": { "path": "a" } });
         assert_eq!(
             host.call_named("tools_call", input).await,
@@ -347,6 +351,41 @@ async fn wrong_arguments_are_answered_with_the_schema_and_an_example() {
     let unknown = json!({ "name": "alpha_create_isue", "arguments": {} });
     let answer = host.call_named("tools_call", unknown).await;
     assert!(answer.contains("nearest:\n  alpha_create_issue("), "{answer}");
+}
+
+#[tokio::test]
+async fn a_session_receives_the_arguments_of_a_tool_once_unless_it_asks_for_them() {
+    let host = host(folded(), &[], &some_tools());
+    let arguments = "alpha_create_issue(path: str, limit?: int)  adds";
+    let query = |text: &str| json!({ "queries": [text] });
+    let first = host.search("s", query("create an issue")).await;
+    assert!(first.contains(arguments), "{first}");
+    let later = host.search("s", query("issue of a repository")).await;
+    assert!(later.contains("  alpha_create_issue  adds\n"), "{later}");
+    assert!(later.contains("ask for them by `names`"), "{later}");
+    // A client that repeats a query has probably lost the answer.
+    assert_eq!(host.search("s", query("create an issue")).await, first);
+    assert!(host.search("other", query("issue of a repository")).await.contains(arguments));
+    let twice = json!({ "queries": ["create an issue", "make issues"] });
+    let twice = host.search("third", twice).await;
+    assert_eq!(twice.matches(arguments).count(), 1, "{twice}");
+    let named = json!({ "names": ["alpha_create_issue"] });
+    for _ in 0..2 {
+        let whole = host.search("s", named.clone()).await;
+        assert!(whole.contains("\"required\":[\"path\"]"), "{whole}");
+    }
+}
+
+#[tokio::test]
+async fn wrong_arguments_are_answered_with_the_schema_once_in_a_session() {
+    let host = host(folded(), &[], &some_tools());
+    let input = json!({ "name": "alpha_create_issue", "arguments": { "paht": "a" } });
+    let first = host.call_named("tools_call", input.clone()).await;
+    let second = host.call_named("tools_call", input).await;
+    assert!(first.contains(" takes: {") && !second.contains(" takes: {"), "{second}");
+    for part in ["tools_search {\"names\":[\"alpha_create_issue\"]}", "tools_call {\"name\":"] {
+        assert!(second.contains(part), "{second}");
+    }
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! Answers searches: by queries, by names, or by server.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -118,13 +119,23 @@ impl<'g> CatalogSearch<'g> {
     ) -> String {
         let mut searched = Vec::new();
         let mut findings = Vec::new();
+        let mut answered = HashSet::new();
         for (&query, meaning) in queries.iter().zip(meanings) {
             let question = Question::new(query);
             let (places, coverage) = self.rank(&question, meaning.as_deref(), server, limit);
             let entries = || places.iter().map(|at| &self.catalog.entries()[*at]);
             let ids = entries().map(|entry| entry.spec().id.as_str().to_owned()).collect();
             searched.push((question, ids));
-            let tools = entries().map(|entry| found_tool(entry)).collect();
+            let mut shown = self.gate.tool_search.shown();
+            let is_repeated = shown.note_query(self.caller, self.session, query);
+            let tools = places.iter().map(|at| {
+                let entry = &self.catalog.entries()[*at];
+                let was_sent = shown.note_line(self.caller, self.session, entry.spec());
+                let was_shown = !answered.insert(*at) || (was_sent && !is_repeated);
+                FoundTool { was_shown, ..found_tool(entry) }
+            });
+            let tools = tools.collect();
+            drop(shown);
             findings.push(QueryFindings { query, tools, coverage });
         }
         let scope = self.gate.tool_search.settings.memory;
@@ -156,7 +167,12 @@ impl<'g> CatalogSearch<'g> {
         for name in names {
             let found = self.gate.find(self.caller, name);
             match found.ok().filter(|it| self.gate.is_searchable(self.caller, it.spec())) {
-                Some(entry) => describe(&entry, &mut text),
+                Some(entry) => {
+                    let mut shown = self.gate.tool_search.shown();
+                    shown.note_line(self.caller, self.session, entry.spec());
+                    shown.note_schema(self.caller, self.session, entry.spec());
+                    describe(&entry, &mut text);
+                }
                 None => {
                     _ = writeln!(text, "no tool is named `{}`; nearest:", shorten(name));
                     for line in self.nearest(name, 3) {
@@ -227,9 +243,12 @@ impl<'g> CatalogSearch<'g> {
         let all: Vec<_> = self.seen().filter(|entry| entry.server() == server).collect();
         let start = page.saturating_sub(1).saturating_mul(PAGE);
         let mut text = String::new();
+        let mut shown = self.gate.tool_search.shown();
         for entry in all.iter().skip(start).take(PAGE) {
+            shown.note_line(self.caller, self.session, entry.spec());
             _ = writeln!(text, "{}", line_of(entry));
         }
+        drop(shown);
         let end = start.saturating_add(PAGE);
         if end < all.len() {
             let rest = all.len() - end;
@@ -242,7 +261,7 @@ impl<'g> CatalogSearch<'g> {
 
 /// Returns the line of one tool.
 pub(super) fn line_of(entry: &CatalogEntry) -> String {
-    let FoundTool { name, effects, description, input_schema } = found_tool(entry);
+    let FoundTool { name, effects, description, input_schema, was_shown: _ } = found_tool(entry);
     tool_line(&name, effects, description, input_schema)
 }
 
@@ -253,6 +272,7 @@ fn found_tool(entry: &CatalogEntry) -> FoundTool<'_> {
         effects: effects_word(spec.effects),
         description: &spec.description,
         input_schema: &spec.input_schema,
+        was_shown: false,
     }
 }
 

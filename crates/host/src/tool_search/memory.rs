@@ -23,8 +23,9 @@ pub(super) struct SearchMemory {
     known: HashMap<MemoryKey, KeptQuestions>,
 }
 
+/// A conversation, or a caller in all conversations.
 #[derive(PartialEq, Eq, Hash)]
-enum MemoryKey {
+pub(super) enum MemoryKey {
     Session(Arc<str>),
     Caller(Caller),
 }
@@ -38,7 +39,12 @@ struct KeptQuestions {
 }
 
 impl MemoryKey {
-    fn new(scope: SearchMemoryScope, caller: &Caller, session: Option<&Arc<str>>) -> Option<Self> {
+    /// Returns the key under which queries are remembered, or `None` if they are not.
+    pub(super) fn new(
+        scope: SearchMemoryScope,
+        caller: &Caller,
+        session: Option<&Arc<str>>,
+    ) -> Option<Self> {
         match scope {
             SearchMemoryScope::Off => None,
             SearchMemoryScope::Session => match session {

@@ -87,10 +87,16 @@ pub(super) fn arguments_help(gate: &Gate, call: &ToolCall) -> String {
     let Ok(entry) = gate.find(&call.caller, &call.tool) else { return String::new() };
     let spec = entry.spec();
     let name = fold_name(spec.id.as_str());
+    let session = call.metadata.session.as_ref();
+    let was_sent = gate.tool_search.shown().note_schema(&call.caller, session, spec);
     let schema = lean_schema(&spec.input_schema).to_string();
-    let arguments = match schema.len() <= SCHEMA_BYTES_MAX {
-        true => format!(" takes: {schema}"),
-        false => signature(&spec.input_schema).text,
+    let arguments = match (was_sent, schema.len() <= SCHEMA_BYTES_MAX) {
+        (true, _) => {
+            let request = json!({ "names": [name] });
+            format!(": the schema was sent before; tools_search {request} sends it again")
+        }
+        (false, true) => format!(" takes: {schema}"),
+        (false, false) => signature(&spec.input_schema).text,
     };
     let example = json!({ "name": name, "arguments": skeleton(&spec.input_schema) });
     format!("{name}{arguments}\ntools_call {example}")

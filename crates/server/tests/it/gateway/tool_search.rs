@@ -5,7 +5,9 @@ use std::fs;
 use serde_json::json;
 
 use super::{launch, names, stdio, text, with_odd};
-use crate::support::{Client, ClientTransport, initialize, legacy, notification, wait_until};
+use crate::support::{
+    Client, ClientTransport, MODERN, initialize, legacy, notification, wait_until,
+};
 
 const FOLDED: [&str; 3] = ["tools_search", "tools_call", "tools_read"];
 
@@ -32,6 +34,31 @@ fn a_folded_list_leads_to_all_tools_in_every_era() {
         assert!(refused.to_string().contains("does more than read"), "{refused}");
         assert_eq!(text(&client.call("odd_echo", json!({ "message": "direct" }))), "direct");
         assert_eq!(names(&mut client), FOLDED);
+    }
+}
+
+#[test]
+fn a_session_receives_the_arguments_of_a_tool_once() {
+    let workspace = with_odd("\n[discovery]\nmode = \"on\"\n");
+    let found = |client: &mut Client, query: &str| {
+        text(&client.call("tools_search", json!({ "queries": [query] }))).to_owned()
+    };
+    let echo = "odd_echo(message?: str)";
+    for mut client in [stdio(&workspace), Client::http(launch(&workspace), "2025-06-18")] {
+        assert!(found(&mut client, "echo a message").contains(echo));
+        let later = found(&mut client, "say a message back");
+        assert!(later.contains("  odd_echo  changes\n") && !later.contains(echo), "{later}");
+        assert!(found(&mut client, "echo a message").contains(echo));
+        let wrong = json!({ "name": "odd_echo", "arguments": { "message": [] } });
+        let refused = client.call("tools_call", wrong.clone());
+        assert!(text(&refused).contains("odd_echo takes: {"), "{refused}");
+        let refused = client.call("tools_call", wrong);
+        assert!(text(&refused).contains("the schema was sent before"), "{refused}");
+    }
+    // Requests without a session are answered in full.
+    let mut client = Client::http(launch(&workspace), MODERN);
+    for query in ["echo a message", "say a message back"] {
+        assert!(found(&mut client, query).contains(echo), "{query}");
     }
 }
 

@@ -1,0 +1,102 @@
+//! Tools that a session has already received, so that an answer need not repeat their arguments.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use blake3::{Hash, Hasher};
+use toolgate_contract::{Caller, ToolSpec};
+
+use super::memory::MemoryKey;
+use super::{SearchMemoryScope, effects_word};
+
+/// Most sessions whose tools are noted. Beyond it, all are forgotten and shown again.
+const SESSIONS_MAX: usize = 1024;
+/// Most tools, and most queries, that are noted for one session.
+const NOTES_MAX: usize = 4096;
+
+/// The tools that each session has received.
+#[derive(Default)]
+pub(super) struct ShownTools {
+    sessions: HashMap<MemoryKey, SessionNotes>,
+}
+
+/// What one session has received.
+#[derive(Default)]
+struct SessionNotes {
+    /// Tools whose lines were sent, by id, with the hash of their definitions.
+    lines: HashMap<String, Hash>,
+    /// Tools whose schemas were sent, by id, with the hash of their definitions.
+    schemas: HashMap<String, Hash>,
+    /// Hashes of the queries that were answered.
+    queries: HashSet<Hash>,
+}
+
+impl ShownTools {
+    /// Notes that the line of a tool is sent. Returns true if the session has received it before.
+    pub(super) fn note_line(
+        &mut self,
+        caller: &Caller,
+        session: Option<&Arc<str>>,
+        spec: &ToolSpec,
+    ) -> bool {
+        self.notes(caller, session).is_some_and(|notes| note_tool(&mut notes.lines, spec))
+    }
+
+    /// Notes that the schema of a tool is sent. Returns true if the session has received it before.
+    pub(super) fn note_schema(
+        &mut self,
+        caller: &Caller,
+        session: Option<&Arc<str>>,
+        spec: &ToolSpec,
+    ) -> bool {
+        self.notes(caller, session).is_some_and(|notes| note_tool(&mut notes.schemas, spec))
+    }
+
+    /// Notes that `query` is answered. Returns true if the session has sent it before. Then its
+    /// model has probably lost the answer.
+    pub(super) fn note_query(
+        &mut self,
+        caller: &Caller,
+        session: Option<&Arc<str>>,
+        query: &str,
+    ) -> bool {
+        let Some(notes) = self.notes(caller, session) else { return false };
+        if notes.queries.len() >= NOTES_MAX {
+            notes.queries.clear();
+        }
+        !notes.queries.insert(blake3::hash(query.as_bytes()))
+    }
+
+    pub(super) fn end_session(&mut self, session: &str) {
+        self.sessions.remove(&MemoryKey::Session(session.into()));
+    }
+
+    /// Returns the notes of a session, or `None` for a caller without one.
+    fn notes(&mut self, caller: &Caller, session: Option<&Arc<str>>) -> Option<&mut SessionNotes> {
+        let key = MemoryKey::new(SearchMemoryScope::Session, caller, session)?;
+        if self.sessions.len() >= SESSIONS_MAX && !self.sessions.contains_key(&key) {
+            self.sessions.clear();
+        }
+        Some(self.sessions.entry(key).or_default())
+    }
+}
+
+/// Notes a tool. Returns true if its present definition is known already.
+fn note_tool(known: &mut HashMap<String, Hash>, spec: &ToolSpec) -> bool {
+    if known.len() >= NOTES_MAX {
+        known.clear();
+    }
+    let hash = definition_hash(spec);
+    known.insert(spec.id.as_str().to_owned(), hash) == Some(hash)
+}
+
+/// Returns the hash of what a line or a schema shows of a tool.
+fn definition_hash(spec: &ToolSpec) -> Hash {
+    let schema = serde_json::to_string(&*spec.input_schema).unwrap_or_default();
+    let mut hasher = Hasher::new();
+    for part in [effects_word(spec.effects), &spec.description, &schema] {
+        hasher.update(part.as_bytes());
+        hasher.update(&[0]);
+    }
+    hasher.finalize()
+}
