@@ -11,6 +11,7 @@ use toolgate_contract::{
 };
 
 mod cutting;
+mod picking;
 mod reading;
 mod source;
 #[cfg(test)]

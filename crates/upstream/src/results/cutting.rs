@@ -360,8 +360,12 @@ fn read_on_note(what: &str, spec: &ResourceSpec, from: usize) -> String {
     let bytes = spec.bytes.unwrap_or_default();
     let uri = &spec.uri;
     let id = id_in_uri(spec);
+    let fields = match spec.media_type.as_deref() {
+        Some(JSON) => ", or `fields` to pick",
+        _ => "",
+    };
     format!(
         "{what} has {bytes} bytes and is stored at {uri} for an hour. To read on, call \
-         results_read with the id `{id}` and an `offset` from {from}, or a text to `find`."
+         results_read with the id `{id}` and an `offset` from {from}, or a text to `find`{fields}."
     )
 }

@@ -1,12 +1,14 @@
 //! The tool that reads a stored result from any position, or searches it.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::task::spawn_blocking;
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
+use super::picking::pick_fields;
 use super::{ResultStore, StoredData, piece};
 
 /// Default number of bytes per read.
@@ -36,12 +38,15 @@ pub(super) struct ReadStoredResultInput {
     /// Text to find instead, ignoring case.
     #[serde(default)]
     pub(super) find: Option<String>,
+    /// Fields to pick first, if it is JSON, such as `rows.name` for each of `rows`.
+    #[serde(default)]
+    pub(super) fields: Vec<String>,
 }
 
 /// Part of a result.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct ResultPart {
-    /// Size of the whole in bytes.
+    /// Size of the whole, or of the picked fields, in bytes.
     pub(super) total: usize,
     /// The requested part of the result.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -67,7 +72,7 @@ impl Tool for ReadStoredResult {
     const NAME: &'static str = "results.read";
     const TITLE: &'static str = "Read a long result";
     const DESCRIPTION: &'static str = "Read on in a result that was too long to return at once, or \
-                                 find text in it. Its note has the id.";
+                                 find text or pick fields in it. Its note has the id.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     type Input = ReadStoredResultInput;
@@ -78,7 +83,7 @@ impl Tool for ReadStoredResult {
         ctx: &ToolContext,
         input: ReadStoredResultInput,
     ) -> Result<ResultPart, ToolError> {
-        let ReadStoredResultInput { id, offset, bytes, find } = input;
+        let ReadStoredResultInput { id, offset, bytes, find, fields } = input;
         let text = match self.0.find(&ctx.caller, &id)? {
             (_, StoredData::Text(text)) => text,
             (spec, StoredData::Bytes(_)) => {
@@ -88,6 +93,7 @@ impl Tool for ReadStoredResult {
                 return Err(ToolError::invalid("/id", message));
             }
         };
+        let text = if fields.is_empty() { text } else { pick(text, fields).await? };
         let total = text.len();
         if let Some(find) = find.filter(|find| !find.is_empty()) {
             let searched = spawn_blocking(move || (find_matches(&text, offset, &find), text)).await;
@@ -126,6 +132,13 @@ impl Tool for ReadStoredResult {
             None => ResultText::from_body(body),
         }
     }
+}
+
+/// Returns the JSON in `text` with only the `fields`.
+async fn pick(text: Arc<str>, fields: Vec<String>) -> Result<Arc<str>, ToolError> {
+    let picked = spawn_blocking(move || pick_fields(&text, &fields)).await;
+    let picked = picked.map_err(|err| ToolError::with_cause("the picking was aborted", err))?;
+    Ok(picked?.into())
 }
 
 /// Finds at most [`MATCHES_MAX`] matches of `pattern` in `text` from the byte `from` on, ignoring

@@ -61,6 +61,14 @@ fn a_long_structured_value_without_a_promised_schema_is_stored_as_json() {
     assert!(text(&found).contains("{\"id\":777,"), "{found}");
     let found = client.call("results_read", json!({ "id": uri, "find": "row of nothing" }));
     assert!(text(&found).contains("Not found from"), "{found}");
+    let input = json!({ "id": uri, "fields": ["rows.name"], "find": "row 777 of" });
+    let found = client.call("results_read", input);
+    assert!(text(&found).contains("{\"name\":\"row 777 of many\"}"), "{found}");
+    let picked = client.call("results_read", json!({ "id": uri, "fields": ["rows.777", "id"] }));
+    let row = "{\"rows\":[{\"id\":777,\"name\":\"row 777 of many\"}]}";
+    assert_eq!(text(&picked), row);
+    let refused = client.call("results_read", json!({ "id": uri, "fields": ["name"] }));
+    assert!(refused.to_string().contains("it has: `rows.id`, `rows.name`"), "{refused}");
     let beyond = client.call("results_read", json!({ "id": uri, "offset": 1_000_000_000 }));
     assert!(text(&beyond).contains("No more: the result has"), "{beyond}");
     // A short result is unchanged.
