@@ -184,6 +184,9 @@ pub struct ToolContext {
     pub trace: Option<TraceContext>,
     /// The public name of the session, which is not a secret.
     pub session: Option<Arc<str>>,
+    /// The id of the tool through which the call came, such as `tools.call`. `None` if the client
+    /// named the called tool itself.
+    pub via: Option<&'static str>,
     /// True if the call is a job or will become one.
     pub as_job: bool,
     /// Work that was started before the call.
@@ -209,6 +212,7 @@ impl ToolContext {
         let started_work = StartedWork::default();
         let trace = None;
         let session = None;
+        let via = None;
         let as_job = false;
         let may_read_output = true;
         Self {
@@ -219,6 +223,7 @@ impl ToolContext {
             asker,
             trace,
             session,
+            via,
             as_job,
             started_work,
             write_budget,

@@ -206,7 +206,7 @@ pub trait AnyTool: Send + Sync + 'static {
         input: Value,
     ) -> BoxFuture<'a, Result<ToolOutput, ToolError>>;
     /// Returns true if `output` is too long to return whole.
-    fn is_too_long(&self, _output: &ToolOutput) -> bool {
+    fn is_too_long(&self, _ctx: &ToolContext, _output: &ToolOutput) -> bool {
         false
     }
     /// Returns the part of a long `output` that is sent with the answer. `output` has been
@@ -259,8 +259,8 @@ impl AnyTool for ToolWithSpec {
         self.tool.run(ctx, input)
     }
 
-    fn is_too_long(&self, output: &ToolOutput) -> bool {
-        self.tool.is_too_long(output)
+    fn is_too_long(&self, ctx: &ToolContext, output: &ToolOutput) -> bool {
+        self.tool.is_too_long(ctx, output)
     }
 
     fn shorten(&self, ctx: &ToolContext, output: ToolOutput) -> Result<ToolOutput, ToolError> {

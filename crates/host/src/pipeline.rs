@@ -176,6 +176,7 @@ impl CallContext {
             may_read_output: false,
             trace: call.metadata.trace.clone(),
             session: call.metadata.session.clone(),
+            via: call.metadata.via,
             as_job: call.job.is_some() || call.metadata.as_job,
             started_work: call.started_work.clone(),
             sandbox_report: SandboxReport::default(),

@@ -94,7 +94,7 @@ impl GatedRequest for ToolRun {
     ) -> Result<ToolOutput, CallError> {
         let checks = &gate.settings.output_checks;
         let mut output = validate::check_output(checks, entry, output).await?;
-        if entry.tool().is_too_long(&output) {
+        if entry.tool().is_too_long(ctx, &output) {
             // A secret cut in two would match in neither part, so redact before cutting.
             gate.secrets.redact_value(&mut output);
             output = entry.tool().shorten(ctx, output)?;

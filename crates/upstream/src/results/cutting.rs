@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use toolgate_contract::{
     Caller, ContentBlock, ContentBody, ResourceContents, ResourceData, ResourceSpec, ResultText,
-    ToolContext, ToolError, ToolId, ToolOutput, exact_json,
+    ToolContext, ToolError, ToolId, ToolOutput, exact_json, fold_name,
 };
 
 use super::{ResultStore, StoredData, id_in_uri, piece};
@@ -64,6 +64,10 @@ impl ResultStore {
         let mut output = cut.cut_texts(output, budget)?;
         cut.cut_media(&mut output.content, budget.media_bytes)?;
         if !cut.notes.is_empty() {
+            if let Some(via) = ctx.via {
+                let via = fold_name(via);
+                cut.notes.push(format!("If results_read is not in your list, call it by {via}."));
+            }
             let notes = output.text.note.into_iter().chain(cut.notes);
             output.text.note = Some(notes.collect::<Vec<_>>().join("\n"));
         }

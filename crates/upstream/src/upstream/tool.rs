@@ -24,6 +24,10 @@ const QUICK_CALL: Duration = Duration::from_millis(150);
 /// Longest wait until a call becomes a task of the upstream.
 const TASK_WAIT: Duration = Duration::from_secs(5);
 
+/// Maximum number of bytes of text in a result of a tool that is called through tool search. A model
+/// pays for 64 KiB as much as for twenty sessions of searches.
+const FOUND_TEXT_BYTES: usize = 16 << 10;
+
 /// A tool of an upstream.
 pub(crate) struct UpstreamTool {
     upstream: Arc<LastingUpstream>,
@@ -223,16 +227,29 @@ impl AnyTool for UpstreamTool {
         })
     }
 
-    fn is_too_long(&self, output: &ToolOutput) -> bool {
-        self.budget.is_exceeded_by(output)
+    fn is_too_long(&self, ctx: &ToolContext, output: &ToolOutput) -> bool {
+        self.budget_of(ctx).is_exceeded_by(output)
     }
 
     fn shorten(&self, ctx: &ToolContext, output: ToolOutput) -> Result<ToolOutput, ToolError> {
-        self.results.cut(ctx, &self.spec.id, output, self.budget)
+        self.results.cut(ctx, &self.spec.id, output, self.budget_of(ctx))
     }
 }
 
 impl UpstreamTool {
+    /// Returns the size limits of the result of a call. A client that found the tool by a search
+    /// knows no output schema, and pays for a folded list so that its context stays short.
+    fn budget_of(&self, ctx: &ToolContext) -> ResultBudget {
+        match ctx.via {
+            Some(_) => ResultBudget {
+                text_bytes: self.budget.text_bytes.min(FOUND_TEXT_BYTES),
+                is_schema_promised: false,
+                ..self.budget
+            },
+            None => self.budget,
+        }
+    }
+
     /// Returns the upstream's own name for the tool.
     pub(crate) fn name(&self) -> &str {
         &self.name

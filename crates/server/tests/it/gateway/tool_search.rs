@@ -63,6 +63,27 @@ fn a_session_receives_the_arguments_of_a_tool_once() {
 }
 
 #[test]
+fn a_result_of_a_found_tool_shows_16_kib_at_most() {
+    let workspace = with_odd("\n[discovery]\nmode = \"on\"\n");
+    let mut client = stdio(&workspace);
+    for (tool, bytes, is_cut) in [
+        ("tools_call", 16 << 10, false),
+        ("tools_call", (16 << 10) + 1, true),
+        ("odd_say", (16 << 10) + 1, false),
+    ] {
+        let said = json!({ "content": [{ "type": "text", "text": "x".repeat(bytes) }] });
+        let input = match tool {
+            "tools_call" => json!({ "name": "odd_say", "arguments": said }),
+            _ => said,
+        };
+        let answer = client.call(tool, input);
+        assert_eq!(text(&answer).len() < bytes, is_cut, "{tool} {bytes}");
+        let note = "If results_read is not in your list, call it by tools_call.";
+        assert_eq!(answer.to_string().contains(note), is_cut, "{answer}");
+    }
+}
+
+#[test]
 fn a_short_list_stays_whole_by_default() {
     let mut client = stdio(&with_odd(""));
     let listed = names(&mut client);
