@@ -10,11 +10,23 @@ const QUESTIONS_PER_TOOL: usize = 10;
 const TOOLS_MAX: usize = 64;
 /// Most words of a question that are remembered.
 const WORDS_MAX: usize = 32;
+/// Longest question that is remembered as text, in characters.
+const TEXT_CHARS_MAX: usize = 100;
+/// Most questions in a hint.
+const HINT_QUESTIONS_MAX: usize = 3;
 
 /// Questions that led to calls, by the id of the called tool.
 #[derive(Debug, Clone, Default)]
 pub struct RememberedQuestions {
-    by_tool: BTreeMap<String, VecDeque<Vec<String>>>,
+    by_tool: BTreeMap<String, VecDeque<RememberedQuestion>>,
+}
+
+/// One question that led to a call.
+#[derive(Debug, Clone)]
+struct RememberedQuestion {
+    words: Vec<String>,
+    /// Start of the question in one line.
+    text: String,
 }
 
 impl RememberedQuestions {
@@ -28,13 +40,22 @@ impl RememberedQuestions {
         }
         let known = self.by_tool.entry(id.to_owned()).or_default();
         let words = &question.words[..question.words.len().min(WORDS_MAX)];
-        if known.iter().any(|it| it == words) {
+        if known.iter().any(|it| it.words == words) {
             return;
         }
         if known.len() >= QUESTIONS_PER_TOOL {
             known.pop_front();
         }
-        known.push_back(words.to_vec());
+        let line = question.text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let text = line.chars().take(TEXT_CHARS_MAX).collect();
+        known.push_back(RememberedQuestion { words: words.to_vec(), text });
+    }
+
+    /// Returns the newest questions that led to calls of the tool `id` in one line, newest first.
+    pub fn hint(&self, id: &str) -> Option<String> {
+        let questions = self.by_tool.get(id)?.iter().rev().take(HINT_QUESTIONS_MAX);
+        let texts: Vec<&str> = questions.map(|question| question.text.as_str()).collect();
+        (!texts.is_empty()).then(|| texts.join("; "))
     }
 
     /// Returns true if nothing is remembered.
@@ -45,7 +66,7 @@ impl RememberedQuestions {
     /// Returns how many remembered questions of the tool `id` contain `word`.
     pub(crate) fn counts(&self, id: &str, word: &str) -> usize {
         let questions = self.by_tool.get(id).into_iter().flatten();
-        questions.filter(|words| words.iter().any(|it| it == word)).count()
+        questions.filter(|question| question.words.iter().any(|it| it == word)).count()
     }
 
     /// Returns the ids of the tools with remembered questions.

@@ -441,6 +441,41 @@ async fn a_list_is_folded_only_beyond_its_budget_and_keeps_favourites() {
 }
 
 #[tokio::test]
+async fn a_client_with_a_search_of_its_own_gets_remembered_queries_as_hints() {
+    let settings = ToolSearchSettings {
+        mode: ToolListMode::Auto,
+        budget_tokens: 10_000,
+        memory: SearchMemoryScope::Caller,
+        ..folded()
+    };
+    let host = host(settings, &[], &some_tools());
+    let hints = async |session: &str, client: &str| -> Vec<String> {
+        let metadata = CallMetadata {
+            session: Some(session.into()),
+            client: ClientProfile::find(client),
+            ..CallMetadata::default()
+        };
+        let request = asked(HostRequest::ListTools { after: None });
+        let answer = host.host.answer(IncomingRequest { metadata, ..request }).await;
+        let Ok(HostAnswer::Tools(page)) = answer else { panic!("it is a list") };
+        let hints = page.tools.iter().filter_map(|tool| {
+            let hint = tool.spec().meta.get("anthropic/searchHint")?;
+            Some(format!("{} {hint}", tool.spec().id))
+        });
+        hints.collect()
+    };
+    assert!(hints("first", "claude-code").await.is_empty());
+    host.search("first", json!({ "queries": ["open an  issue"] })).await;
+    let input = json!({ "name": "alpha_create_issue", "arguments": { "path": "a" } });
+    host.call_named("tools_call", input).await;
+    // A list does not change within its session.
+    assert!(hints("first", "claude-code").await.is_empty());
+    let expected = ["alpha.create_issue \"open an issue\""];
+    assert_eq!(hints("second", "claude-code").await, expected);
+    assert!(hints("third", "another").await.is_empty());
+}
+
+#[tokio::test]
 async fn a_list_that_was_folded_stays_folded_down_to_70_percent_of_the_budget() {
     let long = |chars: usize| vec![echo("alpha.long", &"a".repeat(chars), Effects::Reads)];
     let settings = ToolSearchSettings { mode: ToolListMode::Auto, budget_tokens: 1000, ..folded() };

@@ -9,7 +9,7 @@ use serde_json::Value;
 use toolgate_contract::{
     AnyTool, CallMetadata, Caller, ClientProfile, Effects, ToolId, ToolPage, ToolSpec, with_spec,
 };
-use toolgate_tool_search::search_description;
+use toolgate_tool_search::{RememberedQuestions, search_description};
 
 use super::{CALL, READ, SEARCH, ToolListMode, ToolSearch};
 use crate::Gate;
@@ -22,6 +22,8 @@ const LISTS_MAX: usize = 4096;
 const UNFOLD_PERCENT: usize = 70;
 /// Field that asks clients with a search of their own to keep a tool in the context.
 const ALWAYS_LOAD: &str = "anthropic/alwaysLoad";
+/// Field with words by which such clients find a tool, in addition to its name and description.
+const SEARCH_HINT: &str = "anthropic/searchHint";
 
 /// A client whose list is decided.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -34,8 +36,9 @@ pub(super) enum ListKey {
 /// A decided list.
 #[derive(Clone)]
 pub(super) enum ListDecision {
-    /// All tools, as they are now.
-    Whole,
+    /// All tools, as they are now. Hints for clients with a search of their own come from the
+    /// questions that were remembered when the list was decided.
+    Whole(Arc<RememberedQuestions>),
     /// Only the tools in the field.
     Folded(Arc<[Arc<dyn AnyTool>]>),
 }
@@ -131,10 +134,10 @@ impl Gate {
         let session = metadata.session.as_ref();
         let client = metadata.client;
         match self.list_decision(caller, dialect, session, client) {
-            ListDecision::Whole => {
+            ListDecision::Whole(remembered) => {
                 let page = self.tool_page(caller, after, size);
                 match client.is_some_and(|client| client.has_search) {
-                    true => self.with_loaded_favourites(page),
+                    true => self.with_loading_hints(page, &remembered),
                     false => page,
                 }
             }
@@ -168,7 +171,7 @@ impl Gate {
     ) -> ListDecision {
         let ToolSearch { settings, .. } = &self.tool_search;
         if settings.mode == ToolListMode::Whole || !settings.dialects.contains(&dialect) {
-            return ListDecision::Whole;
+            return ListDecision::Whole(Arc::default());
         }
         let key = ListKey::new(caller, session, client);
         if let Some(known) = self.tool_search.lists().find(&key) {
@@ -177,8 +180,15 @@ impl Gate {
         let catalog = self.catalog.snapshot();
         let owner = (CallerVisibility::new(caller), client.map(|client| client.name));
         let was_folded = self.tool_search.lists().folded.contains(&owner);
-        let decision = self.decide_list(&catalog, caller, client, was_folded);
-        let is_folded = matches!(decision, ListDecision::Folded(_));
+        let folded = self.fold_list(&catalog, caller, client, was_folded);
+        let is_folded = folded.is_some();
+        let decision = folded.map_or_else(
+            || {
+                let memory = self.tool_search.memory();
+                ListDecision::Whole(memory.learned(settings.memory, caller, session))
+            },
+            ListDecision::Folded,
+        );
         let is_complete = self.catalog.is_complete();
         let mut lists = self.tool_search.lists();
         // While an upstream is missing, a list may be whole only because of that, and a list for
@@ -193,24 +203,35 @@ impl Gate {
         decision
     }
 
-    /// Asks the client to keep favourites in the context of its model.
-    fn with_loaded_favourites(&self, page: ToolPage) -> ToolPage {
+    /// Asks the client to keep favourites in the context of its model, and tells it by which
+    /// questions its caller has found tools.
+    fn with_loading_hints(&self, page: ToolPage, remembered: &RememberedQuestions) -> ToolPage {
         let tools = page.tools.into_iter().map(|tool| {
-            match self.tool_search.is_favourite(&tool.spec().id) {
+            let tool = match self.tool_search.is_favourite(&tool.spec().id) {
                 true => always_loaded(&tool, None),
                 false => tool,
+            };
+            match remembered.hint(tool.spec().id.as_str()) {
+                Some(hint) => {
+                    let mut spec: ToolSpec = tool.spec().clone();
+                    let hint = self.secrets.redact(&hint).into_owned();
+                    spec.meta.insert(SEARCH_HINT.to_owned(), Value::String(hint));
+                    with_spec(tool, spec)
+                }
+                None => tool,
             }
         });
         ToolPage { tools: tools.collect(), next: page.next }
     }
 
-    fn decide_list(
+    /// Returns the tools of a folded list, or `None` if the list is whole.
+    fn fold_list(
         &self,
         catalog: &Catalog,
         caller: &Caller,
         client: Option<&ClientProfile>,
         was_folded: bool,
-    ) -> ListDecision {
+    ) -> Option<Arc<[Arc<dyn AnyTool>]>> {
         let settings = &self.tool_search.settings;
         let meta = |id: &str| {
             let entry = catalog.entry(&ToolId::new(id)?)?;
@@ -218,7 +239,7 @@ impl Gate {
         };
         // Without these, the caller could not reach the other tools.
         let (Some(search), Some(call)) = (meta(SEARCH), meta(CALL)) else {
-            return ListDecision::Whole;
+            return None;
         };
         let seen = catalog.entries().iter().filter(|it| self.is_searchable(caller, it.spec()));
         let seen: Vec<&Arc<CatalogEntry>> = seen.collect();
@@ -234,7 +255,7 @@ impl Gate {
             Some(_) | None => tokens() <= budget,
         };
         if settings.mode == ToolListMode::Auto && is_short() {
-            return ListDecision::Whole;
+            return None;
         }
         let is_favourite = |entry: &CatalogEntry| self.tool_search.is_favourite(&entry.spec().id);
         let is_own =
@@ -242,7 +263,7 @@ impl Gate {
         let (kept, folded): (Vec<_>, Vec<_>) =
             seen.into_iter().partition(|entry| is_favourite(entry) || is_own(entry));
         if folded.is_empty() {
-            return ListDecision::Whole;
+            return None;
         }
         let (favourites, own): (Vec<_>, Vec<_>) =
             kept.into_iter().partition(|entry| is_favourite(entry));
@@ -258,7 +279,7 @@ impl Gate {
         let has_reading = folded.iter().any(|entry| entry.spec().effects == Effects::Reads);
         let read = meta(READ).filter(|_| has_reading);
         tools.extend(read.map(|read| always_loaded(read.shared_tool(), None)));
-        ListDecision::Folded(tools.into())
+        Some(tools.into())
     }
 }
 

@@ -25,7 +25,7 @@ const QUICK_CALL: Duration = Duration::from_millis(150);
 const TASK_WAIT: Duration = Duration::from_secs(5);
 
 /// Maximum number of bytes of text in a result of a tool that is called through tool search. A model
-/// pays for 64 KiB as much as for twenty sessions of searches.
+/// pays for 256 KiB as much as for fifty sessions of searches.
 const FOUND_TEXT_BYTES: usize = 16 << 10;
 
 /// A tool of an upstream.

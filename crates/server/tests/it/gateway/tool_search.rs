@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{launch, names, stdio, text, with_odd};
 use crate::support::{
-    Client, ClientTransport, MODERN, initialize, legacy, notification, wait_until,
+    Client, ClientTransport, HttpRequest, MODERN, initialize, legacy, notification, wait_until,
 };
 
 const FOLDED: [&str; 3] = ["tools_search", "tools_call", "tools_read"];
@@ -110,11 +110,34 @@ fn a_client_with_a_search_of_its_own_gets_the_whole_list() {
     }
 }
 
-/// Continues `client` in a new session of its server.
-fn open_session(client: &mut Client) {
+#[test]
+fn a_client_with_a_search_of_its_own_gets_hints_from_remembered_queries() {
+    let workspace = with_odd("\n[discovery]\nmemory = \"caller\"\n");
+    let mut client = Client::http(launch(&workspace), "2025-06-18");
+    let hints = |client: &mut Client| {
+        let tools = client.tools();
+        let hints = tools.iter().filter_map(|tool| {
+            let hint = tool["_meta"]["anthropic/searchHint"].as_str()?;
+            Some(format!("{} {hint}", tool["name"].as_str()?))
+        });
+        hints.collect::<Vec<_>>()
+    };
+    client.call("tools_search", json!({ "queries": ["echo a message"] }));
+    let input = json!({ "name": "odd_echo", "arguments": { "message": "hello" } });
+    assert_eq!(text(&client.call("tools_call", input)), "hello");
+    open_session(&mut client, "claude-code");
+    assert_eq!(hints(&mut client), ["odd_echo echo a message"]);
+    open_session(&mut client, "another");
+    assert_eq!(hints(&mut client), Vec::<String>::new());
+}
+
+/// Continues `client` in a new session of its server, under the name `name`.
+fn open_session(client: &mut Client, name: &str) {
     let ClientTransport::Http(served) = &client.wire else { panic!("a session needs HTTP") };
-    let session = served.session(client.revision);
-    client.session = Some(session);
+    let mut hello = initialize("hello", client.revision);
+    hello["params"]["clientInfo"]["name"] = json!(name);
+    let response = served.send(&HttpRequest::mcp(&hello));
+    client.session = response.header("mcp-session-id").map(str::to_owned);
     let response = client.response(&notification("notifications/initialized", json!({})));
     assert_eq!(response.status, 202, "{response:?}");
 }
@@ -135,7 +158,7 @@ fn a_list_near_its_budget_does_not_change_its_form_from_session_to_session() {
             let found = client.call("tools_search", json!({ "names": ["odd_echo"] }));
             text(&found).contains(&marker)
         });
-        open_session(&mut client);
+        open_session(&mut client, "another");
         let listed = names(&mut client);
         assert_eq!(listed.contains(&FOLDED[0].to_owned()), is_folded, "{marker} {listed:?}");
     }
