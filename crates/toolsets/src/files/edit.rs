@@ -281,6 +281,14 @@ impl FileEditor<'_> {
 
     /// Writes a checked edit, unless the call is a dry run.
     fn write(&self, edit: CheckedEdit) -> Result<EditFileOutput, ToolError> {
+        if let Some(new) = edit.new.as_ref().filter(|_| !self.input.dry_run) {
+            self.spent.reserve(new.len() as u64)?;
+        }
+        self.write_reserved(edit)
+    }
+
+    /// Writes a checked edit, whose bytes are reserved, unless the call is a dry run.
+    fn write_reserved(&self, edit: CheckedEdit) -> Result<EditFileOutput, ToolError> {
         let CheckedEdit { path, meta, etag, new, diff, diff_truncated, replacements } = edit;
         let dry_run = self.input.dry_run;
         let (meta, etag) = match new.filter(|_| !dry_run) {
@@ -292,7 +300,6 @@ impl FileEditor<'_> {
                     parents: ParentPolicy::Require,
                     mode: None,
                 };
-                self.spent.reserve(new.len() as u64)?;
                 let written = self.root.write(&path, &new, &terms, self.watch)?;
                 (written.meta, written.etag)
             }

@@ -2,9 +2,12 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use toolgate_contract::{Caller, RateBudget, ToolContext, ToolError, WriteBudget};
 use toolgate_toolsets::files::FileLimits;
 
 use crate::space::TestWorkspace;
@@ -517,4 +520,34 @@ async fn edits_of_several_files_are_all_made_or_none() {
     assert_eq!(space.fails("files.edit", conditional).await.pointer(), "/if_match");
     let nowhere = space.fails("files.edit", json!({ "edits": [{ "old": "a", "new": "b" }] })).await;
     assert!(nowhere.message.contains("`path` is missing"), "{nowhere:?}");
+}
+
+/// A write budget that changes a file when bytes are reserved: after the check of all edits, before
+/// the first write.
+struct MeddlingBudget(PathBuf);
+
+impl RateBudget for MeddlingBudget {
+    fn reserve(&self, _bytes: u64) -> Result<(), ToolError> {
+        fs::write(&self.0, "three\n").map_err(|err| ToolError::with_cause("no file", err))
+    }
+
+    fn charge(&self, _bytes: u64) {}
+}
+
+#[tokio::test]
+async fn a_write_that_fails_names_the_files_that_were_written_and_those_that_were_not() {
+    let space = TestWorkspace::new();
+    let paths = ["a", "b", "c"];
+    for path in paths {
+        space.put(path, "one\n");
+    }
+    let write_budget = WriteBudget::new(Arc::new(MeddlingBudget(space.ws.join("b"))));
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let ctx = ToolContext { write_budget, ..ToolContext::detached(Caller::local(), deadline) };
+    let edits = paths.map(|path| json!({ "path": path, "old": "one", "new": "1" }));
+    let failed = space.run_as(&ctx, "files.edit", json!({ "edits": edits })).await.err().unwrap();
+    assert_eq!(failed.reason, "conflict", "{failed:?}");
+    assert!(failed.message.ends_with("; written: `a`; not written: `b`, `c`"), "{failed:?}");
+    let contents = paths.map(|path| space.get(path));
+    assert_eq!(contents, [&b"1\n"[..], b"three\n", b"one\n"]);
 }

@@ -69,10 +69,15 @@ pub(super) fn edit_files(
         }
         checked.push((edit.path.clone(), edit));
     }
+    if !editor.input.dry_run {
+        // A limit must not stop the call between two files.
+        let new = checked.iter().filter_map(|(_, edit)| edit.new.as_ref());
+        editor.spent.reserve(new.map(|new| new.len() as u64).sum())?;
+    }
     let paths: Vec<String> = checked.iter().map(|(path, _)| path.clone()).collect();
     let mut written: Vec<EditFileOutput> = Vec::new();
     for (_, edit) in checked {
-        match editor.write(edit) {
+        match editor.write_reserved(edit) {
             Ok(output) => written.push(output),
             Err(err) => return Err(partial_error(err, &paths, written.len())),
         }
