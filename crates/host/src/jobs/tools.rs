@@ -19,6 +19,9 @@ use toolgate_contract::{
 
 use super::{JobService, JobServiceState};
 
+/// Input field with the id of a job.
+const JOB_ID: &str = "/job_id";
+
 /// Reference from the tools of `jobs` to the jobs. It is set later, because tools are created
 /// before the host.
 #[derive(Clone, Default)]
@@ -157,7 +160,10 @@ impl JobFile {
 /// Converts an error about a job to the error of a tool. `pointer` is the input field that caused
 /// it.
 pub(super) fn tool_error(error: CallError, pointer: &str) -> ToolError {
-    let message = error.to_string();
+    let mut message = error.to_string();
+    if matches!(error, CallError::NotFound { .. }) && pointer == JOB_ID && !message.contains(';') {
+        message.push_str("; `jobs.list` lists yours");
+    }
     let fault = match error {
         CallError::UnknownTool { .. } => ToolFault::Invalid { pointer: "/tool".to_owned() },
         CallError::InvalidInput { problems } => return invalid_input(problems, pointer),

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::json;
 use toolgate_contract::{CallError, Effects, JobState, ResultText, Tool, ToolContext, ToolError};
 
-use super::{JobView, JobsHandle, tool_error};
+use super::{JOB_ID, JobView, JobsHandle, tool_error};
 
 /// Tool that stops jobs.
 pub(super) struct CancelJob(pub(super) JobsHandle);
@@ -35,7 +35,7 @@ impl Tool for CancelJob {
             // A repeated call has the result that the caller wanted.
             job = jobs.get(Some(&ctx.caller), &input.job_id).await;
         }
-        job.map(JobView::from_job).map_err(|err| tool_error(err, "/job_id"))
+        job.map(JobView::from_job).map_err(|err| tool_error(err, JOB_ID))
     }
 
     fn result_text(output: &JobView) -> ResultText {

@@ -11,7 +11,7 @@ use toolgate_contract::{
     ToolOutcome, exact_json,
 };
 
-use super::{JobView, JobsHandle, tool_error};
+use super::{JOB_ID, JobView, JobsHandle, tool_error};
 
 /// Longest wait of a call in milliseconds.
 const WAIT_MS_MAX: u64 = 50_000;
@@ -50,7 +50,7 @@ impl Tool for GetJob {
             },
             () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
         };
-        job.map(JobWithResult::from_job).map_err(|err| tool_error(err, "/job_id"))
+        job.map(JobWithResult::from_job).map_err(|err| tool_error(err, JOB_ID))
     }
 }
 

@@ -6,7 +6,7 @@ use toolgate_contract::{
     Effects, JobEventKind, OutputStream, ResultText, Tool, ToolContext, ToolError,
 };
 
-use super::{JobsHandle, tool_error};
+use super::{JOB_ID, JobsHandle, tool_error};
 
 /// Default size of one answer in bytes.
 const BYTES_DEFAULT: usize = 32 << 10;
@@ -73,7 +73,7 @@ impl Tool for ReadJobOutput {
         let bytes = input.max_bytes.unwrap_or(BYTES_DEFAULT);
         let page =
             self.0.jobs()?.read_events(&ctx.caller, &input.job_id, input.cursor, bytes).await;
-        let (job, events) = page.map_err(|err| tool_error(err, "/job_id"))?;
+        let (job, events) = page.map_err(|err| tool_error(err, JOB_ID))?;
         let next = events.last().map_or(input.cursor, |last| last.seq);
         let mut pieces: Vec<JobOutputPiece> = Vec::new();
         for event in events {

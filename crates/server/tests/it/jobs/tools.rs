@@ -47,6 +47,44 @@ fn a_job_is_started_awaited_and_returned() {
 }
 
 #[test]
+fn a_job_returns_the_text_and_the_content_of_a_direct_call() {
+    let workspace = Workspace::new().file("a.txt", "one\ntwo\n").file("dot.png", dot());
+    over_both(&workspace, |client| {
+        for (tool, arguments) in [
+            ("files_read", json!({ "path": "a.txt", "end_line": 1 })),
+            ("files_read", json!({ "path": "dot.png" })),
+            ("files_list", json!({})),
+        ] {
+            let direct = client.call(tool, arguments.clone());
+            let id = start(client, tool, arguments);
+            let awaited = client.call("jobs_get", json!({ "job_id": id, "wait_ms": 50_000 }));
+            let summary = format!("{id} {tool} succeeded");
+            assert!(awaited.to_string().contains(&summary), "{awaited}");
+            let blocks = |answer: &Value| answer["result"]["content"].as_array().unwrap().clone();
+            // Only the state of the job is added, as the last part of the note.
+            let shown = blocks(&awaited).into_iter().filter_map(|mut block| {
+                if let Some(text) = block["text"].as_str() {
+                    let text = text.strip_suffix(&summary).unwrap_or(text);
+                    let text = text.strip_suffix("; ").unwrap_or(text).to_owned();
+                    block["text"] = json!(text);
+                }
+                (block["text"] != "").then_some(block)
+            });
+            assert_eq!(shown.collect::<Vec<_>>(), blocks(&direct), "{awaited}");
+        }
+    });
+}
+
+/// Returns a picture of one pixel.
+fn dot() -> Vec<u8> {
+    use base64::Engine as _;
+    let base64 = base64::engine::general_purpose::STANDARD;
+    let dot = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAA\
+               AABJRU5ErkJggg==";
+    base64.decode(dot).unwrap()
+}
+
+#[test]
 fn output_is_read_in_parts_to_the_end_while_the_job_runs() {
     let workspace = Workspace::with_commands();
     over_both(&workspace, |client| {
@@ -165,6 +203,7 @@ fn a_job_of_another_caller_is_unknown() {
             refusal(&served.ask(&call(1, tool, arguments))).replace(id, "ID")
         });
         assert_eq!(answers[0], answers[1], "{tool} reveals which exists");
+        assert!(answers[0].ends_with("; `jobs_list` lists yours"), "{answers:?}");
     }
     let paths = ["/jobs/ID", "/jobs/ID/download", "/jobs/ID/manifest"];
     for path in paths {
