@@ -1,6 +1,7 @@
 //! Requests from a dialect to the host, and the host's answers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -231,4 +232,6 @@ pub struct ToolPage {
     pub tools: Vec<Arc<dyn AnyTool>>,
     /// The last tool of this page, if another page follows.
     pub next: Option<ToolId>,
+    /// Time for which the list certainly stays the same, if that is known.
+    pub unchanged_for: Option<Duration>,
 }

@@ -160,7 +160,7 @@ fn sample_replies(ask: &PendingRequest) -> Vec<Reply> {
     let output = ToolOutput::new(json!({ "a": odd }), ResultText::from_body(odd), CallEnding::Done);
     let answers = [
         Ok(HostAnswer::Output(output)),
-        Ok(HostAnswer::Tools(ToolPage { tools: Vec::new(), next: None })),
+        Ok(HostAnswer::Tools(ToolPage { tools: Vec::new(), next: None, unchanged_for: None })),
         Err(CallError::UnknownTool { name: odd.to_owned(), nearest: None, unavailable: None }),
         Err(CallError::Limited { message: odd.to_owned(), retry_after: Duration::from_secs(1) }),
         Err(CallError::Failed { message: odd.to_owned(), cause: String::new() }),

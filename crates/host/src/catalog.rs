@@ -369,7 +369,7 @@ impl Catalog {
         let tools: Vec<_> = rest.by_ref().take(size).map(|entry| entry.tool.clone()).collect();
         let next =
             tools.last().filter(|_| rest.next().is_some()).map(|last| last.spec().id.clone());
-        ToolPage { tools, next }
+        ToolPage { tools, next, unchanged_for: None }
     }
 
     /// Returns the id of the shown tool that was probably meant.

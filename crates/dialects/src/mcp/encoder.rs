@@ -216,7 +216,9 @@ impl McpEncoder {
             .collect();
         let bytes = tools.iter().map(|tool| tool.get().len() + 1).sum();
         let next_cursor = page.next.as_ref().map(|id| cursor::encode_next("tool", id));
-        let stamp = self.stamp(Some(RARE_CHANGE_TTL_MS));
+        let known = page.unchanged_for.map(|left| u64::try_from(left.as_millis()));
+        let ttl_ms = known.map_or(RARE_CHANGE_TTL_MS, |left| left.unwrap_or(u64::MAX));
+        let stamp = self.stamp(Some(ttl_ms));
         success_with_capacity(&self.id, &ToolList { tools, next_cursor, stamp }, bytes)
     }
 

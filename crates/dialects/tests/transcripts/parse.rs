@@ -194,7 +194,7 @@ pub(crate) fn read_page(text: &str) -> ToolPage {
     };
     let tools: Vec<_> = names.split_whitespace().map(tool).collect();
     let next = tools.last().filter(|_| more).map(|tool| tool.spec().id.clone());
-    ToolPage { tools, next }
+    ToolPage { tools, next, unchanged_for: None }
 }
 
 /// Parses `REASON FIELDS`.

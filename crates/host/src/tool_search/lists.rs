@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -20,6 +21,8 @@ const LISTS_MAX: usize = 4096;
 /// Share of the budget, in percent, down to which the list of a caller stays folded once it was. So
 /// a list whose size is near the budget does not change its form from session to session.
 const UNFOLD_PERCENT: usize = 70;
+/// Length of a day, in seconds.
+const DAY_S: i64 = 86_400;
 /// Field that asks clients with a search of their own to keep a tool in the context.
 const ALWAYS_LOAD: &str = "anthropic/alwaysLoad";
 /// Field with words by which such clients find a tool, in addition to its name and description.
@@ -99,7 +102,6 @@ impl ListKey {
         session: Option<&Arc<str>>,
         client: Option<&'static ClientProfile>,
     ) -> Self {
-        const DAY_S: i64 = 86_400;
         match session {
             Some(session) => Self::Session(session.clone()),
             None => Self::Day(
@@ -150,7 +152,8 @@ impl Gate {
                 let rest = &shown[start.min(shown.len())..];
                 let tools: Vec<_> = rest.iter().take(size).cloned().collect();
                 let next = tools.last().filter(|_| rest.len() > tools.len());
-                ToolPage { next: next.map(|tool| tool.spec().id.clone()), tools }
+                let next = next.map(|tool| tool.spec().id.clone());
+                ToolPage { tools, next, unchanged_for: session.is_none().then(rest_of_day) }
             }
         }
     }
@@ -221,7 +224,7 @@ impl Gate {
                 None => tool,
             }
         });
-        ToolPage { tools: tools.collect(), next: page.next }
+        ToolPage { tools: tools.collect(), ..page }
     }
 
     /// Returns the tools of a folded list, or `None` if the list is whole.
@@ -281,6 +284,12 @@ impl Gate {
         tools.extend(read.map(|read| always_loaded(read.shared_tool(), None)));
         Some(tools.into())
     }
+}
+
+/// Returns the time until the end of the day (UTC).
+fn rest_of_day() -> Duration {
+    let left = DAY_S - Timestamp::now().as_second().rem_euclid(DAY_S);
+    Duration::from_secs(left.unsigned_abs())
 }
 
 /// Returns the number of tools of each server.

@@ -1,6 +1,7 @@
 //! Folded tool lists, and the search that stands for them.
 
 use std::fs;
+use std::time::SystemTime;
 
 use serde_json::json;
 
@@ -81,6 +82,45 @@ fn a_result_of_a_found_tool_shows_16_kib_at_most() {
         let note = "If results_read is not in your list, call it by tools_call.";
         assert_eq!(answer.to_string().contains(note), is_cut, "{answer}");
     }
+}
+
+#[test]
+fn the_list_of_a_session_is_equal_after_a_hundred_searches_and_calls() {
+    let workspace = with_odd("\n[discovery]\nmode = \"on\"\nfavourites = [\"odd.pid\"]\n");
+    for mut client in [stdio(&workspace), Client::http(launch(&workspace), "2025-06-18")] {
+        let before = client.tools();
+        for at in 0..100 {
+            let query = json!({ "queries": [format!("echo message {at}")] });
+            assert!(text(&client.call("tools_search", query)).contains("odd_echo"));
+            let message = format!("hello {at}");
+            let input = json!({ "name": "odd_echo", "arguments": { "message": message } });
+            assert_eq!(text(&client.call("tools_call", input)), message);
+        }
+        client.call("odd_grow", json!({}));
+        wait_until("it is found", || {
+            let found = client.call("tools_search", json!({ "names": ["odd_grown"] }));
+            !text(&found).contains("no tool is named")
+        });
+        assert_eq!(client.tools(), before);
+    }
+}
+
+#[test]
+fn a_folded_list_without_a_session_may_be_cached_until_the_end_of_the_day() {
+    const DAY_MS: u128 = 86_400_000;
+    let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis();
+    let mut client = stdio(&with_odd("\n[discovery]\nmode = \"on\"\n"));
+    wait_until("the list is answered within one day", || {
+        let before = now();
+        let answer = client.ask("tools/list", json!({}));
+        let after = now();
+        let ttl = u128::from(answer["result"]["ttlMs"].as_u64().unwrap());
+        // It counts whole seconds.
+        let expected = DAY_MS - after % DAY_MS..=DAY_MS - before % DAY_MS + 1000;
+        let is_one_day = before / DAY_MS == after / DAY_MS;
+        assert!(!is_one_day || expected.contains(&ttl), "{ttl} {expected:?}");
+        is_one_day
+    });
 }
 
 #[test]
