@@ -79,7 +79,10 @@ impl Host {
                 match tool_search::is_forwarder(&gate, &call) {
                     // Boxed: few calls are, and every call would reserve space for it.
                     true => Box::pin(tool_search::run_forwarded(&gate, &mut call)).await,
-                    false => pipeline::run_call(&gate, &mut call, None).await,
+                    false => {
+                        let outcome = pipeline::run_call(&gate, &mut call, None).await;
+                        outcome.or_else(|error| tool_search::explain_gone(&gate, &call, error))
+                    }
                 }
                 .map(HostAnswer::Output)
             }

@@ -27,6 +27,7 @@ pub use toolgate_tool_search::WordScore;
 pub use vectors::{SentenceModel, ToolVectors};
 
 pub(crate) use forwarding::{forward, is_forwarder, run_forwarded};
+pub(crate) use replies::explain_gone;
 
 /// Id of the tool that finds tools.
 const SEARCH: &str = "tools.search";

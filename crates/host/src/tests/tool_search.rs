@@ -441,6 +441,24 @@ async fn a_list_is_folded_only_beyond_its_budget_and_keeps_favourites() {
 }
 
 #[tokio::test]
+async fn a_call_of_a_listed_tool_that_is_gone_is_answered_with_the_nearest_tools() {
+    let favourites = vec!["alpha.create_issue".to_owned()];
+    let host = host(ToolSearchSettings { favourites, ..folded() }, &[], &some_tools());
+    let input = json!({ "path": "a" });
+    offer(&host.host, &some_tools()[1..]);
+    let unlisted = host.call_named("alpha_create_issue", input.clone()).await;
+    assert!(!unlisted.contains("in your list"), "{unlisted}");
+    offer(&host.host, &some_tools());
+    let list = host.list("s").await;
+    assert_eq!(ids(&list)[0], "alpha.create_issue");
+    offer(&host.host, &some_tools()[1..]);
+    let gone = host.call_named("alpha_create_issue", input).await;
+    assert!(gone.starts_with("`alpha_create_issue` is in your list, but no longer"), "{gone}");
+    assert!(gone.contains("nearest:\n  alpha_list_issues("), "{gone}");
+    assert_eq!(host.list("s").await, list);
+}
+
+#[tokio::test]
 async fn a_client_with_a_search_of_its_own_gets_remembered_queries_as_hints() {
     let settings = ToolSearchSettings {
         mode: ToolListMode::Auto,

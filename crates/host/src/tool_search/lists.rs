@@ -8,7 +8,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 use toolgate_contract::{
-    AnyTool, CallMetadata, Caller, ClientProfile, Effects, ToolId, ToolPage, ToolSpec, with_spec,
+    AnyTool, CallMetadata, Caller, ClientProfile, Effects, ToolCall, ToolId, ToolPage, ToolSpec,
+    fold_name, with_spec,
 };
 use toolgate_tool_search::{RememberedQuestions, search_description};
 
@@ -163,6 +164,17 @@ impl Gate {
     /// session.
     pub(crate) fn lists_follow_catalog(&self, caller: &Caller, session: Option<&Arc<str>>) -> bool {
         !self.tool_search.lists().has_folded(&ListKey::new(caller, session, None))
+    }
+
+    /// Returns true if `call` names a tool of the folded list that its client has.
+    pub(super) fn has_listed(&self, call: &ToolCall) -> bool {
+        let CallMetadata { session, client, .. } = &call.metadata;
+        let key = ListKey::new(&call.caller, session.as_ref(), *client);
+        let Some(ListDecision::Folded(tools)) = self.tool_search.lists().find(&key) else {
+            return false;
+        };
+        let name = fold_name(&call.tool);
+        tools.iter().any(|tool| fold_name(tool.spec().id.as_str()) == name)
     }
 
     fn list_decision(

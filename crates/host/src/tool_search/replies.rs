@@ -64,9 +64,29 @@ pub(super) fn explain_failure(
     for note in notes {
         _ = write!(text, "\n{note}");
     }
+    Ok(failed_output(text))
+}
+
+/// Returns a failed result that suggests other tools, if `error` means that a tool of a folded list
+/// is gone. Returns any other `error` unchanged.
+pub(crate) fn explain_gone(
+    gate: &Gate,
+    call: &ToolCall,
+    error: CallError,
+) -> Result<ToolOutput, CallError> {
+    let is_unknown = matches!(error, CallError::UnknownTool { unavailable: None, .. });
+    if !is_unknown || !gate.has_listed(call) {
+        return Err(error);
+    }
+    let mut text = format!("`{}` is in your list, but no longer available", call.tool);
+    suggest_tools(gate, call, &mut text);
+    Ok(failed_output(text))
+}
+
+fn failed_output(text: String) -> ToolOutput {
     let content = vec![ContentBlock::text(text)];
     let failed = ToolOutput::new(Value::Null, ResultText::default(), CallEnding::ToolFailed);
-    Ok(ToolOutput { structured: false, content, ..failed })
+    ToolOutput { structured: false, content, ..failed }
 }
 
 /// Returns true if the called tool failed because it did not accept its arguments.
