@@ -1,11 +1,11 @@
-//! Fuzz targets of this crate: policy, audit logs and request states.
+//! Fuzz targets of this crate: policy, audit logs, request states and calls through `tools.call`.
 
 use std::collections::BTreeMap;
 
 use toolgate_contract::{Caller, ClientAnswer, ClientQuestion, PersonChoice};
 
 use crate::pipeline::multi_round::StateSealer;
-use crate::{audit, policy};
+use crate::{audit, policy, tool_search};
 
 /// Function that takes one input and panics if it finds a bug.
 type HostFuzzTarget = fn(&[u8]);
@@ -17,6 +17,7 @@ pub const TARGETS: &[(&str, HostFuzzTarget)] = &[
     ("policy_paths", policy_paths),
     ("policy_patterns", policy_patterns),
     ("request_state", request_state),
+    ("tools_call", tools_call),
 ];
 
 #[cfg(test)]
@@ -41,6 +42,11 @@ fn policy_paths(bytes: &[u8]) {
 /// Matches patterns of tools and names.
 fn policy_patterns(bytes: &[u8]) {
     policy::fuzz_patterns(bytes);
+}
+
+/// Checks that the tool that a call through `tools.call` is turned into is named in its input.
+fn tools_call(bytes: &[u8]) {
+    tool_search::fuzz_call(bytes);
 }
 
 /// Checks that a `requestState` is accepted only if it is unchanged and belongs to the same caller

@@ -26,6 +26,8 @@ use shown::ShownTools;
 pub use toolgate_tool_search::WordScore;
 pub use vectors::{SentenceModel, ToolVectors};
 
+#[cfg(any(fuzzing, test))]
+pub(crate) use forwarding::fuzz_call;
 pub(crate) use forwarding::{forward, is_forwarder, run_forwarded};
 pub(crate) use replies::explain_gone;
 

@@ -185,6 +185,44 @@ fn shorten(name: &str) -> String {
     name.chars().take(100).collect()
 }
 
+/// Reads the JSON in `bytes` as a call through `tools.call`, and checks that it becomes a call of a
+/// tool that the JSON names, and one that only reads if the caller may only read.
+#[cfg(any(fuzzing, test))]
+pub(crate) fn fuzz_call(bytes: &[u8]) {
+    let Ok(input) = serde_json::from_slice::<Value>(bytes) else { return };
+    for only_reads in [false, true] {
+        let Ok(call) = read_call(input.clone(), only_reads) else { continue };
+        assert!(forwarder_id(&call.name).is_none(), "{input}");
+        assert!(call.arguments.is_object(), "{input}");
+        assert!(names_tool(&input, &call.name), "{input}");
+        assert!(call.only_reads || !only_reads, "{input}");
+        // A call that was read is read in the same way again.
+        let name = Value::String(call.name.clone());
+        let plain = toolgate_contract::exact_json::object([
+            ("name", name),
+            ("arguments", call.arguments.clone()),
+        ]);
+        let again = read_call(plain, call.only_reads).expect("it has a name and arguments");
+        assert_eq!((again.name, again.arguments), (call.name, call.arguments), "{input}");
+        assert!(again.notes.is_empty(), "{input}");
+    }
+}
+
+/// Returns true if `value`, or the call in its arguments, has the name `name`.
+#[cfg(any(fuzzing, test))]
+fn names_tool(value: &Value, name: &str) -> bool {
+    match value {
+        Value::Object(fields) => {
+            fields.get("name").is_some_and(|known| known == name)
+                || fields.get("arguments").is_some_and(|inner| names_tool(inner, name))
+        }
+        Value::String(text) => {
+            serde_json::from_str(text).is_ok_and(|inner: Value| names_tool(&inner, name))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
