@@ -67,7 +67,7 @@ pub enum SearchMemoryScope {
 }
 
 /// Settings of tool search.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct ToolSearchSettings {
     /// Choice of the tools in a list.
     pub mode: ToolListMode,
@@ -79,6 +79,21 @@ pub struct ToolSearchSettings {
     pub dialects: &'static [&'static str],
     /// Patterns of tools that every list contains.
     pub favourites: Vec<String>,
+    /// True if a folded list contains `tools.read`.
+    pub lists_read_tool: bool,
+}
+
+impl Default for ToolSearchSettings {
+    fn default() -> Self {
+        Self {
+            mode: ToolListMode::default(),
+            budget_tokens: 0,
+            memory: SearchMemoryScope::default(),
+            dialects: &[],
+            favourites: Vec::new(),
+            lists_read_tool: true,
+        }
+    }
 }
 
 /// A tool that a search finds, with the words of the question that found it.

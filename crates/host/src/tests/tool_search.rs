@@ -310,6 +310,13 @@ async fn a_call_through_tools_call_is_a_call_of_the_called_tool() {
 }
 
 #[tokio::test]
+async fn a_folded_list_lacks_tools_read_if_the_settings_say_so() {
+    let settings = ToolSearchSettings { lists_read_tool: false, ..folded() };
+    let host = host(settings, &[], &some_tools());
+    assert_eq!(ids(&host.list("s").await), ["tools.search", "tools.call"]);
+}
+
+#[tokio::test]
 async fn tools_read_calls_only_tools_that_read() {
     let host = host(folded(), &[], &some_tools());
     let input = |name: &str| json!({ "name": name, "arguments": { "path": "a" } });

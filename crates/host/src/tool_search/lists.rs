@@ -292,7 +292,7 @@ impl Gate {
         tools.push(always_loaded(search.shared_tool(), Some(description)));
         tools.push(always_loaded(call.shared_tool(), None));
         let has_reading = folded.iter().any(|entry| entry.spec().effects == Effects::Reads);
-        let read = meta(READ).filter(|_| has_reading);
+        let read = meta(READ).filter(|_| has_reading && settings.lists_read_tool);
         tools.extend(read.map(|read| always_loaded(read.shared_tool(), None)));
         Some(tools.into())
     }

@@ -33,6 +33,7 @@ pub(crate) fn tool_search_settings(config: &Config) -> ToolSearchSettings {
         // The older contracts promise their tools by name.
         dialects: &["mcp"],
         favourites: discovery.favourites.clone(),
+        lists_read_tool: discovery.read_tool,
     }
 }
 

@@ -19,6 +19,9 @@ pub struct DiscoverySection {
     pub budget_tokens: u32,
     /// Patterns of tools that every list contains, such as `github.create_issue` or `files.*`.
     pub favourites: Vec<String>,
+    /// Whether folded lists contain `tools_read`, which calls only tools that read. A client can
+    /// always allow it. Without it, agents call all tools by `tools_call`.
+    pub read_tool: bool,
     /// Memory of queries that led to a successful call. Such queries rank the called tool higher in
     /// later searches. `session` keeps the queries until the session ends, `caller` until the
     /// server stops, and `off` keeps none. Nothing is written to disk.
@@ -55,6 +58,7 @@ impl Default for DiscoverySection {
             mode: DiscoveryMode::Auto,
             budget_tokens: 10_000,
             favourites: Vec::new(),
+            read_tool: true,
             memory: DiscoveryMemory::Session,
         }
     }
