@@ -58,6 +58,16 @@ impl RememberedQuestions {
         (!texts.is_empty()).then(|| texts.join("; "))
     }
 
+    /// Forgets the questions of the tools whose id `is_known` refuses.
+    pub fn forget_unknown(&mut self, is_known: impl Fn(&str) -> bool) {
+        self.by_tool.retain(|id, _| is_known(id));
+    }
+
+    /// Returns true if questions of a tool are remembered whose id `is_known` refuses.
+    pub fn has_unknown(&self, is_known: impl Fn(&str) -> bool) -> bool {
+        self.by_tool.keys().any(|id| !is_known(id))
+    }
+
     /// Returns true if nothing is remembered.
     pub fn is_empty(&self) -> bool {
         self.by_tool.is_empty()

@@ -431,6 +431,27 @@ async fn a_query_that_led_to_a_call_ranks_its_tool_first_in_the_same_session() {
 }
 
 #[tokio::test]
+async fn the_queries_of_a_tool_are_forgotten_with_the_tool() {
+    let mut tools = some_tools();
+    tools.push(echo("alpha.one", "Handle a ticket of a customer.", Effects::Reads));
+    tools.push(echo("alpha.two", "Handle a ticket of a customer.", Effects::Reads));
+    let host = host(folded(), &[], &tools);
+    let query = json!({ "queries": ["handle the broken ticket of a customer"] });
+    let first = async || {
+        let answer = host.search("s", query.clone()).await;
+        answer.trim_start().split('(').next().unwrap_or_default().to_owned()
+    };
+    assert_eq!(first().await, "alpha_one");
+    host.call_named("tools_call", json!({ "name": "alpha_two", "arguments": { "path": "a" } }))
+        .await;
+    assert_eq!(first().await, "alpha_two");
+    offer(&host.host, &tools[..5]);
+    assert_eq!(first().await, "alpha_one");
+    offer(&host.host, &tools);
+    assert_eq!(first().await, "alpha_one");
+}
+
+#[tokio::test]
 async fn a_list_is_folded_only_beyond_its_budget_and_keeps_favourites() {
     let auto =
         |budget_tokens| ToolSearchSettings { mode: ToolListMode::Auto, budget_tokens, ..folded() };

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use toolgate_contract::{Caller, ToolContext, ToolError, ToolSpec, fold_name};
+use toolgate_contract::{Caller, ToolContext, ToolError, ToolId, ToolSpec, fold_name};
 use toolgate_tool_search::{
     BestToolFit, FoundTool, QueryFindings, Question, RememberedQuestions, ToolIndex,
     ToolSimilarities, VisibleTools, lean_schema, nearest_names, rank, tool_line, word_scores,
@@ -139,7 +139,11 @@ impl<'g> CatalogSearch<'g> {
             findings.push(QueryFindings { query, tools, coverage });
         }
         let scope = self.gate.tool_search.settings.memory;
-        self.gate.tool_search.memory().note_search(scope, self.caller, self.session, searched);
+        let is_known =
+            |id: &str| ToolId::new(id).is_some_and(|id| self.catalog.entry(&id).is_some());
+        let mut memory = self.gate.tool_search.memory();
+        memory.note_search(scope, self.caller, self.session, searched, is_known);
+        drop(memory);
         let left_out = server.map_or(0, |server| self.view.count() - self.count_of(server));
         write_findings(&findings, left_out)
     }

@@ -74,13 +74,15 @@ impl SearchMemory {
         key.and_then(|key| self.known.get(&key)).map(|it| it.learned.clone()).unwrap_or_default()
     }
 
-    /// Notes a search, for the call that may follow it.
+    /// Notes a search, for the call that may follow it. Forgets the questions of tools whose id
+    /// `is_known` refuses.
     pub(super) fn note_search(
         &mut self,
         scope: SearchMemoryScope,
         caller: &Caller,
         session: Option<&Arc<str>>,
         mut searched: Vec<(Question, Vec<String>)>,
+        is_known: impl Fn(&str) -> bool,
     ) {
         let Some(key) = MemoryKey::new(scope, caller, session) else { return };
         searched.truncate(QUERIES_MAX);
@@ -97,6 +99,9 @@ impl SearchMemory {
             used,
         });
         (kept.last, kept.used) = (searched, used);
+        if kept.learned.has_unknown(&is_known) {
+            Arc::make_mut(&mut kept.learned).forget_unknown(&is_known);
+        }
     }
 
     /// Remembers that the last search led to a successful call of the tool `id`.
