@@ -64,6 +64,9 @@ pub enum SearchMemoryScope {
     Session,
     /// Queries are remembered for the caller who asked them, until the server stops.
     Caller,
+    /// Queries are remembered for all callers, until the server stops. They rank tools and are never
+    /// shown.
+    Shared,
 }
 
 /// Settings of tool search.

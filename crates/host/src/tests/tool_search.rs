@@ -431,6 +431,26 @@ async fn a_query_that_led_to_a_call_ranks_its_tool_first_in_the_same_session() {
 }
 
 #[tokio::test]
+async fn a_shared_memory_ranks_tools_for_other_callers() {
+    let mut tools = some_tools();
+    tools.push(echo("alpha.one", "Handle a ticket of a customer.", Effects::Reads));
+    tools.push(echo("alpha.two", "Handle a ticket of a customer.", Effects::Reads));
+    for (memory, expected) in
+        [(SearchMemoryScope::Shared, "alpha_two"), (SearchMemoryScope::Caller, "alpha_one")]
+    {
+        let host = host(ToolSearchSettings { memory, ..folded() }, &[], &tools);
+        let query = json!({ "queries": ["handle the broken ticket of a customer"] });
+        host.search("s", query.clone()).await;
+        let input = json!({ "name": "alpha_two", "arguments": { "path": "a" } });
+        host.call_named("tools_call", input).await;
+        let request = asked(call("tools_search", query));
+        let eve = Caller::with_key("eve");
+        let found = text(host.host.answer(IncomingRequest { caller: eve, ..request }).await);
+        assert!(found.starts_with(&format!("  {expected}(")), "{found}");
+    }
+}
+
+#[tokio::test]
 async fn the_queries_of_a_tool_are_forgotten_with_the_tool() {
     let mut tools = some_tools();
     tools.push(echo("alpha.one", "Handle a ticket of a customer.", Effects::Reads));

@@ -13,7 +13,7 @@ use toolgate_contract::{
 };
 use toolgate_tool_search::{RememberedQuestions, search_description};
 
-use super::{CALL, READ, SEARCH, ToolListMode, ToolSearch};
+use super::{CALL, READ, SEARCH, SearchMemoryScope, ToolListMode, ToolSearch};
 use crate::Gate;
 use crate::catalog::{CallerVisibility, Catalog, CatalogEntry};
 
@@ -198,9 +198,13 @@ impl Gate {
         let folded = self.fold_list(&catalog, caller, client, was_folded);
         let is_folded = folded.is_some();
         let decision = folded.map_or_else(
-            || {
-                let memory = self.tool_search.memory();
-                ListDecision::Whole(memory.learned(settings.memory, caller, session))
+            || match settings.memory {
+                // Questions of other callers are never shown.
+                SearchMemoryScope::Shared => ListDecision::Whole(Arc::default()),
+                scope => {
+                    let memory = self.tool_search.memory();
+                    ListDecision::Whole(memory.learned(scope, caller, session))
+                }
             },
             ListDecision::Folded,
         );

@@ -21,6 +21,8 @@ const QUERIES_MAX: usize = 20;
 #[derive(Default)]
 pub(super) struct SearchMemory {
     known: HashMap<MemoryKey, KeptQuestions>,
+    /// Questions of all callers, in the scope [`SearchMemoryScope::Shared`].
+    shared: Arc<RememberedQuestions>,
 }
 
 /// A conversation, or a caller in all conversations.
@@ -39,7 +41,8 @@ struct KeptQuestions {
 }
 
 impl MemoryKey {
-    /// Returns the key under which queries are remembered, or `None` if they are not.
+    /// Returns the key of the last search, which a call may follow. `None` if queries are not
+    /// remembered.
     pub(super) fn new(
         scope: SearchMemoryScope,
         caller: &Caller,
@@ -53,7 +56,7 @@ impl MemoryKey {
                 None if caller.kind == CallerKind::Local => Some(Self::new_caller(caller)),
                 None => None,
             },
-            SearchMemoryScope::Caller => Some(Self::new_caller(caller)),
+            SearchMemoryScope::Caller | SearchMemoryScope::Shared => Some(Self::new_caller(caller)),
         }
     }
 
@@ -63,13 +66,16 @@ impl MemoryKey {
 }
 
 impl SearchMemory {
-    /// Returns the questions that led to calls of the caller.
+    /// Returns the questions that led to calls, of the caller or of all callers.
     pub(super) fn learned(
         &self,
         scope: SearchMemoryScope,
         caller: &Caller,
         session: Option<&Arc<str>>,
     ) -> Arc<RememberedQuestions> {
+        if scope == SearchMemoryScope::Shared {
+            return self.shared.clone();
+        }
         let key = MemoryKey::new(scope, caller, session);
         key.and_then(|key| self.known.get(&key)).map(|it| it.learned.clone()).unwrap_or_default()
     }
@@ -99,8 +105,12 @@ impl SearchMemory {
             used,
         });
         (kept.last, kept.used) = (searched, used);
-        if kept.learned.has_unknown(&is_known) {
-            Arc::make_mut(&mut kept.learned).forget_unknown(&is_known);
+        let learned = match scope {
+            SearchMemoryScope::Shared => &mut self.shared,
+            _ => &mut kept.learned,
+        };
+        if learned.has_unknown(&is_known) {
+            Arc::make_mut(learned).forget_unknown(&is_known);
         }
     }
 
@@ -118,8 +128,12 @@ impl SearchMemory {
             return;
         }
         let found = kept.last.iter().filter(|(_, ids)| ids.iter().any(|known| known == id));
+        let learned = match scope {
+            SearchMemoryScope::Shared => &mut self.shared,
+            _ => &mut kept.learned,
+        };
         for (question, _) in found {
-            Arc::make_mut(&mut kept.learned).remember(id, question);
+            Arc::make_mut(learned).remember(id, question);
         }
     }
 

@@ -29,6 +29,7 @@ pub(crate) fn tool_search_settings(config: &Config) -> ToolSearchSettings {
             DiscoveryMemory::Off => SearchMemoryScope::Off,
             DiscoveryMemory::Session => SearchMemoryScope::Session,
             DiscoveryMemory::Caller => SearchMemoryScope::Caller,
+            DiscoveryMemory::Shared => SearchMemoryScope::Shared,
         },
         // The older contracts promise their tools by name.
         dialects: &["mcp"],

@@ -24,7 +24,8 @@ pub struct DiscoverySection {
     pub read_tool: bool,
     /// Memory of queries that led to a successful call. Such queries rank the called tool higher in
     /// later searches. `session` keeps the queries until the session ends, `caller` until the
-    /// server stops, and `off` keeps none. Nothing is written to disk.
+    /// server stops, and `off` keeps none. With `shared`, the queries of all callers rank tools for
+    /// all callers, so trust them. Nothing is written to disk.
     pub memory: DiscoveryMemory,
 }
 
@@ -50,6 +51,8 @@ pub enum DiscoveryMemory {
     Session,
     /// Memory of one caller.
     Caller,
+    /// One memory of all callers.
+    Shared,
 }
 
 impl Default for DiscoverySection {
