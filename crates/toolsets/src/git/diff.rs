@@ -18,7 +18,9 @@ pub(super) const BYTES_MAX: usize = 1 << 20;
 /// Maximum number of context lines around a change.
 const CONTEXT_MAX: u32 = 1000;
 /// Maximum number of files listed.
-const FILES_MAX: usize = 1000;
+pub(super) const FILES_MAX: usize = 1000;
+/// Maximum number of files that the note about a cut patch names.
+const NAMED_FILES_MAX: usize = 40;
 
 /// Option that counts changed lines. The widths are high enough for git to print whole paths: by
 /// default it shortens them to 80 columns.
@@ -158,7 +160,7 @@ impl Tool for GitDiff {
     fn result_text(output: &GitDiffOutput) -> ResultText {
         let text = ResultText::from_body(output.diff.clone());
         if output.truncated {
-            return text.with_note(truncation_note(output.total_bytes));
+            return text.with_note(truncation_note(output.total_bytes, &output.files));
         }
         if !output.submodules.is_empty() {
             let names: Vec<String> =
@@ -183,12 +185,33 @@ fn is_selected(path: &str, paths: &[String]) -> bool {
     paths.is_empty() || paths.iter().any(contains)
 }
 
-/// Returns the note for a patch that was cut.
-pub(super) fn truncation_note(total_bytes: u64) -> String {
-    format!(
+/// Returns the note for a patch that was cut. `files` are those that the whole patch changes.
+pub(super) fn truncation_note(total_bytes: u64, files: &[ChangedFile]) -> String {
+    let mut note = format!(
         "cut: the whole text has {total_bytes} bytes; request some `paths` or `stat`, or set \
          `max_bytes`, up to {BYTES_MAX}"
-    )
+    );
+    if !files.is_empty() {
+        let named: Vec<String> =
+            files.iter().take(NAMED_FILES_MAX).map(ChangedFile::summary).collect();
+        note = format!("{note}; changed: {}", named.join(", "));
+    }
+    if let Some(rest @ 1..) = files.len().checked_sub(NAMED_FILES_MAX) {
+        note = format!("{note} and {rest} more");
+    }
+    note
+}
+
+impl ChangedFile {
+    /// Returns the path with the number of added and removed lines, such as `a.rs` +1 -2.
+    fn summary(&self) -> String {
+        let Self { path, from: _, added, removed } = self;
+        let path = quoted_path(path);
+        match (added, removed) {
+            (Some(added), Some(removed)) => format!("{path} +{added} -{removed}"),
+            (_, _) => path,
+        }
+    }
 }
 
 /// Disables programs that a configuration names for diffs in `command`.

@@ -6,7 +6,10 @@ use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::GitContext;
 use super::commits::{COMMIT_FORMAT, CommitEntry};
-use super::diff::{BYTES_MAX, STAT_FORMAT, truncation_note, without_programs};
+use super::diff::{
+    BYTES_MAX, ChangedFile, FILES_MAX, STAT_FORMAT, parse_numstat, truncation_note,
+    without_programs,
+};
 use super::discovery::RepoFolder;
 use toolgate_contract::printable;
 use toolgate_world::root::quoted_path;
@@ -57,6 +60,8 @@ pub(super) struct GitShowOutput {
     total_bytes: u64,
     /// The file, if requested.
     file: Option<String>,
+    /// Files that a cut patch changes, at most 1000.
+    files: Vec<ChangedFile>,
 }
 
 impl Tool for GitShow {
@@ -94,6 +99,7 @@ impl Tool for GitShow {
         let message = fields.pop().unwrap_or_default();
         let message = printable::escape_lines(message.trim_end()).into_owned();
         let entry = CommitEntry::parse(&fields);
+        let mut files = Vec::new();
         let (printed, file) = match file {
             Some(file) => {
                 let file = repository.resolve_path(&file, "/file")?;
@@ -112,13 +118,21 @@ impl Tool for GitShow {
             }
             None => {
                 let paths = repository.resolve_paths(&paths, "/paths")?;
-                let format = if stat { STAT_FORMAT } else { "--patch" };
-                let patch = without_programs(repository.read_command("show"))
-                    .args(["--format=", "--no-show-signature", format, "--end-of-options"])
-                    .arg(commit)
-                    .arg("--")
-                    .args(&paths);
+                let show = |options: &[&str]| {
+                    without_programs(repository.read_command("show"))
+                        .args(["--format=", "--no-show-signature"])
+                        .args(options.iter().copied())
+                        .arg("--end-of-options")
+                        .arg(commit.clone())
+                        .arg("--")
+                        .args(&paths)
+                };
+                let patch = show(&[if stat { STAT_FORMAT } else { "--patch" }]);
                 let printed = patch.bytes_max(bytes_max).run(ctx).await?;
+                if printed.is_truncated() && !stat {
+                    files = parse_numstat(&show(&["--numstat", "-z"]).run(ctx).await?);
+                    files.truncate(FILES_MAX);
+                }
                 if printed.total_bytes == 0 {
                     repository.refuse_unknown_paths(ctx, &paths).await?;
                 }
@@ -132,11 +146,12 @@ impl Tool for GitShow {
             truncated: printed.is_truncated(),
             total_bytes: printed.total_bytes,
             file,
+            files,
         })
     }
 
     fn result_text(output: &GitShowOutput) -> ResultText {
-        let GitShowOutput { commit, message, text, truncated, total_bytes, file } = output;
+        let GitShowOutput { commit, message, text, truncated, total_bytes, file, files } = output;
         let body = match (file, commit) {
             (None, Some(CommitEntry { commit, author, email, date, .. })) => {
                 let message: String = message.lines().map(|line| format!("    {line}\n")).collect();
@@ -147,7 +162,7 @@ impl Tool for GitShow {
             (_, _) => text.clone(),
         };
         let body = ResultText::from_body(body);
-        if *truncated { body.with_note(truncation_note(*total_bytes)) } else { body }
+        if *truncated { body.with_note(truncation_note(*total_bytes, files)) } else { body }
     }
 }
 

@@ -155,8 +155,13 @@ async fn diff_matches_git() {
     assert_eq!(diff.value["files"][0], a);
     let cut = bench.done("git.diff", json!({ "max_bytes": 20 })).await;
     assert_eq!((&cut.value["truncated"], cut.text.body.len()), (&json!(true), 20));
-    assert!(cut.text.note.unwrap().contains("max_bytes"));
+    let note = cut.text.note.unwrap();
+    assert!(note.contains("max_bytes") && note.contains("; changed: `a.txt` +1 -1"), "{note}");
     bench.git(&["commit", "-qam", "second"]);
+    let cut = bench.done("git.show", json!({ "max_bytes": 20 })).await;
+    assert_eq!(cut.value["files"][0], a);
+    let note = cut.text.note.unwrap();
+    assert!(note.contains("; changed: `a.txt` +1 -1, `b.txt` +1 -0"), "{note}");
     for range in ["HEAD~1..HEAD", "HEAD~1...", "HEAD~1.."] {
         let diff = bench.done("git.diff", json!({ "ref": range })).await;
         assert_eq!(diff.text.body, bench.git(&["diff", "HEAD~1", "HEAD"]), "{range}");
