@@ -31,6 +31,9 @@ pub(crate) const FILE_BYTES_MAX: u64 = 8 << 20;
 const OTHER_VARIABLES: [&str; 5] =
     ["TOOLGATE_CONFIG", "TOOLGATE_ROOT", "TOOLGATE_READ_ONLY", "TOOLGATE_TOOLS", "TOOLGATE_KEY"];
 
+/// Short names of variables, each with the variable of the setting. The latter has precedence.
+const SHORT_VARIABLES: [(&str, &str); 1] = [("TOOLGATE_RESULTS", "TOOLGATE_SERVER_RESULTS")];
+
 /// Loaded settings and their source.
 pub struct LoadedConfig {
     /// Settings in force.
@@ -105,7 +108,12 @@ fn read(
         |(name, _): &&(&str, &str)| name.starts_with(ENV_PREFIX) && !OTHER_VARIABLES.contains(name);
     let mut warnings = Vec::new();
     for (name, value) in env.iter().filter(ours) {
-        let Some(setting) = settings.iter().find(|setting| setting.env == *name) else {
+        let full = SHORT_VARIABLES.iter().find(|(short, _)| short == name);
+        let full = full.map_or(*name, |(_, full)| *full);
+        if full != *name && env.iter().any(|(other, _)| *other == full) {
+            continue;
+        }
+        let Some(setting) = settings.iter().find(|setting| setting.env == full) else {
             warnings.push(unknown_variable(&settings, name));
             continue;
         };

@@ -34,6 +34,20 @@ fn the_environment_overrides_the_file_and_the_file_the_default() {
 }
 
 #[test]
+fn the_form_of_results_has_a_short_variable() {
+    let short = ("TOOLGATE_RESULTS", "both");
+    for (env, expected) in [
+        (vec![short], ResultForm::Both),
+        (vec![short, ("TOOLGATE_SERVER_RESULTS", "structured")], ResultForm::Structured),
+    ] {
+        let LoadedConfig { config, warnings, .. } = from("", &env).expect("valid");
+        assert_eq!((config.server.results, warnings.len()), (expected, 0), "{warnings:?}");
+    }
+    let err = from("", &[("TOOLGATE_RESULTS", "json")]).err().expect("refused");
+    assert!(format!("{err:#}").contains("TOOLGATE_RESULTS"), "{err:#}");
+}
+
+#[test]
 fn a_misspelled_setting_is_refused_with_its_line() {
     let err = format!("{:#}", from("[server]\nlisten_at = 1\n", &[]).err().expect("refused"));
     assert!(err.contains("listen_at") && err.contains("line 2"), "{err}");

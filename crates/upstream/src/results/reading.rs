@@ -75,6 +75,8 @@ impl Tool for ReadStoredResult {
                                  find text or pick fields in it. Its note has the id.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
+    const ALIASES: &'static [(&'static str, &'static str)] =
+        &[("query", "find"), ("text", "find"), ("pattern", "find"), ("max_bytes", "bytes")];
     type Input = ReadStoredResultInput;
     type Output = ResultPart;
 
