@@ -8,9 +8,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::Duration;
 
+use toolgate_test_support::SeededRng;
+
 use super::job_program::{JobKind, JobPlan};
 use super::requests::{RequestOutcome, cancel_job, submit_job};
-use super::rng::SeededRng;
 use super::server::RunFolder;
 
 /// The number of clients.

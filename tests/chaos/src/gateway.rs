@@ -16,8 +16,8 @@ use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use toolgate_test_support::SeededRng;
 
-use super::rng::SeededRng;
 use super::{ChaosOptions, kept_in, leftovers};
 use gateway_folder::GatewayFolder;
 use resource_use::ResourceUse;

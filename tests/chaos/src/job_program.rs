@@ -8,8 +8,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::Context;
-
-use super::rng::SeededRng;
+use toolgate_test_support::SeededRng;
 
 /// The first argument of a process that is the program of a job.
 pub(super) const JOB_COMMAND: &str = "job";

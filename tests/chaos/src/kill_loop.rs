@@ -4,10 +4,10 @@ use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
+use toolgate_test_support::SeededRng;
 
 use super::JOBS_MIN;
 use super::clients::{CLIENTS, SharedState, SubmissionLog, follow_logs, submit_jobs};
-use super::rng::SeededRng;
 use super::server::{RunFolder, Server};
 
 /// The pause between two lines about the progress.

@@ -12,7 +12,6 @@
     reason = "a test program, which owns the folders it runs in and prints for a person"
 )]
 
-mod rng;
 mod job_program;
 mod requests;
 mod server;
@@ -27,9 +26,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use toolgate_test_support::sibling_toolgate;
+use toolgate_test_support::{SeededRng, random_seed, sibling_toolgate};
 
-use rng::SeededRng;
 use server::RunFolder;
 
 /// The least number of jobs, however few kills there are.
@@ -62,8 +60,7 @@ struct Violations {
 
 impl ChaosOptions {
     fn parse(arguments: &[String]) -> anyhow::Result<Self> {
-        let mut options =
-            Self { kills: KILLS, seed: rng::random_seed(), server: None, gateway: None };
+        let mut options = Self { kills: KILLS, seed: random_seed(), server: None, gateway: None };
         let mut is_gateway = false;
         let mut minutes = GATEWAY_MINUTES;
         let mut arguments = arguments.iter();

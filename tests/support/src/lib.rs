@@ -1,9 +1,14 @@
-//! Paths that the attack and chaos programs share: the checkout, its tools and the built server.
+//! What the attack and chaos programs share: paths of the checkout, its tools and the built server, and
+//! random numbers.
 #![allow(clippy::disallowed_methods, reason = "test programs, which own the folders they run in")]
+
+mod rng;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
+
+pub use rng::{SeededRng, random_seed};
 
 /// Returns the root of the checkout that this was built from.
 pub fn checkout() -> PathBuf {

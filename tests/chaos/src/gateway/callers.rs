@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
+use toolgate_test_support::SeededRng;
 
 use super::super::requests::{RequestOutcome, call_request, send_call};
-use super::super::rng::SeededRng;
 use super::gateway_folder::GatewayFolder;
 use super::{Tally, increment};
 

@@ -4,8 +4,9 @@ use std::fs;
 use std::process::Command;
 use std::thread::sleep;
 
+use toolgate_test_support::SeededRng;
+
 use super::super::leftovers::find_marked;
-use super::super::rng::SeededRng;
 use super::gateway_folder::{FRAGILE_ROLE, GatewayFolder, WebUpstream};
 use super::{Tally, increment};
 

@@ -4,20 +4,21 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 /// A stream of numbers from a seed.
-pub(super) struct SeededRng(u64);
+pub struct SeededRng(u64);
 
 /// Returns a random seed.
-pub(super) fn random_seed() -> u64 {
+pub fn random_seed() -> u64 {
     RandomState::new().hash_one(std::process::id()) >> 32
 }
 
 impl SeededRng {
-    pub(super) fn from_seed(seed: u64) -> Self {
+    /// Returns the stream of numbers that `seed` determines.
+    pub fn from_seed(seed: u64) -> Self {
         Self(seed)
     }
 
     /// Returns the next number.
-    pub(super) fn next_number(&mut self) -> u64 {
+    pub fn next_number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -25,17 +26,17 @@ impl SeededRng {
     }
 
     /// Returns a number from `start` to `end`, without `end`.
-    pub(super) fn between(&mut self, start: u64, end: u64) -> u64 {
+    pub fn between(&mut self, start: u64, end: u64) -> u64 {
         start + self.next_number() % end.saturating_sub(start).max(1)
     }
 
     /// Returns a duration from `start_ms` to `end_ms`, in steps of a microsecond.
-    pub(super) fn duration_between(&mut self, start_ms: u64, end_ms: u64) -> Duration {
+    pub fn duration_between(&mut self, start_ms: u64, end_ms: u64) -> Duration {
         Duration::from_micros(self.between(start_ms * 1000, end_ms * 1000))
     }
 
     /// Returns true with a probability of `percent`.
-    pub(super) fn chance(&mut self, percent: u64) -> bool {
+    pub fn chance(&mut self, percent: u64) -> bool {
         self.between(0, 100) < percent
     }
 }
