@@ -82,6 +82,11 @@ Programs behind some of the tests, for long runs and for a selection:
                        attack the server as callers, files and programs would, in every dialect and
                        over every transport, and print one line for each case. ID may be the start
                        of one. --bin attacks an existing binary, --verbose prints each attempt
+  attack --resources [--minutes N] [--seed S] [--untimed] [--bin FILE] [--keep]
+                       attack the memory and the time of the release build at random for N minutes
+                       (5), with a limit of 1 GiB, while other callers work. Fails if a normal call
+                       fails, their p99 reaches 250 ms, the server exits, or it keeps 400 MiB.
+                       --untimed judges only failures, exits and the limit
   chaos [--kills N | --gateway [--minutes N]] [--seed S] [--debug | --server FILE]
                        kill the server N times (200) while jobs arrive, and check that no job is
                        lost or runs twice and no process is left. --gateway kills the clients and

@@ -6,9 +6,14 @@ use std::path::absolute;
 use crate::shell::{build, cargo, checkout, run};
 
 /// Attacks the server. `--release` attacks the optimized build, `--bin FILE` an existing one.
+/// Resource attacks measure times, so they always attack the optimized build.
 pub(crate) fn attack(words: &[String]) -> anyhow::Result<()> {
     let (release, words) = without(words, "--release");
-    let server = if release { TestedServer::Release } else { TestedServer::Debug };
+    let server = if release || words.iter().any(|word| word == "--resources") {
+        TestedServer::Release
+    } else {
+        TestedServer::Debug
+    };
     start("toolgate-attack", words, "--bin", server)
 }
 

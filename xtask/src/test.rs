@@ -9,7 +9,8 @@ use crate::{codegen, contracts, setup, tidy};
 const EVERYDAY: &str = "not test(/^(clients|gateway|commands|zyra::seed|mcp::schemas|contracts::s0_judges|contracts::s0::judged|search_engines|identity::tokens|identity::scopes|identity::tls|search::engines::postgres::tests|jobs::postgres::tests|tests::jobs_in_database|shared_jobs)::/) \
      and not test(/two_gibibytes/) \
      and not binary_id(=toolgate-dist::packages) \
-     and not binary_id(=toolgate-attack::cases) and not binary_id(=toolgate-chaos::short_runs)";
+     and not binary_id(=toolgate-attack::cases) and not binary_id(=toolgate-attack::resources) \
+     and not binary_id(=toolgate-chaos::short_runs)";
 
 /// The stages after the tests, in two lanes that run side by side.
 const LANES: [&[&str]; 2] =

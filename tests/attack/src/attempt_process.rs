@@ -170,9 +170,7 @@ pub(super) fn run_in_this_process(words: &[String]) -> anyhow::Result<()> {
     };
     // Orphans of the server become children of this process, where the invariants look for them.
     set_child_subreaper(Some(getpid()))?;
-    let mut files = getrlimit(Resource::Nofile);
-    files.current = files.maximum.map(|most| most.min(OPEN_FILES));
-    setrlimit(Resource::Nofile, files)?;
+    raise_open_files_limit()?;
     let cases = all_cases()?;
     let case = cases.iter().find(|case| case.id == *id).context("unknown case")?;
     let variant = variants(case).into_iter().nth(variant.parse()?).context("unknown variant")?;
@@ -188,5 +186,13 @@ pub(super) fn run_in_this_process(words: &[String]) -> anyhow::Result<()> {
     };
     let AttemptVerdict { failures, notes, skip_reason } = verdict;
     println!("{}", json!({ "failures": failures, "notes": notes, "skip_reason": skip_reason }));
+    Ok(())
+}
+
+/// Allows this process and its children as many open files as attacks need.
+pub(super) fn raise_open_files_limit() -> anyhow::Result<()> {
+    let mut files = getrlimit(Resource::Nofile);
+    files.current = files.maximum.map(|most| most.min(OPEN_FILES));
+    setrlimit(Resource::Nofile, files)?;
     Ok(())
 }

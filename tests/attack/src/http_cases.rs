@@ -292,22 +292,26 @@ struct TestKeys {
 
 impl TestKeys {
     fn create(attempt: &AttackAttempt) -> anyhow::Result<Self> {
-        let create_key = |name: &str| -> anyhow::Result<(String, String)> {
-            let output = Command::new(&attempt.binary)
-                .args(["key", name])
-                .env("HOME", &attempt.folders.home)
-                .stdin(Stdio::null())
-                .output()?;
-            let stderr = String::from_utf8_lossy(&output.stderr);
-            let key = stderr.split_whitespace().find(|word| word.starts_with("toolgate_"));
-            let key = key.context("no key")?.to_owned();
-            Ok((String::from_utf8_lossy(&output.stdout).into_owned(), key))
-        };
-        let (mut config, ada) = create_key("ada")?;
-        let (bobs_config, bob) = create_key("bob")?;
+        let home = &attempt.folders.home;
+        let (mut config, ada) = create_key(&attempt.binary, home, "ada")?;
+        let (bobs_config, bob) = create_key(&attempt.binary, home, "bob")?;
         config += &bobs_config;
         Ok(Self { config, ada, bob })
     }
+}
+
+/// Creates a key for the caller `name`. Returns the settings with its digest, and the key.
+pub(super) fn create_key(
+    toolgate: &Path,
+    home: &Path,
+    name: &str,
+) -> anyhow::Result<(String, String)> {
+    let mut command = Command::new(toolgate);
+    let output = command.args(["key", name]).env("HOME", home).stdin(Stdio::null()).output()?;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let key = stderr.split_whitespace().find(|word| word.starts_with("toolgate_"));
+    let key = key.context("no key")?.to_owned();
+    Ok((String::from_utf8_lossy(&output.stdout).into_owned(), key))
 }
 
 fn bearer(key: &str) -> Vec<(String, String)> {

@@ -37,7 +37,9 @@ mod race_cases;
 mod program_cases;
 mod search_cases;
 mod http_cases;
+mod hostile_files;
 mod resource_cases;
+mod resource_run;
 mod invariants;
 mod oracle;
 #[cfg(test)]

@@ -16,9 +16,12 @@ use super::dialects::{DialectRoute, ROUTES};
 use super::offered_tools::OfferedTools;
 use super::plan::{self, PlannedAttempt, all_cases, variants};
 use super::report::CaseOutcome;
+use super::resource_run::ResourceRun;
 
 /// The number of attempts that run at once. Most of the time, an attempt waits.
 const PARALLEL_ATTEMPTS: usize = 4;
+/// The length of the resource attacks, in minutes, if no option sets it.
+const RESOURCE_MINUTES: f64 = 5.0;
 
 /// The options of the program.
 #[derive(Debug, Default)]
@@ -33,18 +36,30 @@ struct AttackOptions {
     keep: bool,
     /// True to print each attempt, too.
     verbose: bool,
+    /// True to play resource attacks at random instead of cases.
+    resources: bool,
+    /// The length of the resource attacks, in minutes.
+    minutes: Option<f64>,
+    /// The seed of the resource attacks. By default, it is random.
+    seed: Option<u64>,
+    /// True to judge no times of the resource attacks.
+    untimed: bool,
 }
 
-/// Runs the cases that the arguments select and prints their outcomes. If the arguments name one
-/// attempt, runs that one in this process.
+/// Runs the cases that the arguments select, or resource attacks, and prints their outcomes. If the
+/// arguments name one attempt, runs that one in this process.
 ///
 /// # Errors
 ///
-/// If an argument is invalid, a case is broken, or a folder cannot be written.
+/// If an argument is invalid, a case is broken, the resource attacks break a promise, or a folder
+/// cannot be written.
 pub fn run_program(arguments: &[String]) -> anyhow::Result<()> {
     match arguments {
         [first, rest @ ..] if first == ATTEMPT_COMMAND => run_in_this_process(rest),
-        arguments => run_selected(&AttackOptions::parse(arguments)?),
+        arguments => {
+            let options = AttackOptions::parse(arguments)?;
+            if options.resources { options.resource_run()?.run() } else { run_selected(&options) }
+        }
     }
 }
 
@@ -60,12 +75,41 @@ impl AttackOptions {
                 "--bin" => options.binary = Some(value()?.into()),
                 "--keep" => options.keep = true,
                 "--verbose" => options.verbose = true,
+                "--resources" => options.resources = true,
+                "--minutes" => {
+                    options.minutes = Some(value()?.parse().context("--minutes needs a number")?);
+                }
+                "--seed" => {
+                    options.seed = Some(value()?.parse().context("--seed needs a number")?);
+                }
+                "--untimed" => options.untimed = true,
                 other => bail!(
-                    "unknown option `{other}`; the options are --case ID, --dialect NAME, --bin FILE, --keep, --verbose"
+                    "unknown option `{other}`; the options are --case ID, --dialect NAME, --bin FILE, --keep, --verbose, and --resources with --minutes N, --seed S, --untimed"
                 ),
             }
         }
         Ok(options)
+    }
+
+    /// Returns the file of the server to attack.
+    fn server(&self) -> anyhow::Result<PathBuf> {
+        match &self.binary {
+            Some(binary) => binary.canonicalize().with_context(|| binary.display().to_string()),
+            None => sibling_toolgate(&std::env::current_exe()?),
+        }
+    }
+
+    fn resource_run(&self) -> anyhow::Result<ResourceRun> {
+        let minutes = self.minutes.unwrap_or(RESOURCE_MINUTES);
+        let duration = Duration::try_from_secs_f64(minutes * 60.0)
+            .context("--minutes needs a positive number")?;
+        Ok(ResourceRun {
+            toolgate: self.server()?,
+            duration,
+            seed: self.seed,
+            is_timed: !self.untimed,
+            keep: self.keep,
+        })
     }
 
     fn selected_cases(&self) -> anyhow::Result<Vec<AttackCase>> {
@@ -92,10 +136,7 @@ impl AttackOptions {
 
 fn run_selected(options: &AttackOptions) -> anyhow::Result<()> {
     let cases = options.selected_cases()?;
-    let binary = match &options.binary {
-        Some(binary) => binary.canonicalize().with_context(|| binary.display().to_string())?,
-        None => sibling_toolgate(&std::env::current_exe()?)?,
-    };
+    let binary = options.server()?;
     let started = Instant::now();
     let mut environment = RunEnvironment::new(PathBuf::new(), binary, options.keep)?;
     // A build may replace the programs during the run.

@@ -12,56 +12,31 @@ use serde_json::{Value, json};
 use super::attempt::{AttackAttempt, CallResult, call};
 use super::client::{Client, connect, start_and_connect};
 use super::dialects::Dialect;
+use super::hostile_files::{
+    FULL_BUFFER, SLOW_PATTERN, TOO_LONG_WORD, UPSTREAM, heredoc_text, tools_with_hidden_texts,
+    wide_schema, write_all_hostile_files, write_branching_schemas, write_hostile_schemas,
+};
 use super::http::{WebSocket, client_frame};
 use super::oracle::summary;
 use super::server::Server;
 
-/// A program that serves the tools in `tools.json` as an upstream, and returns each call's input.
-const UPSTREAM: &str = r#"
-import json, sys
-tools = json.load(open(sys.argv[1]))
-for line in sys.stdin:
-    message = json.loads(line)
-    if "id" not in message or "method" not in message:
-        continue
-    params = message.get("params") or {}
-    answer = {"jsonrpc": "2.0", "id": message["id"]}
-    if message["method"] == "initialize":
-        answer["result"] = {"protocolVersion": params["protocolVersion"],
-                            "capabilities": {"tools": {}},
-                            "serverInfo": {"name": "evil", "version": "1"}}
-    elif message["method"] == "tools/list":
-        answer["result"] = {"tools": tools}
-    elif message["method"] == "tools/call":
-        answer["result"] = {"content": [], "structuredContent": params.get("arguments", {})}
-    else:
-        answer["error"] = {"code": -32601, "message": "no such method"}
-    print(json.dumps(answer), flush=True)
-"#;
-/// A pattern whose match looks at the whole text again at each of its places.
-const SLOW_PATTERN: &str = "(?<=(x|yx)*)z";
 /// The longest time that a call of another caller may take meanwhile.
 const OTHER_CALL_MAX: Duration = Duration::from_secs(2);
 /// The size of each unfinished message, and their number.
 const UNFINISHED_BYTES: usize = 24 << 20;
 const UNFINISHED_MESSAGES: usize = 48;
-
-/// The lengths of words in Ruby code on which the scanner of the grammar aborts, and with which it
-/// writes beyond its buffer.
-const TOO_LONG_WORD: &[usize] = &[300];
-const FULL_BUFFER: &[usize] = &[255, 255, 255, 242];
+/// The longest time from the start of a server to its first answer, on a machine that does other
+/// work.
+const FIRST_ANSWER_MAX: Duration = Duration::from_secs(15);
 
 /// Prepares the files and the settings of a case about memory and time.
 pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     match attempt.case.id.as_str() {
         "M43" => fs::write(attempt.folders.ws.join("long.txt"), "q".repeat(600_000))?,
         "M45" => {
-            let pattern = |at: usize| json!({ "pattern": format!("(\\p{{Lu}}{{45}}){{3}}{at}") });
-            let schema =
-                json!({ "type": "object", "anyOf": (0..350).map(pattern).collect::<Vec<_>>() });
-            add_upstream(attempt, "wide", &schema, None)?;
+            add_upstream(attempt, "wide", &wide_schema(), None)?;
         }
-        "M46" => write_hostile_schemas(attempt)?,
+        "M46" => write_hostile_schemas(&attempt.folders.ws)?,
         "M47" | "M48" => {
             let text = json!({ "type": "string", "pattern": SLOW_PATTERN });
             let slow = json!({ "type": "object", "properties": { "text": text } });
@@ -78,14 +53,15 @@ pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
             let schema = json!({ "type": "object", "properties": { "list": list } });
             add_upstream(attempt, "many", &schema, None)?;
         }
-        "M50" => write_branching_schemas(attempt)?,
+        "M50" => write_branching_schemas(&attempt.folders.ws)?,
         "M51" => {
             let ws = &attempt.folders.ws;
             fs::write(ws.join("bad.rb"), heredoc_text("okapi", TOO_LONG_WORD))?;
             fs::write(ws.join("full.rb"), heredoc_text("tapir", FULL_BUFFER))?;
             fs::write(ws.join("good.rb"), "def zebra\n  1\nend\n")?;
         }
-        "M58" => add_upstream_tools(attempt, &hidden_texts())?,
+        "M62" => write_all_hostile_files(&attempt.folders.ws)?,
+        "M58" => add_upstream_tools(attempt, &tools_with_hidden_texts())?,
         _ => {}
     }
     Ok(())
@@ -114,6 +90,7 @@ pub(super) fn perform(
         }
         "M51" => search_crashing_texts(attempt, server, client),
         "M58" => list_hidden_texts(attempt, server, client),
+        "M62" => start_among_hostile_files(attempt),
         // M50
         _ => {
             let mut results = Vec::new();
@@ -211,6 +188,21 @@ fn start_with_remembered_tools(
     Ok(vec![CallResult { is_judged: true, ..CallResult::default() }])
 }
 
+/// M62: starts a second server in the folder with all hostile files, and makes its first call.
+fn start_among_hostile_files(attempt: &mut AttackAttempt) -> anyhow::Result<Vec<CallResult>> {
+    let started = Instant::now();
+    let (mut second, mut other) =
+        start_and_connect(&attempt.launch, &attempt.folders, attempt.route)?;
+    let result = call(&mut other, "files.read", &json!({ "path": "ok.txt" }))?;
+    let elapsed = started.elapsed();
+    attempt.notes.push(format!("first answer after {elapsed:?}"));
+    if elapsed > FIRST_ANSWER_MAX {
+        attempt.failures.push(format!("the first answer came after {elapsed:?}"));
+    }
+    attempt.stop(&mut second, &mut other);
+    Ok(vec![result])
+}
+
 /// M47 and M48: makes slow calls on more connections than the server has threads, another call
 /// meanwhile, and stops the server before they end.
 fn call_slow_tool(
@@ -253,13 +245,6 @@ fn call_slow_tool(
     Ok(vec![CallResult { is_judged: true, ..CallResult::default() }])
 }
 
-/// Returns Ruby code that defines `name`, with words of these lengths after `<<`.
-fn heredoc_text(name: &str, lengths: &[usize]) -> String {
-    let words = lengths.iter().map(|length| format!("<<{}", "W".repeat(*length)));
-    let words: Vec<String> = words.collect();
-    format!("def {name}\n  1\nend\n\nx = f({})\n", words.join(", "))
-}
-
 /// M51: searches files that crash a grammar, stores a document with such an id, and starts a second
 /// server, which finds the same files.
 fn search_crashing_texts(
@@ -300,26 +285,6 @@ fn find_beside_crashes(
     Ok(results)
 }
 
-/// Returns tools with hidden characters and a long text, and one tool without.
-fn hidden_texts() -> Vec<Value> {
-    let tool = |name: &str, description: &str| {
-        let input = json!({ "type": "object" });
-        json!({ "name": name, "description": description, "inputSchema": input })
-    };
-    let mut titled = tool("titled", "A tool.");
-    titled["title"] = json!("\u{202e}dellac");
-    let mut schema = tool("schema", "A tool.");
-    schema["inputSchema"]["properties"] = json!({ "text": { "description": "Any\u{200b} text." } });
-    vec![
-        tool("tags", "A tool.\u{e0041}\u{e0042}"),
-        tool("terminal", "A tool.\u{1b}]0;x\u{7}"),
-        titled,
-        schema,
-        tool("long", &"x ".repeat(1 << 20)),
-        tool("plain", "A tool."),
-    ]
-}
-
 /// M58: lists the tools of an upstream with hidden texts. The log names each tool that is left out.
 fn list_hidden_texts(
     attempt: &mut AttackAttempt,
@@ -347,42 +312,4 @@ fn check_other_call(attempt: &mut AttackAttempt, client: &mut Client) {
         Ok(elapsed) => attempt.failures.push(format!("another call took {elapsed:?}")),
         Err(err) => attempt.failures.push(format!("another call failed: {err:#}")),
     }
-}
-
-/// M46: fills the folders that a server reads at its start.
-fn write_hostile_schemas(attempt: &AttackAttempt) -> anyhow::Result<()> {
-    let ws = &attempt.folders.ws;
-    let tools = ws.join("apps/mcp_server/schemas/tools");
-    fs::create_dir_all(&tools)?;
-    let pattern = |at: usize| json!({ "pattern": format!("(\\p{{Ll}}{{60}}){{2}}{at}") });
-    let schema =
-        json!({ "properties": { "path": { "anyOf": (0..400).map(pattern).collect::<Vec<_>>() } } });
-    fs::write(tools.join("files.read.input.schema.json"), schema.to_string())?;
-    let assets = ws.join("libs/synesthetic-schemas/jsonschema");
-    fs::create_dir_all(&assets)?;
-    for number in 0..11_000 {
-        fs::write(assets.join(format!("{number}.json")), "{}")?;
-    }
-    fs::write(assets.join("zz.json"), format!("[\"{}\"]", "z".repeat(40 << 20)))?;
-    Ok(())
-}
-
-/// M50: writes a schema with 2 to the 36 branches, and one that compiles its parts again at each
-/// level.
-fn write_branching_schemas(attempt: &AttackAttempt) -> anyhow::Result<()> {
-    let folder = attempt.folders.ws.join("libs/synesthetic-schemas/jsonschema");
-    fs::create_dir_all(&folder)?;
-    let level = |at: usize| {
-        let next = json!({ "$ref": format!("#/$defs/l{}", at + 1) });
-        (format!("l{at}"), json!({ "oneOf": [next, { "not": next }] }))
-    };
-    let mut levels: serde_json::Map<_, _> = (0..36).map(level).collect();
-    levels.insert("l36".to_owned(), json!({ "type": "object" }));
-    let wide = json!({ "$ref": "#/$defs/l0", "$defs": levels });
-    fs::write(folder.join("wide.json"), wide.to_string())?;
-    let nested = (0..28).fold(json!({ "type": "object" }), |inner, _| {
-        json!({ "allOf": [{ "properties": { "a": inner } }], "unevaluatedProperties": false })
-    });
-    fs::write(folder.join("nested.json"), nested.to_string())?;
-    Ok(())
 }
