@@ -84,6 +84,8 @@ pub struct Root {
 pub struct RootRules {
     /// Names of files and folders that can be read but never changed, at any depth.
     pub protected: Vec<String>,
+    /// Paths from the root that can be read but never changed, such as `skills`.
+    pub protected_at_root: Vec<String>,
     /// The size of the largest file whose etag is a hash of its content, in bytes. Default: 64 MiB.
     pub hashed_bytes_max: u64,
 }
@@ -92,6 +94,7 @@ impl Default for RootRules {
     fn default() -> Self {
         Self {
             protected: protected::DEFAULT_PROTECTED.iter().map(|it| it.name.to_owned()).collect(),
+            protected_at_root: Vec::new(),
             hashed_bytes_max: 64 << 20,
         }
     }
@@ -189,8 +192,11 @@ impl Root {
 
 impl CompiledRules {
     fn new(rules: &RootRules) -> Self {
-        let RootRules { protected, hashed_bytes_max } = rules;
-        Self { protected: ProtectedPaths::new(protected), hashed_bytes_max: *hashed_bytes_max }
+        let RootRules { protected, protected_at_root, hashed_bytes_max } = rules;
+        Self {
+            protected: ProtectedPaths::new(protected, protected_at_root),
+            hashed_bytes_max: *hashed_bytes_max,
+        }
     }
 }
 

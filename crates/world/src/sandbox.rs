@@ -156,6 +156,9 @@ pub struct SandboxPaths {
     pub search_paths: Vec<String>,
     /// Paths that no program may change, relative to the workspace.
     pub guarded: Vec<String>,
+    /// Paths of instructions for agents, relative to the workspace. No program may change them, but
+    /// git may check out committed ones.
+    pub instructions: Vec<String>,
     /// The server's own folders, as absolute paths. They are hidden from all programs.
     pub hidden: Vec<PathBuf>,
 }
@@ -298,7 +301,7 @@ impl Sandbox {
     /// The folder `workspace` does not exist.
     pub(super) fn leftovers(&self, workspace: &Path) -> io::Result<SandboxLeftovers> {
         // An earlier server may have protected more than this one, so all names are checked.
-        let guards = GuardedPaths::new(&self.0.paths.guarded, false);
+        let guards = GuardedPaths::new(&self.0.paths, false);
         SandboxLeftovers::open(workspace, guards.reserved_names())
     }
 

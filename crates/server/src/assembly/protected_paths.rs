@@ -1,5 +1,5 @@
 //! Protected paths of a workspace, which tools and their programs cannot change: settings, schemas,
-//! logs and jobs.
+//! logs, jobs, skills and prompts.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,23 @@ pub(crate) fn protected_settings(
     let jobs = jobs_folder(root, &config.jobs.to)?
         .and_then(|folder| Some(folder.strip_prefix(&real_root).ok()?.to_str()?.to_owned()));
     inside.into_iter().chain(schemas).chain(jobs).for_each(|path| files.protect(&path));
+    // Protect these folders by both paths, too.
+    for folder in instruction_folders(config) {
+        files.protect_instructions(folder);
+        let real = relative_to_root(&real_root, &real_root.join(folder));
+        if let Some(real) = real.filter(|real| real != folder) {
+            files.protect_instructions(&real);
+        }
+    }
     Ok(files)
+}
+
+/// Returns the folders of skills and prompts that tools and programs may not write, relative to the
+/// workspace.
+fn instruction_folders(config: &Config) -> impl Iterator<Item = &str> {
+    let skills = config.skills.folders.iter().filter(|_| !config.skills.writable);
+    let prompts = config.prompts.folder().filter(|_| !config.prompts.writable);
+    skills.map(String::as_str).chain(prompts)
 }
 
 /// Rejects `exec.allow` entries whose file is in a folder that programs can write, because any
@@ -88,6 +104,7 @@ pub(crate) fn sandbox_additions(
     SandboxPaths {
         search_paths: folders.collect(),
         guarded: files.protected_names(),
+        instructions: files.instructions.clone(),
         hidden: hidden.map(|folder| resolve_links(&folder)).collect(),
     }
 }

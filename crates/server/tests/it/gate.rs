@@ -4,6 +4,7 @@ mod records;
 mod audit;
 mod facts;
 mod hidden;
+mod instructions;
 mod secrets;
 mod bounds;
 mod changes;

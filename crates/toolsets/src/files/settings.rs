@@ -31,6 +31,10 @@ pub struct FileSettings {
     /// cannot change them.
     #[serde(skip)]
     pub always_protected: Vec<String>,
+    /// Paths of instructions for agents, such as skills, which are protected at the workspace root.
+    /// A settings file cannot change them.
+    #[serde(skip)]
+    pub instructions: Vec<String>,
     /// Limits of size, which a settings file cannot change.
     #[serde(skip)]
     pub limits: FileLimits,
@@ -59,7 +63,7 @@ pub struct FileLimits {
 
 impl Default for FileLimits {
     fn default() -> Self {
-        let RootRules { protected: _, hashed_bytes_max } = RootRules::default();
+        let RootRules { hashed_bytes_max, .. } = RootRules::default();
         Self {
             answer_bytes: 100 << 10,
             answer_bytes_max: 10 << 20,
@@ -90,6 +94,16 @@ impl FileSettings {
         self.always_protected.push(path.to_owned());
     }
 
+    /// Protects the instructions in `path`, relative to the workspace root, and nothing of this name
+    /// elsewhere. Does nothing if a protected name already covers `path`.
+    pub fn protect_instructions(&mut self, path: &str) {
+        let covered = self.protected_names();
+        let mut parts = path.split('/');
+        if !parts.any(|part| covered.iter().any(|name| name == part)) {
+            self.instructions.push(path.to_owned());
+        }
+    }
+
     /// Returns all protected names: the defaults that `protected` does not remove, the names in
     /// `protected`, and the paths that are always protected.
     pub fn protected_names(&self) -> Vec<String> {
@@ -106,6 +120,7 @@ impl FileSettings {
         rules.protected.retain(|name| !released(name));
         let named = self.protected.iter().filter(|entry| !entry.starts_with(RELEASE));
         rules.protected.extend(named.chain(&self.always_protected).cloned());
+        rules.protected_at_root.clone_from(&self.instructions);
         rules
     }
 }

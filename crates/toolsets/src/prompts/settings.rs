@@ -13,11 +13,15 @@ pub struct PromptSettings {
     /// prompt there replaces the built-in one of the same name. `off` turns all prompts off, the
     /// built-in ones too. Default: `.toolgate/prompts`.
     pub folder: String,
+    /// Permission for tools and programs to write in the folder of prompts. By default, they may
+    /// not; only git checks out committed prompts. A folder in `.toolgate` stays protected until
+    /// `files.protected` releases that name, too.
+    pub writable: bool,
 }
 
 impl Default for PromptSettings {
     fn default() -> Self {
-        Self { folder: ".toolgate/prompts".to_owned() }
+        Self { folder: ".toolgate/prompts".to_owned(), writable: false }
     }
 }
 
@@ -34,7 +38,7 @@ impl PromptSettings {
     }
 
     /// Returns the folder of prompts, unless prompts are off.
-    pub(super) fn folder(&self) -> Option<&str> {
+    pub fn folder(&self) -> Option<&str> {
         Some(self.folder.as_str()).filter(|folder| *folder != "off")
     }
 }

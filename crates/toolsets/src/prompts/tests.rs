@@ -126,7 +126,8 @@ async fn every_built_in_prompt_renders_with_its_arguments() {
 #[test]
 fn a_folder_outside_the_workspace_is_refused() {
     PromptSettings::default().check().unwrap();
-    let message = PromptSettings { folder: "../x".to_owned() }.check().unwrap_err();
+    let outside = PromptSettings { folder: "../x".to_owned(), ..PromptSettings::default() };
+    let message = outside.check().unwrap_err();
     assert!(message.starts_with("`prompts.folder` is `../x`, which is outside"), "{message}");
 }
 
@@ -134,7 +135,7 @@ fn a_folder_outside_the_workspace_is_refused() {
 async fn the_workspace_comes_before_built_in_prompts_and_off_disables_both() {
     let bench = PromptTestBench::new();
     bench.prompt("review", "title: Ours\n", "Ours.");
-    let off = PromptSettings { folder: "off".to_owned() };
+    let off = PromptSettings { folder: "off".to_owned(), ..PromptSettings::default() };
     off.check().unwrap();
     assert!(sources(&bench.root, &off).is_empty());
     let sources = sources(&bench.root, &PromptSettings::default());

@@ -31,7 +31,7 @@ impl SkillLibrary {
     /// Creates the source of the built-in skill and of those in the folders of `settings`, for the
     /// workspace `root`. `None` if skills are off.
     pub fn new(root: &Root, settings: &SkillSettings) -> Option<Arc<Self>> {
-        let SkillSettings { folders } = settings;
+        let SkillSettings { folders, .. } = settings;
         (!folders.is_empty()).then(|| Self::open(root, folders, true))
     }
 

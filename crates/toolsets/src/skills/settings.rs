@@ -14,12 +14,17 @@ pub struct SkillSettings {
     /// An empty list turns all skills off, also the built-in one, which teaches an agent to use
     /// toolgate. Default: `skills`, `.claude/skills`, `.agents/skills` and `.toolgate/skills`.
     pub folders: Vec<String>,
+    /// Permission for tools and programs to write in the folders of skills at the top of the
+    /// workspace. By default, they may not, because agents of all callers follow these texts; only
+    /// git checks out committed skills. The folders in `.claude`, `.agents` and `.toolgate` stay
+    /// protected until `files.protected` releases those names, too.
+    pub writable: bool,
 }
 
 impl Default for SkillSettings {
     fn default() -> Self {
         let folders = ["skills", ".claude/skills", ".agents/skills", ".toolgate/skills"];
-        Self { folders: folders.map(str::to_owned).to_vec() }
+        Self { folders: folders.map(str::to_owned).to_vec(), writable: false }
     }
 }
 

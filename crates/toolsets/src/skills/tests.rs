@@ -273,7 +273,8 @@ async fn a_request_for_an_invalid_skill_gets_the_reason() {
 fn a_folder_outside_the_workspace_is_refused() {
     SkillSettings::default().check().unwrap();
     let folders = vec!["skills".to_owned(), "/etc".to_owned()];
-    let message = SkillSettings { folders }.check().unwrap_err();
+    let settings = SkillSettings { folders, ..SkillSettings::default() };
+    let message = settings.check().unwrap_err();
     assert!(message.starts_with("`skills.folders` is `/etc`, which is outside"), "{message}");
 }
 
@@ -433,7 +434,7 @@ async fn the_built_in_skill_is_valid_and_a_workspace_skill_replaces_it() {
     assert!(folder.iter().any(|(_, media)| media == "inode/directory"), "{folder:?}");
     bench.skill("skills/toolgate", "toolgate");
     assert_eq!(files(&bench.all().await[0]).len(), 1);
-    let none = SkillSettings { folders: Vec::new() };
+    let none = SkillSettings { folders: Vec::new(), ..SkillSettings::default() };
     assert!(SkillLibrary::new(&bench.root, &none).is_none());
 }
 

@@ -242,3 +242,39 @@ async fn protected_adds_names_and_releases_defaults() {
     }
     space.ok("files.write", write(".vscode/x")).await;
 }
+
+#[tokio::test]
+async fn instructions_are_protected_at_the_root_only_and_with_the_folders_around_them() {
+    let mut settings = FileSettings::default();
+    for folder in ["skills", "docs/./prompts", ".agents/skills"] {
+        settings.protect_instructions(folder);
+    }
+    assert_eq!(
+        settings.instructions,
+        ["skills", "docs/./prompts"],
+        "`.agents` is protected anyway"
+    );
+    let space = TestWorkspace::with(&settings);
+    space.put("skills/tea/SKILL.md", "x");
+    space.put("docs/prompts/tea.md", "x");
+    space.put("new/prompts/tea.md", "x");
+    let write = |path: &str| json!({ "path": path, "content": "y", "overwrite": true });
+    for path in ["skills/tea/SKILL.md", "Skills./new.md", "docs/prompts/new.md"] {
+        assert_eq!(space.fails("files.write", write(path)).await.reason, "not_allowed", "{path}");
+    }
+    for (tool, input) in [
+        ("files.delete", json!({ "path": "docs", "recursive": true })),
+        ("files.move", json!({ "source": "docs", "destination": "away" })),
+        ("files.move", json!({ "source": "new", "destination": "skills" })),
+        ("files.copy", json!({ "source": "new", "destination": "skills/new", "recursive": true })),
+    ] {
+        assert_eq!(space.fails(tool, input.clone()).await.reason, "not_allowed", "{tool} {input}");
+    }
+    for path in ["src/skills/a.md", "prompts/a.md", "docs/prompts.md"] {
+        space.ok("files.write", write(path)).await;
+    }
+    space.ok("files.delete", json!({ "path": "src", "recursive": true })).await;
+    let moved = json!({ "source": "new", "destination": "other" });
+    space.ok("files.move", moved).await;
+    assert!(space.has("docs/prompts/tea.md") && space.has("skills/tea/SKILL.md"));
+}

@@ -106,20 +106,30 @@ enum ProtectionReach {
     /// Changes whose path contains the protected path, and deleting, copying or moving a directory
     /// that contains it.
     InTrees,
+    /// Changes whose path begins with the protected path, and deleting, copying or moving a
+    /// directory that contains that path.
+    AtRoot,
 }
 
 impl ProtectedPaths {
-    /// Protects `paths` at any depth. Each path is a name, or several names joined by `/`.
+    /// Protects `paths` at any depth, and the paths `at_root` at the root only. Each path is a name,
+    /// or several names joined by `/`.
     ///
     /// The default names except `.git` have an effect only in the folder in which a program starts,
     /// which is never below the root. Therefore a directory that contains such a name can be moved.
-    pub(super) fn new(paths: &[String]) -> Self {
-        let entries = paths.iter().map(|path| {
+    pub(super) fn new(paths: &[String], at_root: &[String]) -> Self {
+        let entry = |path: &str, reach| {
+            let names = path_names(path).map(fold_name).collect();
+            ProtectedPath { names, reach }
+        };
+        let anywhere = paths.iter().map(|path| {
             let shallow = path != GIT_FOLDER && default_name(path).is_some();
             let reach =
                 if shallow { ProtectionReach::DirectOnly } else { ProtectionReach::InTrees };
-            ProtectedPath { names: path_names(path).map(fold_name).collect(), reach }
+            entry(path, reach)
         });
+        let anchored = at_root.iter().map(|path| entry(path, ProtectionReach::AtRoot));
+        let entries = anywhere.chain(anchored);
         let are_names = |entry: &ProtectedPath| {
             !entry.names.is_empty() && entry.names.iter().all(|name| !name.is_empty())
         };
@@ -138,10 +148,18 @@ impl ProtectedPaths {
     /// Returns the first part of `path` that may not be deleted, copied or moved with a directory.
     /// The caller has already checked all directories of `path`.
     pub(super) fn find_in_tree<'p>(&self, path: &'p str) -> Option<&'p str> {
-        let entries = || self.0.iter().filter(|entry| entry.reach == ProtectionReach::InTrees);
-        let longest = entries().map(|entry| entry.names.len()).max().unwrap_or(0);
-        let slashes = path.rmatch_indices('/').nth(longest.saturating_sub(1));
-        find(entries(), &path[slashes.map_or(0, |(at, _)| at)..])
+        let entries = |reach: ProtectionReach| {
+            self.0.iter().filter(move |entry: &&ProtectedPath| entry.reach == reach)
+        };
+        let longest = |reach: ProtectionReach| {
+            entries(reach).map(|entry| entry.names.len()).max().unwrap_or(0)
+        };
+        let in_trees = ProtectionReach::InTrees;
+        let slashes = path.rmatch_indices('/').nth(longest(in_trees).saturating_sub(1));
+        let found = find(entries(in_trees), &path[slashes.map_or(0, |(at, _)| at)..]);
+        let at_root = ProtectionReach::AtRoot;
+        let is_deep = path_names(path).count() > longest(at_root);
+        found.or_else(|| if is_deep { None } else { find(entries(at_root), path) })
     }
 }
 
@@ -151,10 +169,15 @@ fn find<'p, 'e>(
 ) -> Option<&'p str> {
     let written: Vec<&str> = path_names(path).collect();
     let folded: Vec<String> = written.iter().map(|name| fold_name(name)).collect();
-    for ProtectedPath { names, .. } in entries {
-        let at = folded.windows(names.len()).position(|window| {
+    for ProtectedPath { names, reach } in entries {
+        let mut windows = folded.windows(names.len());
+        let is_found = |window: &[String]| {
             window.iter().zip(names).all(|(name, protected)| is_same_name(name, protected))
-        });
+        };
+        let at = match reach {
+            ProtectionReach::AtRoot => windows.next().filter(|first| is_found(first)).map(|_| 0),
+            ProtectionReach::DirectOnly | ProtectionReach::InTrees => windows.position(is_found),
+        };
         if let Some(at) = at {
             return Some(written[at + names.len() - 1]);
         }
@@ -196,7 +219,7 @@ fn is_invisible(c: char) -> bool {
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
-    let protected = ProtectedPaths::new(&DEFAULT_PROTECTED.map(|it| it.name.to_owned()));
+    let protected = ProtectedPaths::new(&DEFAULT_PROTECTED.map(|it| it.name.to_owned()), &[]);
     let found = protected.find_protected(text);
     if let Some(name) = found {
         assert!(text.split('/').any(|written| written == name), "{name:?} is not in {text:?}");

@@ -2,6 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use super::SandboxPaths;
 use super::plan::SandboxMount;
 use crate::root::is_foreign_settings;
 
@@ -17,14 +18,19 @@ const GUARDED_IN_GIT: [&str; 5] = ["config", "config.worktree", "hooks", "info",
 pub(super) struct GuardedPaths {
     /// The guarded paths, relative to the workspace.
     names: Vec<String>,
+    /// The paths that git may also write while it writes the settings of other tools.
+    instructions: Vec<String>,
     writes_git: bool,
 }
 
 impl GuardedPaths {
-    /// Guards the paths `names`. Programs may write the repository if `writes_git` is set.
-    pub(super) fn new(names: &[String], writes_git: bool) -> Self {
-        let names = names.iter().filter(|path| is_plain_path(path)).cloned().collect();
-        Self { names, writes_git }
+    /// Guards the guarded paths and the instructions in `paths`. Programs may write the repository if
+    /// `writes_git` is set.
+    pub(super) fn new(paths: &SandboxPaths, writes_git: bool) -> Self {
+        let plain = |paths: &[String]| -> Vec<String> {
+            paths.iter().filter(|path| is_plain_path(path)).cloned().collect()
+        };
+        Self { names: plain(&paths.guarded), instructions: plain(&paths.instructions), writes_git }
     }
 
     /// Returns `true` if git may check out committed settings of editors and agents.
@@ -38,8 +44,8 @@ impl GuardedPaths {
 
     /// Returns the read-only paths in `workspace` for a program that may write the rest.
     ///
-    /// Git may write its `repository`. If `brings` is set, git may also write the settings of other
-    /// tools, but never toolgate's own files.
+    /// Git may write its `repository`. If `brings` is set, git may also write instructions and the
+    /// settings of other tools, but never toolgate's own files.
     pub(super) fn places(
         &self,
         workspace: &Path,
@@ -53,6 +59,8 @@ impl GuardedPaths {
         };
         let is_brought = |name: &str| brings && is_foreign_settings(name);
         let names = self.names.iter().filter(|name| !is_brought(name) && !is_written(name));
+        let instructions = self.instructions.iter().filter(|_| !brings);
+        let names = names.chain(instructions);
         let mut guarded: Vec<PathBuf> = names.map(|name| workspace.join(name)).collect();
         // The parts of a repository outside the workspace are listed one by one.
         let repository = repository.filter(|repository| repository.starts_with(workspace));
@@ -76,7 +84,8 @@ impl GuardedPaths {
     /// trust`.
     pub(super) fn reserved_names(&self) -> impl Iterator<Item = &str> {
         let is_name = |name: &&str| name.starts_with('.') && !name.contains('/');
-        let names = self.names.iter().map(String::as_str).filter(is_name);
+        let names = self.names.iter().chain(&self.instructions);
+        let names = names.map(String::as_str).filter(is_name);
         names.filter(|name| !self.writes_git || *name != GIT_FOLDER)
     }
 }
@@ -113,9 +122,18 @@ mod tests {
 
     const WORKSPACE: &str = "/w";
 
+    fn guards(names: &[&str], instructions: &[&str], writes_git: bool) -> GuardedPaths {
+        let owned = |paths: &[&str]| paths.iter().map(|&path| path.to_owned()).collect();
+        let paths = SandboxPaths {
+            guarded: owned(names),
+            instructions: owned(instructions),
+            ..SandboxPaths::default()
+        };
+        GuardedPaths::new(&paths, writes_git)
+    }
+
     fn places(names: &[&str], writes_git: bool, repository: Option<&str>) -> Vec<String> {
-        let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
-        let guards = GuardedPaths::new(&names, writes_git);
+        let guards = guards(names, &[], writes_git);
         let places = guards.places(Path::new(WORKSPACE), repository.map(Path::new), false);
         let texts = places.iter().map(|place| match place {
             SandboxMount::ReadOnlyEntry { at } => format!("read {}", at.path().display()),
@@ -131,9 +149,8 @@ mod tests {
     #[test]
     fn git_may_bring_editor_settings_if_no_program_writes_the_repository() {
         let names = [".vscode", ".mcp.json", ".git", "toolgate.toml", ".env", "infra"];
-        let names = names.map(str::to_owned);
         let guarded = |brings: bool| {
-            let guards = GuardedPaths::new(&names, false);
+            let guards = guards(&names, &["skills"], false);
             let repository = Some(Path::new("/w/.git"));
             let places = guards.places(Path::new(WORKSPACE), repository, brings);
             let ats = places.iter().filter_map(|place| match place {
@@ -144,16 +161,16 @@ mod tests {
         };
         let ours = ["/w/toolgate.toml", "/w/.env", "/w/infra"].map(str::to_owned);
         let own = GUARDED_IN_GIT.map(|name| format!("/w/.git/{name}"));
-        let theirs = ["/w/.vscode", "/w/.mcp.json"].map(str::to_owned);
+        let theirs = ["/w/.vscode", "/w/.mcp.json", "/w/skills"].map(str::to_owned);
         for brings in [true, false] {
             let ats = guarded(brings);
             assert!(ours.iter().chain(&own).all(|at| ats.contains(at)), "{ats:?}");
             assert!(theirs.iter().all(|at| ats.contains(at) != brings), "{ats:?}");
         }
-        assert!(GuardedPaths::new(&names, false).allows_git_settings(true));
-        assert!(!GuardedPaths::new(&names, false).allows_git_settings(false));
+        assert!(guards(&names, &[], false).allows_git_settings(true));
+        assert!(!guards(&names, &[], false).allows_git_settings(false));
         assert!(
-            !GuardedPaths::new(&names, true).allows_git_settings(true),
+            !guards(&names, &[], true).allows_git_settings(true),
             "programs write the repository"
         );
     }

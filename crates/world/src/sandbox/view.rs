@@ -105,10 +105,7 @@ impl MachineMounts {
             places: found.places,
             git_places: git.places,
             writable,
-            guards: GuardedPaths::new(
-                &sandbox_paths.guarded,
-                settings.git == GitFolderAccess::Write,
-            ),
+            guards: GuardedPaths::new(sandbox_paths, settings.git == GitFolderAccess::Write),
             hidden: sandbox_paths.hidden.clone(),
         }
     }
