@@ -1,15 +1,24 @@
 //! Limits the length of an upstream's instructions, and quotes them so that their source is clear.
 
 use toolgate_contract::fold_name;
+use toolgate_contract::printable::check_visible;
 
 /// Maximum number of bytes of instructions that are kept. Every client reads them at its start.
 pub(crate) const BYTES_MAX: usize = 4 << 10;
 /// Marker at the end of instructions that were cut.
 const CUT_MARKER: &str = " […]";
 
-/// Returns the instructions of the upstream `name`, cut to the limit, or `None` if they are empty.
+/// Returns the instructions of the upstream `name`, cut to the limit, or `None` if they are empty or
+/// have a hidden character.
 pub(crate) fn truncate_instructions(name: &str, text: &str) -> Option<String> {
     let text = text.trim();
+    if let Err(fault) = check_visible(text, usize::MAX) {
+        tracing::warn!(
+            "the instructions of the upstream `{name}` are left out: the text {fault}; fix the \
+             upstream"
+        );
+        return None;
+    }
     if is_bounded(text) {
         return (!text.is_empty()).then(|| text.to_owned());
     }
@@ -65,6 +74,7 @@ mod tests {
     #[test]
     fn long_instructions_are_cut_at_a_character_boundary() {
         assert_eq!(truncate_instructions("a", " \n"), None);
+        assert_eq!(truncate_instructions("a", "Mine.\u{200b}"), None);
         assert_eq!(truncate_instructions("a", " Mine.\n").as_deref(), Some("Mine."));
         for text in ["é".repeat(BYTES_MAX), "x".repeat(BYTES_MAX + 1)] {
             let cut = truncate_instructions("a", &text).expect("instructions");

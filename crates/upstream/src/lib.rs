@@ -8,6 +8,7 @@ mod world;
 mod address;
 mod settings;
 mod names;
+mod definition_texts;
 mod instructions;
 pub mod pins;
 mod message;

@@ -14,6 +14,7 @@ use toolgate_contract::exact_json;
 use toolgate_dialects::mcp::upstream::{ProtocolEra, Revision, SKILLS, TASKS_EXTENSION};
 
 use crate::connection::{LISTING_LIFETIME, UpstreamConnection, UpstreamRequest};
+use crate::definition_texts::remove_hidden_texts;
 use crate::instructions;
 use crate::message::{UpstreamRpcError, json_bytes};
 use crate::transport::RequestFailure;
@@ -184,7 +185,14 @@ impl ListingBudget<'_> {
                 }
                 Ok(Vec::new())
             }
-            listed => listed,
+            listed => {
+                let mut listed = listed?;
+                // The index of skills checks each skill.
+                if kind != "skills" {
+                    remove_hidden_texts(self.name, kind, &mut listed);
+                }
+                Ok(listed)
+            }
         }
     }
 

@@ -14,7 +14,6 @@ use crate::instructions::is_bounded;
 
 mod differences;
 mod injection_signs;
-mod definition_texts;
 mod approval;
 mod schemas;
 mod render;

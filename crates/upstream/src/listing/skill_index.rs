@@ -7,6 +7,7 @@ use toolgate_contract::{Skill, SkillFile, SkillFiles};
 use toolgate_dialects::mcp::upstream::parse_skill;
 
 use super::UpstreamListing;
+use crate::definition_texts::check_skill_texts;
 
 /// Name of a skill's main file.
 const SKILL_FILE: &str = "SKILL.md";
@@ -112,6 +113,7 @@ pub(crate) fn is_in_folder(skill: &Skill, uri: &str) -> bool {
 /// Returns the reason if a client would not accept the skill.
 pub(crate) fn accept_skill(entry: &Value) -> Result<Skill, String> {
     let skill = parse_skill(entry).ok_or("a URI, a front matter or a list of files is missing")?;
+    check_skill_texts(entry)?;
     let folder = skill.uri.strip_suffix(SKILL_FILE).and_then(|it| it.strip_suffix('/'));
     let folder = folder
         .filter(|_| is_normal_form(&skill.uri))
@@ -219,6 +221,12 @@ mod tests {
         ] {
             assert!(accept_skill(&entry(uri, name, &files)).is_err(), "{uri} {files:?}");
         }
+        let mut invalid = entry(good, "a", &[good]);
+        invalid["frontmatter"]["description"] = json!("Reads.\u{e0041}");
+        assert_eq!(
+            accept_skill(&invalid).err().as_deref(),
+            Some("a text of its `frontmatter` has the hidden character U+E0041 at byte 6")
+        );
         let mut invalid = entry(good, "a", &[good]);
         invalid["resources"][0]["digest"] = json!("sha256:0");
         assert!(accept_skill(&invalid).is_err());

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolgate_contract::printable::escape_hidden;
 
-use super::definition_texts::check_definition_texts;
 use super::{PinLock, ToolDefinition, ToolDefinitionChange};
+use crate::definition_texts::check_definition_texts;
 
 /// Reaction to a tool or instructions that differ from their pins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]

@@ -89,6 +89,25 @@ fn instructions_that_are_disabled_or_empty_or_without_a_tool_are_not_sent() {
 }
 
 #[test]
+fn instructions_and_resources_with_hidden_characters_are_left_out_and_logged() {
+    let env = "ODD_INSTRUCTS = \"Mine.\\u200b\", ODD_RESOURCES = \"odd://1 odd://2\\u200b\", ";
+    let workspace = with_odds(&[("odd", env, "")]);
+    let mut client = stdio(&workspace);
+    assert!(names(&mut client).contains(&"odd_shout".to_owned()));
+    let listed = client.ask("resources/list", json!({})).to_string();
+    assert!(listed.contains("odd://1") && !listed.contains("odd://2"), "{listed}");
+    let instructions = discovered_instructions(&mut client);
+    assert!(!instructions.contains("Mine."), "{instructions}");
+    let log = client.server().log();
+    for line in [
+        "the instructions of the upstream `odd` are left out: the text has the hidden character",
+        "`odd://2\\u{200b}` in the resources of the upstream `odd` is not listed",
+    ] {
+        assert!(log.contains(line), "{log}");
+    }
+}
+
+#[test]
 fn a_caller_who_sees_no_tool_of_an_upstream_gets_no_instructions_of_it() {
     let workspace = with_instructions(FIRST, "");
     let rule = "[[policy.rules]]\nname = \"none\"\neffect = \"deny\"\ntools = [\"odd.*\"]\n\
