@@ -67,7 +67,8 @@ pub use questions::{
     QuestionKind, QuestionSupport, SamplingAnswer, SamplingMessage, SamplingRequest,
 };
 pub use request::{
-    HostAnswer, HostRequest, PromptPage, ResourceCursor, ResourcePage, SkillPage, ToolPage,
+    EndedJobAnswer, HostAnswer, HostRequest, PromptPage, ResourceCursor, ResourcePage, SkillPage,
+    ToolPage,
 };
 pub use resource::{
     COMPLETIONS_MAX, Completion, CompletionRequest, CompletionTarget, ResourceSource, UriClaim,

@@ -68,6 +68,8 @@ pub enum HostRequest {
     CancelJob {
         /// The job's id as the client sent it.
         id: String,
+        /// The answer if the job has ended already.
+        if_ended: EndedJobAnswer,
     },
     /// Opens a file that one of the caller's jobs produced.
     OpenArtefact {
@@ -131,6 +133,15 @@ pub enum HostRequest {
         /// The URI of the skill's `SKILL.md`.
         uri: String,
     },
+}
+
+/// The answer to the cancellation of a job that has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndedJobAnswer {
+    /// The job, whose state shows how it ended. A repeated cancellation has the same result.
+    Job,
+    /// The error [`CallError::Conflict`](crate::CallError::Conflict).
+    Refusal,
 }
 
 /// The end of a page of resources.

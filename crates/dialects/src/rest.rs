@@ -15,8 +15,8 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    ArtefactSelection, CallError, CallEvent, CallMetadata, Caller, FrameHead, HostAnswer,
-    HostRequest, JobId, JobOptions, MessageFrame, OpenArtefact, Reply, ReplyBody,
+    ArtefactSelection, CallError, CallEvent, CallMetadata, Caller, EndedJobAnswer, FrameHead,
+    HostAnswer, HostRequest, JobId, JobOptions, MessageFrame, OpenArtefact, Reply, ReplyBody,
 };
 
 use self::http_paths::{PATHS, RestPath, parse_path};
@@ -157,7 +157,8 @@ fn read_request(
         }
         (RestPath::Job(id), "DELETE") => {
             let id = parse_id(&id)?.to_string();
-            request_reading(HostRequest::CancelJob { id }, ReplyContent::Job)
+            let if_ended = EndedJobAnswer::Job;
+            request_reading(HostRequest::CancelJob { id, if_ended }, ReplyContent::Job)
         }
         (RestPath::Events(id), "GET") => {
             let id = parse_id(&id)?.to_string();

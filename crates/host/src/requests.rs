@@ -8,8 +8,9 @@ use serde_json::Value;
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
-    Asker, CallError, CallMetadata, Caller, ConsentRedeemer, EventSink, HostAnswer, HostRequest,
-    JobSnapshot, JobSupport, QuestionSupport, StartedWork, ToolCall, ToolError, ToolFault,
+    Asker, CallError, CallMetadata, Caller, ConsentRedeemer, EndedJobAnswer, EventSink, HostAnswer,
+    HostRequest, JobSnapshot, JobSupport, QuestionSupport, StartedWork, ToolCall, ToolError,
+    ToolFault,
 };
 
 use crate::jobs::{JobRequest, LateQuestions};
@@ -249,8 +250,15 @@ impl Host {
                 let size = gate.settings.page_size;
                 Ok(HostAnswer::Jobs(self.jobs()?.list(Some(&caller), after, size).await?))
             }
-            HostRequest::CancelJob { id } => {
-                Ok(job_answer(self.jobs()?.cancel(&caller, &id).await?))
+            HostRequest::CancelJob { id, if_ended } => {
+                let jobs = self.jobs()?;
+                let job = match (jobs.cancel(&caller, &id).await, if_ended) {
+                    (Err(CallError::Conflict { .. }), EndedJobAnswer::Job) => {
+                        jobs.get_with_printed(&caller, &id).await?
+                    }
+                    (job, _) => job?,
+                };
+                Ok(job_answer(job))
             }
             HostRequest::OpenArtefact { id, which } => {
                 Ok(HostAnswer::Artefact(self.jobs()?.open_artefact(&caller, &id, which).await?))

@@ -21,9 +21,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use toolgate_contract::{
     AnyTool, Asker, CallError, Caller, ClientAnswer, ClientAnswers, ClientQuestion,
-    ClientQuestions, ContentOnly, Effects, HostAnswer, HostRequest, JobOptions, JobSnapshot,
-    OutputStream, PersonChoice, ProducedFile, QuestionSupport, Tool, ToolContext, ToolError,
-    erase_tool,
+    ClientQuestions, ContentOnly, Effects, EndedJobAnswer, HostAnswer, HostRequest, JobOptions,
+    JobSnapshot, OutputStream, PersonChoice, ProducedFile, QuestionSupport, Tool, ToolContext,
+    ToolError, erase_tool,
 };
 
 use crate::{
@@ -175,6 +175,10 @@ fn call(tool: &str, input: Value) -> HostRequest {
 
 fn read(uri: &str) -> HostRequest {
     HostRequest::ReadResource { uri: uri.to_owned() }
+}
+
+fn cancel_request(id: &str) -> HostRequest {
+    HostRequest::CancelJob { id: id.to_owned(), if_ended: EndedJobAnswer::Refusal }
 }
 
 fn job(answer: Result<HostAnswer, CallError>) -> JobSnapshot {

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    CallError, HostRequest, JobEvent, JobEventKind, JobId, JobOptions, JobPage, JobSnapshot,
-    JobState, JobStreamItem, Reply, exact_json,
+    CallError, EndedJobAnswer, HostRequest, JobEvent, JobEventKind, JobId, JobOptions, JobPage,
+    JobSnapshot, JobState, JobStreamItem, Reply, exact_json,
 };
 
 use super::encoder::{CallResult, EncodedOutcome, McpEncoder, ResultStamp, error_message};
@@ -134,7 +134,9 @@ impl TaskRequest {
                 Some(given) => HostRequest::AnswerJob { id: task()?, given },
                 None => return Err(invalid_params(id, "`params.inputResponses` is missing")),
             },
-            Self::Cancel => HostRequest::CancelJob { id: task()? },
+            Self::Cancel => {
+                HostRequest::CancelJob { id: task()?, if_ended: EndedJobAnswer::Refusal }
+            }
         })
     }
 }

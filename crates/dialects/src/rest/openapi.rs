@@ -18,8 +18,8 @@ pub(super) fn document() -> Value {
                 "get": operation("getJob", "Returns a job.", json!({ "200": job_response() })),
                 "delete": operation(
                     "cancelJob",
-                    "Cancels a job.",
-                    json!({ "200": job_response(), "409": problem("The job has ended.") }),
+                    "Cancels a job, if it has not ended, and returns it.",
+                    json!({ "200": job_response() }),
                 ),
             },
             "/v1/jobs/{job_id}/events": {

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use toolgate_contract::{
-    ArtefactSelection, CallError, CallEvent, CallMetadata, HostAnswer, HostRequest, JobArtefact,
-    JobId, JobSnapshot, OpenArtefact, Reply, ReplyBody, ToolPage, exact_json,
+    ArtefactSelection, CallError, CallEvent, CallMetadata, EndedJobAnswer, HostAnswer, HostRequest,
+    JobArtefact, JobId, JobSnapshot, OpenArtefact, Reply, ReplyBody, ToolPage, exact_json,
 };
 
 use super::NAME;
@@ -43,7 +43,8 @@ pub(crate) fn read(
             Ok(request_reading(HostRequest::GetJob { id }, ReplyContent::Job))
         }),
         (ZyraPath::Job(id), "DELETE") => read_job_request(id, |id| {
-            Ok(request_reading(HostRequest::CancelJob { id }, ReplyContent::Canceled))
+            let request = HostRequest::CancelJob { id, if_ended: EndedJobAnswer::Job };
+            Ok(request_reading(request, ReplyContent::Canceled))
         }),
         (ZyraPath::Job(_), _) => FrameReading::Reply(method_not_allowed("GET, HEAD, DELETE")),
         (ZyraPath::Manifest(id), "GET" | "HEAD") => read_job_request(id, |id| {

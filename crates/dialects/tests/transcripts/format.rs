@@ -102,7 +102,7 @@ fn format_host_request(request: &HostRequest) -> String {
         HostRequest::AwaitJob { id } => format!("await the job {id}"),
         HostRequest::ListJobs { after: None } => "list the jobs".to_owned(),
         HostRequest::ListJobs { after: Some(id) } => format!("list the jobs after {id}"),
-        HostRequest::CancelJob { id } => format!("cancel the job {id}"),
+        HostRequest::CancelJob { id, .. } => format!("cancel the job {id}"),
         HostRequest::OpenArtefact { id, which: ArtefactSelection::Main } => {
             format!("open the file of the job {id}")
         }

@@ -88,11 +88,7 @@ async fn work_begun_for_a_job_is_dropped_if_the_job_is_refused_or_never_runs() {
     assert!(matches!(test_host.ask(wanted()).await, Err(CallError::Limited { .. })));
     assert_eq!(alive.load(Ordering::Acquire), 20);
     let last = last.expect("a job");
-    test_host
-        .ask(HostRequest::CancelJob { id: last.clone() })
-        .await
-        .map(drop)
-        .expect("it is cancelled");
+    test_host.ask(cancel_request(&last)).await.map(drop).expect("it is cancelled");
     test_host.ended(&last).await;
     assert_eq!(alive.load(Ordering::Acquire), 19);
 }

@@ -86,7 +86,7 @@ async fn a_job_cancelled_during_a_question_ends_at_once_and_closes_the_question(
     let started = test_host.start("t.asks", json!({ "rounds": [["one"]] })).await;
     let id = started.id.to_string();
     test_host.wait_for(&id, |job| !job.questions.is_empty()).await;
-    let canceled = job(test_host.ask(HostRequest::CancelJob { id: id.clone() }).await);
+    let canceled = job(test_host.ask(cancel_request(&id)).await);
     assert_eq!((canceled.state, canceled.questions.len()), (JobState::Canceled, 0));
     let late = job(test_host.ask(answer(&id, given([("one", accepted("1"))]))).await);
     assert_eq!(late.state, JobState::Canceled);
@@ -159,7 +159,7 @@ async fn a_job_is_answered_and_cancelled_at_a_server_that_does_not_run_it() {
         assert!(!answered.questions.contains_key("one"), "{answered:?}");
         let asks = second.wait_for(&id, |job| job.questions.contains_key("two")).await;
         assert_eq!(open(&asks), ["two"]);
-        let canceled = job(second.ask(HostRequest::CancelJob { id: id.clone() }).await);
+        let canceled = job(second.ask(cancel_request(&id)).await);
         assert_eq!((canceled.state, canceled.questions.len()), (JobState::Canceled, 0));
         first.host.stop_jobs().await;
     };
@@ -478,7 +478,7 @@ async fn jobs_beyond_the_queue_limit_are_refused_with_a_retry_time_and_recorded(
     start_waiting(&test_host, "bob").await.expect("it waits");
     check_refusal(start_waiting(&test_host, "bob").await, "too many jobs are waiting (limit 2)");
     assert_eq!(test_host.records(), ["t.waits limited"]);
-    let canceled = job(test_host.ask(HostRequest::CancelJob { id: first.clone() }).await);
+    let canceled = job(test_host.ask(cancel_request(&first)).await);
     assert_eq!(canceled.id.to_string(), first);
     test_host.ended(&first).await;
     start_waiting(&test_host, "bob").await.expect("there is a place");

@@ -44,7 +44,7 @@ async fn a_job_is_answered_and_cancelled_at_a_server_of_another_machine() {
         assert!(!answered.questions.contains_key("one"), "{answered:?}");
         let asks = second.wait_for(&id, |job| job.questions.contains_key("two")).await;
         assert_eq!(open(&asks), ["two"]);
-        let canceled = job(second.ask(HostRequest::CancelJob { id: id.clone() }).await);
+        let canceled = job(second.ask(cancel_request(&id)).await);
         assert_eq!((canceled.state, canceled.questions.len()), (JobState::Canceled, 0));
         first.host.stop_jobs().await;
     };

@@ -11,7 +11,9 @@ use std::process::ExitCode;
 use anyhow::bail;
 use serde_json::json;
 use toolgate::assembly::wiring::ServedWorkspace;
-use toolgate_contract::{CallError, HostAnswer, HostRequest, JobSnapshot, JobState};
+use toolgate_contract::{
+    CallError, EndedJobAnswer, HostAnswer, HostRequest, JobSnapshot, JobState,
+};
 use toolgate_host::{Host, IncomingRequest, JobService};
 
 use super::{FolderArgs, complain, print, remote, run_to_end, small_runtime};
@@ -146,7 +148,8 @@ async fn cancel(
             Err(message) => Err(CallError::Unavailable { message }),
         });
     }
-    Ok(match ask_host(host, job, HostRequest::CancelJob { id: id.clone() }).await {
+    let request = HostRequest::CancelJob { id: id.clone(), if_ended: EndedJobAnswer::Job };
+    Ok(match ask_host(host, job, request).await {
         Ok(HostAnswer::Job(job)) if job.state != JobState::Canceled => {
             let message = format!("job {id} ended before it could be cancelled");
             Err(CallError::Conflict { message, details: json!({ "state": job.state }) })

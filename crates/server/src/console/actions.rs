@@ -6,8 +6,8 @@ use std::sync::Arc;
 use maud::html;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    CallEnding, CallError, Caller, ClientAnswer, ClientQuestion, HostAnswer, HostRequest,
-    PersonChoice, Reply, ResultText, ToolError, ToolId, ToolOutput,
+    CallEnding, CallError, Caller, ClientAnswer, ClientQuestion, EndedJobAnswer, HostAnswer,
+    HostRequest, PersonChoice, Reply, ResultText, ToolError, ToolId, ToolOutput,
 };
 use toolgate_host::IncomingRequest;
 
@@ -33,7 +33,7 @@ pub(crate) async fn answer(
             let id = decode(id);
             let back = format!("/console/jobs/{id}");
             let done = change_job(console, session, "console.cancel_job", &id, |id| {
-                HostRequest::CancelJob { id }
+                HostRequest::CancelJob { id, if_ended: EndedJobAnswer::Refusal }
             });
             after(session, done.await, &back)
         }
