@@ -16,12 +16,12 @@ use comments::{LeadingComments, docstring, extend_lead};
 use parse::parse;
 use parsed_code::ParsedCode;
 
-#[cfg(any(fuzzing, test))]
-pub(crate) use parser_process::check_message;
 pub use parser_process::{
     PARSE_ANSWER_BYTES_MAX, PARSE_REQUEST_BYTES_MAX, ParserProcess, answer_parse_request,
     set_parser_process,
 };
+#[cfg(any(fuzzing, test))]
+pub(crate) use parser_process::{check_message, check_parse};
 
 mod names;
 mod comments;

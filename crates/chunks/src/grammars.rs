@@ -115,6 +115,13 @@ impl Grammar {
         Some(GRAMMARS[at].get_or_init(|| Self::new(ALL_RULES[at])))
     }
 
+    /// Returns a known grammar for each `number`.
+    #[cfg(any(fuzzing, test))]
+    pub(crate) fn for_number(number: u8) -> &'static Self {
+        let rules = ALL_RULES[usize::from(number) % ALL_RULES.len()];
+        Self::for_language(rules.lang).expect("each language has a name")
+    }
+
     fn new(rules: &'static GrammarRules) -> Self {
         let language = (rules.grammar)();
         let kinds = u16::try_from(language.node_kind_count()).unwrap_or(u16::MAX);

@@ -127,6 +127,16 @@ pub(crate) fn check_message(text: &str, message: &[u8]) {
     crate::cut::cut_chunks(&lines, &parsed.into_outline(), crate::chunk::ChunkKind::Code);
 }
 
+/// Parses `text` with `grammar`, and reads the answer. Panics if the answer cannot be read.
+#[cfg(any(fuzzing, test))]
+pub(crate) fn check_parse(grammar: &Grammar, text: &str) {
+    let answer = answer_parse_request(&encode_request(grammar.rules.lang, text));
+    let lines = TextLines::new(text);
+    let Ok(parsed) = decode_answer(&answer, &lines) else { panic!("the answer is invalid") };
+    let Some(parsed) = parsed else { return };
+    crate::cut::cut_chunks(&lines, &parsed.into_outline(), crate::chunk::ChunkKind::Code);
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
