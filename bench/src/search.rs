@@ -4,6 +4,7 @@
 
 mod corpus;
 mod conversation;
+mod parser_cost;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -163,6 +164,9 @@ fn index(
         cold.push(millis(time_query(&mut restarted, question)?));
     }
 
+    let sample_bytes = if quick { 2 << 20 } else { 16 << 20 };
+    let parsing = parser_cost::additional_time(&at, bytes, sample_bytes)?;
+    let parsing = parsing.as_secs_f64() * 100.0 / build_time.as_secs_f64();
     #[allow(clippy::cast_precision_loss, reason = "a share needs no exact bytes")]
     let share = size as f64 * 100.0 / bytes as f64;
     let row =
@@ -174,6 +178,8 @@ fn index(
             " s",
             60.0,
         ),
+        // An upper limit: an index is built by several threads, and one thread was measured.
+        row("parsing code in processes of their own, share of that time", parsing, " %", 10.0),
         row("peak RSS while indexing them", peak, " MiB", 200.0),
         ResultRow::new("RSS before", " MiB", idle),
         row("size of the index, relative to the text", share, " %", 60.0),

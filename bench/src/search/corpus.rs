@@ -78,7 +78,7 @@ pub(super) fn sources() -> anyhow::Result<Vec<PathBuf>> {
 }
 
 /// Returns the files of `folder` to copy, sorted.
-fn files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+pub(super) fn files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut unread = vec![folder.to_owned()];
     while let Some(folder) = unread.pop() {

@@ -1,0 +1,55 @@
+//! Measures what it costs to parse code in processes of their own, compared with a parse in the
+//! process that builds the index.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use toolgate_chunks::chunks;
+use toolgate_toolsets::grammars;
+use toolgate_world::ProcessRunner;
+
+use super::corpus;
+
+/// The number of measurements, of which the shortest counts.
+const ROUNDS: usize = 3;
+
+/// A file of the corpus: its path and its text.
+type CorpusText = (String, String);
+
+/// Returns the additional time to parse all files of `folder`, which have `bytes` bytes. Parses only
+/// the first `sample_bytes` of them.
+pub(super) fn additional_time(
+    folder: &Path,
+    bytes: u64,
+    sample_bytes: u64,
+) -> anyhow::Result<Duration> {
+    let mut sample: Vec<CorpusText> = Vec::new();
+    let mut sampled = 0;
+    for file in corpus::files(folder)? {
+        if sampled >= sample_bytes {
+            break;
+        }
+        let text = std::fs::read_to_string(&file)?;
+        sampled += text.len() as u64;
+        sample.push((file.display().to_string(), text));
+    }
+    // Once workers parse, this process never parses again.
+    let here = shortest_time(&sample);
+    let processes = ProcessRunner::new(std::env::vars_os())?;
+    grammars::parse_in_workers(&processes);
+    let there = shortest_time(&sample);
+    grammars::end_workers();
+    let additional = there.saturating_sub(here).as_secs_f64();
+    Ok(Duration::from_secs_f64(additional * bytes as f64 / sampled.max(1) as f64))
+}
+
+/// Returns the shortest time in which one thread cuts all texts of `sample` into chunks.
+fn shortest_time(sample: &[CorpusText]) -> Duration {
+    let once = || {
+        let started = Instant::now();
+        let count: usize = sample.iter().map(|(path, text)| chunks(path, text).len()).sum();
+        assert!(count > 0, "the sample has no chunks");
+        started.elapsed()
+    };
+    (0..ROUNDS).map(|_| once()).min().unwrap_or_default()
+}
