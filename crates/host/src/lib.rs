@@ -410,6 +410,12 @@ impl Host {
         redacted.collect::<Vec<_>>().join("\n\n")
     }
 
+    /// Redacts the values that the operator marked as secret from a message that no call passes,
+    /// such as the refusal of an unknown method. Returns `None` if the message contains none.
+    pub fn redact_message(&self, message: &[u8]) -> Option<Vec<u8>> {
+        self.gate().secrets.redact_message(message)
+    }
+
     /// Releases all resources kept for `session`, which has ended.
     pub fn end_session(&self, session: &str) {
         let gate = self.gate();

@@ -116,6 +116,12 @@ impl SecretSet {
         }
     }
 
+    /// Redacts from a message the values that the operator marked as secret. Returns `None` if the
+    /// message contains none.
+    pub(crate) fn redact_message(&self, message: &[u8]) -> Option<Vec<u8>> {
+        self.hidden.as_ref()?.redact_bytes(message)
+    }
+
     /// Returns `events` with the values redacted that the operator marked as secret, while the
     /// returned guard is kept.
     pub(crate) fn redact_events(&self, events: &EventSink) -> (EventSink, RedactionGuard) {

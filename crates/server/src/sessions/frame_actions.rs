@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use toolgate_contract::{BoxFuture, Caller, Reply};
+use toolgate_contract::{BoxFuture, Caller, Reply, ReplyBody};
 use toolgate_dialects::{ChangeSubscription, FrameReading, JobWatchRequest, PendingRequest};
 
 use crate::sessions::session::{CallAnswer, ClientSession, OutboundChannel};
@@ -49,8 +49,11 @@ impl ClientSession {
     /// Applies a frame to the session. Returns the action that the transport must take.
     pub(crate) fn handle(&self, reading: FrameReading) -> FrameAction {
         match reading {
-            FrameReading::Reply(reply) => FrameAction::Reply(reply),
-            FrameReading::Replies(replies) => FrameAction::ReplyAll(replies),
+            FrameReading::Reply(reply) => FrameAction::Reply(self.redact_reply(reply)),
+            FrameReading::Replies(replies) => {
+                let redacted = replies.into_iter().map(|reply| self.redact_reply(reply));
+                FrameAction::ReplyAll(redacted.collect())
+            }
             FrameReading::OpenSession(reply) => FrameAction::OpenSession(reply),
             FrameReading::CloseSession(reply) => FrameAction::CloseSession(reply),
             FrameReading::Cancel { key, reply } => {
@@ -75,6 +78,17 @@ impl ClientSession {
                 FrameAction::Stream(FrameStream::Notifications { after })
             }
         }
+    }
+
+    /// Redacts the operator's secrets from a reply that no call passed. A dialect may repeat parts of
+    /// a message that it refuses.
+    fn redact_reply(&self, mut reply: Reply) -> Reply {
+        if let ReplyBody::Json(message) = &reply.body
+            && let Some(clean) = self.server.host.redact_message(message)
+        {
+            reply.body = ReplyBody::Json(clean.into());
+        }
+        reply
     }
 }
 

@@ -82,7 +82,7 @@ const DIRECT_FRAME_BYTES_MAX: usize = 1 << 20;
 
 /// A conversation with one client.
 pub(crate) struct ClientSession {
-    server: Arc<ServerState>,
+    pub(crate) server: Arc<ServerState>,
     pub(crate) dialect: Arc<dyn Dialect>,
     pub(crate) caller: Caller,
     /// Transport of the client: `http`, `stdio` or `websocket`.

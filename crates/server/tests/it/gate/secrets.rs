@@ -147,6 +147,19 @@ fn a_configured_secret_is_redacted_in_older_dialects() {
 }
 
 #[test]
+fn a_configured_secret_is_redacted_from_the_refusal_of_a_message() {
+    for dialect in ["mcp", "mira", "zyra", "workstation"] {
+        let secrets = tempfile::tempdir().unwrap();
+        let launch = with_secrets(Launch::over(&workspace()), &secrets);
+        let mut stdio = launch.arg("--dialect").arg(dialect).stdio();
+        let unknown = json!({ "jsonrpc": "2.0", "id": 1, "method": NAMED, "params": {} });
+        stdio.write(format!("{unknown}\n").as_bytes());
+        let refusal = stdio.receive();
+        check_clean(dialect, &refusal.to_string());
+    }
+}
+
+#[test]
 fn results_are_unchanged_if_no_secret_is_configured() {
     let mut client = Client::stdio(
         Launch::over(&workspace()).env("DEPLOY_TOKEN", NAMED),
