@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use toolgate_contract::printable::escape_line;
 use toolgate_contract::{CallEnding, ResultText};
 
 use super::build_tool::BuildTool;
@@ -214,7 +215,7 @@ impl CiFailure {
         };
         let mut text = String::new();
         if let Some(file) = file {
-            text.push_str(file);
+            text.push_str(&escape_line(file));
             for number in [line, column].into_iter().flatten() {
                 text.push_str(&format!(":{number}"));
             }
@@ -222,10 +223,10 @@ impl CiFailure {
         }
         text.push_str(severity);
         if let Some(code) = code {
-            text.push_str(&format!("[{code}]"));
+            text.push_str(&format!("[{}]", escape_line(code)));
         }
         if let Some(test) = id.as_ref().or(test.as_ref()) {
-            text.push_str(&format!(" {test}"));
+            text.push_str(&format!(" {}", escape_line(test)));
         }
         let mut lines = message.lines().filter(|line| !line.trim().is_empty());
         let first = lines.next().unwrap_or_default();
@@ -253,8 +254,9 @@ impl CiReport {
         let counts = if counts.is_empty() { counts } else { format!(": {counts}") };
         let separator = if *ok { "; " } else { "\n" };
         let mut body = format!(
-            "{outcome}{counts}{separator}`{}` in `{folder}`, {duration_ms} ms\n",
-            command.join(" ").escape_debug()
+            "{outcome}{counts}{separator}`{}` in `{}`, {duration_ms} ms\n",
+            command.join(" ").escape_debug(),
+            escape_line(folder)
         );
         for failure in self.failures.iter().take(SHOWN_MAX) {
             body.push_str(&failure.text());
@@ -338,6 +340,15 @@ mod tests {
         assert_eq!(end_of_output("one\ntwo\n", 4), "two\n");
         assert_eq!(end_of_output("one\ntwo\n", 3), "");
         assert_eq!(end_of_output("üüü\ntwo\n", 6), "two\n");
+    }
+
+    #[test]
+    fn a_name_with_a_newline_stays_on_the_line_of_its_failure() {
+        let failure = CiFailure {
+            file: Some("a.rs\nb.rs:1: failed".to_owned()),
+            ..CiFailure::new(FailureSeverity::Failure, "left: 3").with_test("adds\n9 passed")
+        };
+        assert_eq!(failure.text(), "a.rs\\nb.rs:1: failed: failed adds\\n9 passed: left: 3\n");
     }
 
     #[test]

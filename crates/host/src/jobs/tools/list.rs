@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use toolgate_contract::printable::escape_line;
 use toolgate_contract::{Effects, JobId, ResultText, Tool, ToolContext, ToolError};
 
 use super::{JobView, JobsHandle, tool_error};
@@ -52,7 +53,9 @@ impl Tool for ListJobs {
     }
 
     fn result_text(output: &ListJobsOutput) -> ResultText {
-        let lines: Vec<_> = output.jobs.iter().map(JobView::summary_line).collect();
+        // A program chooses its message, which must not look like the line of another job.
+        let line = |job: &JobView| escape_line(&job.summary_line()).into_owned();
+        let lines: Vec<_> = output.jobs.iter().map(line).collect();
         let text = ResultText::from_body(lines.join("\n"));
         match &output.next {
             Some(next) => text.with_note(format!("more with `cursor`: `{next}`")),
