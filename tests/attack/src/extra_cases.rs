@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::attempt::{AttackAttempt, CallResult, call};
 use super::client::{Client, start_and_connect};
 use super::exploits;
+use super::fault_cases;
 use super::oracle::summary;
 use super::perform::call_once;
 use super::program_cases::job_id_in;
@@ -35,8 +36,10 @@ pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     if attempt.variant.label == "declared" {
         attempt.launch.config = DECLARED_COMMAND.to_owned();
     }
-    if attempt.case.input["kind"] == "resource" {
-        return resource_cases::prepare(attempt);
+    match attempt.case.input["kind"].as_str() {
+        Some("resource") => return resource_cases::prepare(attempt),
+        Some("fault") => return fault_cases::prepare(attempt),
+        _ => {}
     }
     match attempt.case.id.as_str() {
         "M20" => attempt.variant.input["args"] = json!(["-e", exploits::VSOCK]),
@@ -118,6 +121,7 @@ pub(super) fn perform(
         Some("connections") => open_silent_connections(attempt, server, client),
         Some("tool_list") => list_tools(attempt, client),
         Some("resource") => resource_cases::perform(attempt, server, client),
+        Some("fault") => fault_cases::perform(attempt, client),
         _ if attempt.variant.label == "job" => run_job(attempt, client),
         _ => call_once(attempt, client),
     }

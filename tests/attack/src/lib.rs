@@ -39,6 +39,7 @@ mod search_cases;
 mod http_cases;
 mod hostile_files;
 mod resource_cases;
+mod fault_cases;
 mod resource_run;
 mod invariants;
 mod oracle;

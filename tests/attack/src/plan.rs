@@ -106,7 +106,10 @@ fn applies_to(case: &AttackCase, route: DialectRoute) -> bool {
         "I04" | "I05" => true,
         "I13" => is_stdio,
         _ => match case.input["kind"].as_str() {
-            Some("connections" | "resource") => dialect == Dialect::Mcp2026 && is_http,
+            Some("fault") if case.id == "M69" => {
+                !matches!(dialect, Dialect::Envelope | Dialect::Synesthetic)
+            }
+            Some("connections" | "resource" | "fault") => dialect == Dialect::Mcp2026 && is_http,
             Some("tool_list") => is_stdio && dialect != Dialect::Synesthetic,
             _ => false,
         },

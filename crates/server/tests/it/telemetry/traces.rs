@@ -111,6 +111,24 @@ fn program_parent(answer: &Value) -> String {
 }
 
 #[test]
+fn a_named_secret_in_a_trace_state_reaches_neither_a_program_nor_the_collector() {
+    const SECRET: &str = "hunter2-of-a-variable";
+    let collector = TraceCollector::answering(Some("200 OK"));
+    let launch = collector.launch().set("secrets_values_from", "DEPLOY").env("DEPLOY", SECRET);
+    let mut stdio = launch.stdio();
+    let state = format!("a={SECRET}");
+    let meta = json!({ "traceparent": format!("00-{TRACE}-{PARENT}-01"), "tracestate": state });
+    let params = json!({ "name": "exec_run", "arguments": { "command": "env" }, "_meta": meta });
+    let answer = stdio.ask(&modern(1, "tools/call", params));
+    let stdout = structured(&answer)["stdout"].as_str().unwrap();
+    assert!(stdout.contains("TRACESTATE=a=[redacted]"), "{stdout}");
+    stdio.close_input();
+    stdio.wait_for_exit();
+    let sent = json!(collector.spans()).to_string();
+    assert!(sent.contains("a=[redacted]") && !sent.contains(SECRET), "{sent}");
+}
+
+#[test]
 fn a_call_is_a_span_in_the_clients_trace_and_its_programs_continue_it() {
     let collector = TraceCollector::answering(Some("200 OK"));
     let mut stdio = collector.launch().stdio();

@@ -1,0 +1,156 @@
+//! Cases about texts and folders that pretend to be others, and about secrets in messages.
+
+use std::fs;
+
+use anyhow::ensure;
+use serde_json::json;
+
+use super::attempt::{AttackAttempt, CallResult, call};
+use super::client::Client;
+use super::http::HttpRequest;
+use super::oracle::summary;
+use super::server::sh;
+
+/// The number of jobs that a caller starts at once, and the bytes of input of each. Together they
+/// exceed the running jobs and the inputs that may wait.
+const LARGE_JOBS: usize = 20;
+const LARGE_JOB_BYTES: usize = 12 << 20;
+/// A file name whose second line looks like another entry.
+const FORGING_NAME: &str = "plain.txt\nforged.txt";
+
+/// Prepares the files and the settings of a case about such texts.
+pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
+    let ws = attempt.folders.ws.clone();
+    match attempt.case.id.as_str() {
+        "M65" => {
+            for (folder, name) in [("src", "inside"), ("src_evil", "outside")] {
+                fs::create_dir(ws.join(folder))?;
+                let code = format!("def okapi_{name}():\n    return 'okapi'\n");
+                fs::write(ws.join(folder).join("okapi.py"), code)?;
+            }
+        }
+        "M67" => fs::write(ws.join(FORGING_NAME), "okapi\n")?,
+        "M68" => {
+            sh(
+                &ws,
+                "git init -q . && git config user.name a && git config user.email a@b.example",
+            )?;
+            fs::write(ws.join("subject"), "s".repeat(5_000_000))?;
+            for message in ["-m old", "-F subject", "-m new"] {
+                sh(&ws, &format!("git commit -q --allow-empty {message}"))?;
+            }
+        }
+        "M69" => {
+            let canary = attempt.folders.canary.clone();
+            attempt.launch.env("ATTACK_SECRET", canary);
+            attempt.launch.config = "[secrets]\nvalues_from = [\"ATTACK_SECRET\"]\n".to_owned();
+        }
+        // The jobs still run when the server stops.
+        "M66" => attempt.launch.set("SERVER_DRAIN_MS", "1000"),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Performs a case about such texts against a running server.
+pub(super) fn perform(
+    attempt: &mut AttackAttempt,
+    client: &mut Client,
+) -> anyhow::Result<Vec<CallResult>> {
+    match attempt.case.id.as_str() {
+        "M65" => search_one_folder(attempt, client),
+        "M66" => start_large_jobs(attempt, client),
+        "M67" => list_forging_name(attempt, client),
+        "M68" => {
+            let result = call(client, "git.log", &json!({}))?;
+            let commits = result.response.data["commits"].as_array().map_or(0, Vec::len);
+            if commits != 3 {
+                let summary = summary(&result.response);
+                attempt.failures.push(format!("{commits} commits are listed: {summary}"));
+            }
+            Ok(vec![result])
+        }
+        // M69
+        _ => send_secret_as_method(attempt, client),
+    }
+}
+
+/// M65: searches the folder `src`, beside which is a folder whose name only begins like it.
+fn search_one_folder(
+    attempt: &mut AttackAttempt,
+    client: &mut Client,
+) -> anyhow::Result<Vec<CallResult>> {
+    let mut results = Vec::new();
+    for tool in ["search.semantic", "search.names", "search.text"] {
+        let result = call(client, tool, &json!({ "query": "okapi", "path": "src" }))?;
+        let raw = String::from_utf8_lossy(&result.response.raw).into_owned();
+        if raw.contains("src_evil") || raw.contains("okapi_outside") {
+            attempt.failures.push(format!("{tool} also searches `src_evil`"));
+        }
+        if !raw.contains("okapi_inside") {
+            let summary = summary(&result.response);
+            attempt.failures.push(format!("{tool} finds nothing in `src`: {summary}"));
+        }
+        results.push(result);
+    }
+    Ok(results)
+}
+
+/// M66: starts jobs with much input, until they are refused.
+fn start_large_jobs(
+    attempt: &mut AttackAttempt,
+    client: &mut Client,
+) -> anyhow::Result<Vec<CallResult>> {
+    let input = json!({ "command": "sleep", "args": ["60"], "stdin": "x".repeat(LARGE_JOB_BYTES) });
+    let job = json!({ "tool": "exec.run", "arguments": input });
+    let mut last = CallResult::default();
+    for _ in 0..LARGE_JOBS {
+        last = call(client, "jobs.start", &job)?;
+        if last.response.is_error {
+            break;
+        }
+    }
+    if !last.response.text.contains("too large together") {
+        let summary = summary(&last.response);
+        attempt.failures.push(format!("{LARGE_JOBS} large jobs may wait: {summary}"));
+    }
+    Ok(vec![last])
+}
+
+/// M67: lists a file whose name has two lines. No line of a listing may be its second line.
+fn list_forging_name(
+    attempt: &mut AttackAttempt,
+    client: &mut Client,
+) -> anyhow::Result<Vec<CallResult>> {
+    let mut results = Vec::new();
+    for (tool, input) in [
+        ("files.list", json!({})),
+        ("files.tree", json!({})),
+        ("files.search", json!({ "glob": "*" })),
+        ("files.search", json!({ "query": "okapi" })),
+        ("search.text", json!({ "query": "okapi" })),
+    ] {
+        let result = call(client, tool, &input)?;
+        let forged = result.response.text.lines().find(|line| line.trim().starts_with("forged"));
+        if let Some(line) = forged {
+            attempt.failures.push(format!("{tool} {input} has the line {line:?}"));
+        }
+        results.push(result);
+    }
+    Ok(results)
+}
+
+/// M69: sends a secret where only names of the protocol belong. No answer may repeat it.
+fn send_secret_as_method(
+    attempt: &mut AttackAttempt,
+    client: &mut Client,
+) -> anyhow::Result<Vec<CallResult>> {
+    let canary = attempt.folders.canary.clone();
+    let request = client.codec.method_request(&canary, &json!({}));
+    let response = client.send_and_wait(&request)?;
+    ensure!(response.is_error || response.status >= 400, "a method is named like a secret");
+    if !client.is_stream() {
+        client.post(&HttpRequest::get(&format!("/v1/jobs/{canary}/files")))?;
+    }
+    Ok(vec![CallResult { response, ..CallResult::default() }])
+}
