@@ -6,17 +6,19 @@
 //!
 //! | work | bound |
 //! |---|---|
-//! | messages that arrive | [`InputMemory`] |
+//! | messages that arrive | [`InputMemory`], [`parsed_json_bytes`] |
 //! | compiled schemas and their patterns | [`MemoryAccount`], [`SchemaSize`] |
 //! | validation of one value | [`BoundedValidator`] |
 //! | threads and time | [`WorkPool`] |
 
 mod memory;
 mod input_memory;
+mod json_memory;
 mod work;
 mod schema;
 
 pub use input_memory::{InputMemory, InputMemoryFull, InputOwner, InputShare, UNCOUNTED_BYTES};
+pub use json_memory::parsed_json_bytes;
 pub use memory::{MemoryAccount, MemoryShare};
 pub use schema::{BoundedValidator, SchemaSize};
 pub use work::{WorkPool, WorkRefusal, run_until};

@@ -25,6 +25,8 @@ const OTHER_CALL_MAX: Duration = Duration::from_secs(2);
 /// The size of each unfinished message, and their number.
 const UNFINISHED_BYTES: usize = 24 << 20;
 const UNFINISHED_MESSAGES: usize = 48;
+/// The number of messages with many values that are sent at once.
+const MANY_VALUES_MESSAGES: usize = 24;
 /// The longest time from the start of a server to its first answer, on a machine that does other
 /// work.
 const FIRST_ANSWER_MAX: Duration = Duration::from_secs(15);
@@ -91,6 +93,7 @@ pub(super) fn perform(
         "M51" => search_crashing_texts(attempt, server, client),
         "M58" => list_hidden_texts(attempt, server, client),
         "M62" => start_among_hostile_files(attempt),
+        "M70" => send_many_values_at_once(attempt, server, client),
         // M50
         _ => {
             let mut results = Vec::new();
@@ -162,6 +165,33 @@ fn send_unfinished_messages(
         sockets.push(socket);
     }
     check_other_call(attempt, client);
+    Ok(vec![CallResult { is_judged: true, ..CallResult::default() }])
+}
+
+/// M70: sends many lists of short values at once. Each takes a multiple of its text once it is
+/// parsed.
+fn send_many_values_at_once(
+    attempt: &mut AttackAttempt,
+    server: &Server,
+    client: &mut Client,
+) -> anyhow::Result<Vec<CallResult>> {
+    let addr = server.addr.context("no address")?;
+    let input = json!({ "base": "VALUES", "new": [] });
+    let mut request = client.call_request("assets.diff_assets", &input)?.http;
+    let body = String::from_utf8_lossy(&request.body).into_owned();
+    let values = format!("[{}0]", "[],".repeat(900_000));
+    request.body = body.replace("\"VALUES\"", &values).into_bytes();
+    let bytes = request.bytes(addr);
+    let mut streams = Vec::new();
+    for _ in 0..MANY_VALUES_MESSAGES {
+        let mut stream = TcpStream::connect(addr)?;
+        stream.set_write_timeout(Some(Duration::from_secs(5)))?;
+        // The server may refuse the message before it has read all of it.
+        _ = stream.write_all(&bytes);
+        streams.push(stream);
+    }
+    check_other_call(attempt, client);
+    drop(streams);
     Ok(vec![CallResult { is_judged: true, ..CallResult::default() }])
 }
 

@@ -13,7 +13,9 @@ use http_body::Body as _;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming as IncomingBody;
 use tokio::time::timeout;
-use toolgate_budget::{InputMemory, InputMemoryFull, InputOwner, InputShare, UNCOUNTED_BYTES};
+use toolgate_budget::{
+    InputMemory, InputMemoryFull, InputOwner, InputShare, UNCOUNTED_BYTES, parsed_json_bytes,
+};
 use toolgate_contract::{Caller, FrameHead, MessageFrame, Reply};
 
 use super::connection_slots::{ConnectionSlot, ConnectionSlots, RequestTurn, SlotBounds};
@@ -27,6 +29,9 @@ use super::{
     AdmissionRules, HttpApplication, HttpBounds, OutgoingResponse, PendingSocket, ReceivedRequest,
     RequestSender, UnreadReason,
 };
+
+/// Largest body whose values are not counted: they take little memory, whatever they are.
+const SMALL_BODY_BYTES_MAX: usize = 4 << 10;
 
 /// State that all connections of a listener share.
 pub(super) struct RequestHandler {
@@ -145,7 +150,7 @@ impl RequestHandler {
             | RequestSender::MultipleCredentials
             | RequestSender::Throttled { .. } => Caller::anonymous(),
         };
-        let (body, _share) = match (&sender, unsupported) {
+        let (body, share) = match (&sender, unsupported) {
             (RequestSender::Known(_) | RequestSender::Anonymous, Some(unsupported)) => {
                 return self.refuse(&head, &unsupported).await;
             }
@@ -181,12 +186,13 @@ impl RequestHandler {
         match (self.application.handle(&incoming).await, websocket) {
             (OutgoingResponse::Single(reply), _) => reply_response(reply),
             (OutgoingResponse::AnswerStream(events), _) => {
-                event_stream_response(events, self.bounds.keep_alive, None)
+                event_stream_response(events, self.bounds.keep_alive, None, share)
             }
             (OutgoingResponse::LongStream(events), _) => {
                 match self.slots.reserve_stream(is_authenticated.then_some(&caller)) {
                     Some(stream_slot) => {
-                        event_stream_response(events, self.bounds.keep_alive, Some(stream_slot))
+                        let slot = Some(stream_slot);
+                        event_stream_response(events, self.bounds.keep_alive, slot, None)
                     }
                     None => self.refuse(head, &UnreadReason::TooManyStreams).await,
                 }
@@ -256,7 +262,14 @@ impl RequestHandler {
     ) -> Result<(Bytes, Option<InputShare>), UnreadReason> {
         let Some(first) = next_piece(&mut body).await? else { return Ok((Bytes::new(), None)) };
         if body.is_end_stream() && first.len() <= UNCOUNTED_BYTES.min(max) {
-            return Ok((first, None));
+            let parsed = self.parsed_bytes(&first);
+            if parsed == 0 {
+                return Ok((first, None));
+            }
+            let share = self.input_memory.open_share(holder());
+            share.grow(parsed).await?;
+            share.mark_complete()?;
+            return Ok((first, Some(share)));
         }
         // Copied, because a one-byte piece keeps the whole read buffer alive.
         let mut whole = BytesMut::new();
@@ -287,8 +300,21 @@ impl RequestHandler {
                 None => break,
             }
         }
+        let parsed = self.parsed_bytes(&whole);
+        if parsed > 0 {
+            let share = share.get_or_insert_with(|| self.input_memory.open_share(holder()));
+            share.grow(parsed).await?;
+        }
         share.as_ref().map_or(Ok(()), InputShare::mark_complete)?;
         Ok((whole.freeze(), share))
+    }
+
+    /// Returns the bytes to count for the values of `body`, which exist beside it once it is parsed.
+    fn parsed_bytes(&self, body: &[u8]) -> usize {
+        if body.len() <= SMALL_BODY_BYTES_MAX {
+            return 0;
+        }
+        parsed_json_bytes(body, self.bounds.body_bytes_max).saturating_sub(UNCOUNTED_BYTES)
     }
 
     /// Reads a short body of an unauthenticated sender, outside of the memory budget.

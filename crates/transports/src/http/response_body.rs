@@ -16,6 +16,7 @@ use http::{Response, StatusCode};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
+use toolgate_budget::InputShare;
 use toolgate_contract::{OpenFile, Reply, ReplyBody};
 
 use super::ServerSentEvent;
@@ -88,14 +89,16 @@ pub(super) fn text_response(status: StatusCode, text: &str) -> Response<Response
     response
 }
 
-/// Creates an event stream response. `lasting` is its reserved slot.
+/// Creates an event stream response. `lasting` is its reserved slot, and `input` the memory of the
+/// request that it answers. The stream keeps both until it ends.
 pub(super) fn event_stream_response(
     events: Pin<Box<dyn Stream<Item = ServerSentEvent> + Send>>,
     keep_alive: Duration,
     lasting: Option<LongStreamSlot>,
+    input: Option<InputShare>,
 ) -> Response<ResponseBody> {
     let keep_alive = keep_alive_interval(keep_alive);
-    let events = Box::new(EventStreamBody { events, keep_alive, _lasting: lasting });
+    let events = Box::new(EventStreamBody { events, keep_alive, _lasting: lasting, _input: input });
     let mut response = Response::new(ResponseBody::new(BodyContent::Events(events)));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -161,6 +164,7 @@ pub(super) struct EventStreamBody {
     events: Pin<Box<dyn Stream<Item = ServerSentEvent> + Send>>,
     keep_alive: Interval,
     _lasting: Option<LongStreamSlot>,
+    _input: Option<InputShare>,
 }
 
 impl EventStreamBody {

@@ -162,7 +162,7 @@ fn diff_long_lists(attacker: &Attacker<'_>, _rng: &mut SeededRng) -> anyhow::Res
 fn many_values(attacker: &Attacker<'_>) -> anyhow::Result<WireRequest> {
     let mut request =
         attacker.connect()?.call_request("evil.many", &json!({ "list": "VALUES" }))?;
-    let body = String::from_utf8_lossy(&request.http.body);
+    let body = String::from_utf8_lossy(&request.http.body).into_owned();
     let values = format!("[{}0]", "[],".repeat(900_000));
     request.http.body = body.replace("\"VALUES\"", &values).into_bytes();
     Ok(request)
