@@ -5,8 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+use toolgate_budget::InputMemoryFull;
 use toolgate_contract::BoxFuture;
-use toolgate_dialects::JobWatchRequest;
+use toolgate_dialects::{FrameRefusal, JobWatchRequest};
 use toolgate_transports::http::websocket::{
     CloseReason, SocketConversation, SocketHandle, SocketOutbox,
 };
@@ -54,7 +55,10 @@ impl SocketConversation for ConversationSocket {
             let writing = tokio::spawn(forward_messages(queue, socket.outbox.clone()));
             let read = async {
                 while let Some(message) = socket.inbox.next().await {
-                    client.clone().receive(message).await;
+                    match socket.inbox.take_memory(&message) {
+                        Ok(memory) => client.clone().receive_counted(message, memory).await,
+                        Err(InputMemoryFull) => client.answer_refused(&no_memory()).await,
+                    }
                 }
             };
             let stopped = tokio::select! {
@@ -73,6 +77,12 @@ impl SocketConversation for ConversationSocket {
             if stopped { CloseReason::going_away(why) } else { CloseReason::normal() }
         })
     }
+}
+
+/// Returns the refusal of a message whose values would take too much memory.
+fn no_memory() -> FrameRefusal {
+    let message = "the messages in flight take too much memory; try again later".to_owned();
+    FrameRefusal::Busy { message }
 }
 
 impl SocketConversation for JobWatchSocket {

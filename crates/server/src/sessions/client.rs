@@ -15,6 +15,7 @@ use toolgate_contract::{
 use toolgate_dialects::{
     ChangeSubscription, FrameReading, FrameRefusal, OnDisconnect, PendingRequest,
 };
+use toolgate_transports::http::websocket::MessageMemory;
 
 use crate::sessions::detachable::{WorkProgress, run_or_spawn};
 use crate::sessions::frame_actions::{FrameAction, FrameCalls, FrameStream};
@@ -72,21 +73,28 @@ impl ConnectedClient {
         self.receive_from(&caller, message).await;
     }
 
+    /// Handles one message like [`Self::receive`], and keeps its `memory` until it is answered.
+    pub(crate) async fn receive_counted(self: Arc<Self>, message: Bytes, memory: MessageMemory) {
+        let caller = self.session.caller.clone();
+        let reading = self.session.read_frame(&MessageFrame::from_line(message)).await;
+        self.act(reading, &caller, memory).await;
+    }
+
     /// Handles one message that `caller` sent. Waits while too much is in flight.
     pub(crate) async fn receive_from(self: Arc<Self>, caller: &Caller, message: Bytes) {
         let reading = self.session.read_frame(&MessageFrame::from_line(message)).await;
-        self.act(reading, caller).await;
+        self.act(reading, caller, MessageMemory::default()).await;
     }
 
     /// Answers a message that the transport refused without reading it.
     pub(crate) async fn answer_refused(self: &Arc<Self>, refusal: &FrameRefusal) {
         let reading =
             self.session.dialect.reject_frame(&MessageFrame::from_line(Bytes::new()), refusal);
-        self.clone().act(reading, &self.session.caller).await;
+        self.clone().act(reading, &self.session.caller, MessageMemory::default()).await;
     }
 
-    /// Acts on a frame that the dialect has read.
-    async fn act(self: Arc<Self>, reading: FrameReading, caller: &Caller) {
+    /// Acts on a frame that the dialect has read. Calls keep the `memory` of its message.
+    async fn act(self: Arc<Self>, reading: FrameReading, caller: &Caller, memory: MessageMemory) {
         match self.session.handle(reading) {
             FrameAction::Reply(reply) | FrameAction::CloseSession(reply) => self.send(reply).await,
             FrameAction::ReplyAll(replies) => {
@@ -102,7 +110,7 @@ impl ConnectedClient {
                 }
             }
             FrameAction::Run(calls) => match self.acquire_permit(&calls).await {
-                Ok(permit) => self.start_work(calls, permit, caller).await,
+                Ok(permit) => self.start_work(calls, permit, memory, caller).await,
                 Err(refusal) => self.send_if_any(refusal).await,
             },
             FrameAction::Stream(FrameStream::Job(job)) => {
@@ -121,6 +129,7 @@ impl ConnectedClient {
         self: Arc<Self>,
         calls: FrameCalls,
         permit: Arc<InFlightPermit>,
+        memory: MessageMemory,
         caller: &Caller,
     ) {
         let out = OutboundChannel::Connected(self.outbox.clone(), permit.clone());
@@ -133,6 +142,7 @@ impl ConnectedClient {
                 client.session.watch_job(job, client.outbox.clone());
             }
             permit.release();
+            drop(memory);
         };
         let running = run_or_spawn(Box::pin(self.running_work.track_future(work))).await;
         if let WorkProgress::Spawned(work) = running

@@ -16,7 +16,9 @@ use futures_util::FutureExt;
 use tokio::sync::Mutex as Turnstile;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use toolgate_budget::InputOwner;
+use toolgate_budget::{
+    InputMemoryFull, InputOwner, InputShare, UNCOUNTED_BYTES, parsed_json_bytes,
+};
 use toolgate_contract::BoxFuture;
 
 use crate::http::{HttpBounds, WriteTimeoutStream};
@@ -53,14 +55,20 @@ pub struct SocketInbox {
     queue: Arc<MessageQueue>,
     /// Memory of the messages that arrived.
     memory: Arc<IncomingMemory>,
+    message_bytes_max: usize,
 }
+
+/// Memory of one message of a client. It is free again when this value is dropped.
+#[derive(Debug, Default)]
+pub struct MessageMemory(Option<InputShare>);
 
 impl SocketInbox {
     /// Returns the next complete message, text or binary. Returns `None` after the client left or
     /// broke the protocol.
     ///
-    /// The memory of a message is free again when the next one is requested. Cancel safe: no message
-    /// is lost if the future is dropped.
+    /// The memory of a message is free again when the next one is requested, unless
+    /// [`take_memory`](Self::take_memory) has taken it. Cancel safe: no message is lost if the future
+    /// is dropped.
     pub async fn next(&mut self) -> Option<Bytes> {
         self.memory.release_taken();
         let message = self.queue.pop().await;
@@ -68,6 +76,16 @@ impl SocketInbox {
             self.memory.note_taken();
         }
         message
+    }
+
+    /// Takes the memory of `message`, the last one that [`next`](Self::next) returned, and counts its
+    /// values, which exist beside it once it is parsed. Keep the result until the message is answered.
+    ///
+    /// # Errors
+    /// There is no memory for the values.
+    pub fn take_memory(&mut self, message: &[u8]) -> Result<MessageMemory, InputMemoryFull> {
+        let parsed = parsed_json_bytes(message, self.message_bytes_max);
+        self.memory.take_counted(parsed.saturating_sub(UNCOUNTED_BYTES)).map(MessageMemory)
     }
 }
 
@@ -221,7 +239,8 @@ pub(crate) async fn run_conversation(
         send_timeout: bounds.write_time_max,
     });
     let memory = Arc::new(IncomingMemory::new(bounds.input_memory.clone(), owner));
-    let inbox = SocketInbox { queue: inbound.clone(), memory: memory.clone() };
+    let message_bytes_max = bounds.body_bytes_max;
+    let inbox = SocketInbox { queue: inbound.clone(), memory: memory.clone(), message_bytes_max };
     let outbox = SocketOutbox { outbound: outbound.clone() };
     let mut socket = ClientSocket::open(stream, early, (inbound, memory), outbound, bounds).await;
     let talking = async move { talk.run(SocketHandle { inbox, outbox, stopping }).await };

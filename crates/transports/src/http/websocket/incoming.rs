@@ -80,6 +80,31 @@ impl IncomingMemory {
         state.taken = state.waiting.pop_front().flatten();
     }
 
+    /// Removes the memory of the message that the application took, and counts `parsed` bytes for its
+    /// values.
+    ///
+    /// # Errors
+    /// There is no memory for the values.
+    pub(super) fn take_counted(
+        &self,
+        parsed: usize,
+    ) -> Result<Option<InputShare>, InputMemoryFull> {
+        let taken = self.lock().taken.take();
+        if parsed == 0 {
+            return Ok(taken);
+        }
+        let share = match taken {
+            Some(share) => share,
+            None => {
+                let share = self.memory.open_share(self.owner.clone());
+                share.mark_complete()?;
+                share
+            }
+        };
+        share.grow_at_once(parsed)?;
+        Ok(Some(share))
+    }
+
     /// Frees the memory of the message that the application took.
     pub(super) fn release_taken(&self) {
         self.lock().taken = None;
@@ -102,5 +127,24 @@ impl IncomingMemory {
 
     fn lock(&self) -> MutexGuard<'_, IncomingState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+
+    #[test]
+    fn the_values_of_messages_share_the_memory_of_their_owner() {
+        let owner = InputOwner::Address(IpAddr::from([127, 0, 0, 1]));
+        let incoming = IncomingMemory::new(InputMemory::new(1 << 20), owner);
+        // One owner may take the memory of six messages.
+        let first = incoming.take_counted(6 << 20).expect("there is room");
+        assert!(incoming.take_counted(1).is_err());
+        assert!(incoming.take_counted(0).is_ok_and(|share| share.is_none()));
+        drop(first);
+        assert!(incoming.take_counted(6 << 20).is_ok());
     }
 }
