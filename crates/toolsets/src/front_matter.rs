@@ -7,6 +7,7 @@ use std::fmt;
 use serde::de::DeserializeOwned;
 use serde_saphyr::Options;
 use serde_saphyr::options::{DuplicateKeyPolicy, MergeKeyPolicy};
+use toolgate_contract::printable::check_visible;
 use toolgate_contract::strip_byte_order_mark;
 
 pub(crate) use errors::ValueRequirements;
@@ -16,6 +17,17 @@ pub(crate) use errors::ValueRequirements;
 const NODES_MAX: usize = 10_000;
 /// The maximum number of bytes of scalar text in the YAML, after aliases are expanded.
 const TEXT_BYTES_MAX: usize = 1 << 20;
+
+/// The maximum number of bytes of one text in the front matter. It reaches models and people.
+const SHOWN_BYTES_MAX: usize = 64 << 10;
+
+/// Checks that `text` of a front matter is not too long and has no hidden character.
+///
+/// # Errors
+/// Returns the end of a sentence, such as "has the hidden character U+202E at byte 12".
+pub(crate) fn check_text(text: &str) -> Result<(), String> {
+    check_visible(text, SHOWN_BYTES_MAX)
+}
 
 /// A Markdown file, split into front matter and body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

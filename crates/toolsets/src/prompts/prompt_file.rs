@@ -115,6 +115,12 @@ impl PromptFile {
             }
             spec.arguments.push(PromptArgument { name, title, description: about, required });
         }
+        let own = [&spec.title, &spec.description];
+        let arguments = spec.arguments.iter().flat_map(|it| [&it.title, &it.description]);
+        own.into_iter().chain(arguments).flatten().try_for_each(|text| {
+            front_matter::check_text(text)
+                .map_err(|fault| FileProblem::whole(format!("a title or description {fault}")))
+        })?;
         let names: Vec<&str> = completions.keys().map(String::as_str).collect();
         let template = PromptTemplate::parse(body, body_line, &names)?;
         Ok(Self { spec, completions, template })

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use data_encoding::HEXLOWER;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
+use toolgate_contract::printable::json_texts;
 use toolgate_contract::{ResourceContents, ResourceSpec, Skill, SkillFile, SkillFiles};
 
 use super::{BYTES_MAX, FILES_MAX, SCHEME, SKILL_FILE};
@@ -113,6 +114,14 @@ impl SkillEntry {
                  most 64 characters"
             );
             return Err(FileProblem::at_line(key_line(head, "name"), why));
+        }
+        for (key, value) in &front_matter {
+            json_texts(value).into_iter().try_for_each(|text| {
+                front_matter::check_text(text).map_err(|fault| {
+                    let why = format!("a text of `{key}` {fault}");
+                    FileProblem::at_line(key_line(head, key), why)
+                })
+            })?;
         }
         Ok(Self { path: path.to_owned(), name, about, front_matter, files })
     }

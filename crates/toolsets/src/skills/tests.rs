@@ -207,6 +207,11 @@ async fn an_invalid_skill_is_left_out_with_its_line() {
             "---\nname: a\ndescription: ' '\n---\n",
             "skills/a/SKILL.md:3: `description` must be",
         ),
+        (
+            "a",
+            "---\nname: a\ndescription: d\u{200b}\n---\n",
+            "skills/a/SKILL.md:3: a text of `description` has the hidden character U+200B at byte 1",
+        ),
         ("1", "---\nname: 1\ndescription: d\n---\n", "skills/1/SKILL.md:2: `name` must be text"),
         ("A", "---\nname: A\ndescription: d\n---\n", "skills/A/SKILL.md:2: `A` is not a valid"),
         ("a--b", "---\nname: a--b\ndescription: d\n---\n", "skills/a--b/SKILL.md:2: `a--b` is not"),

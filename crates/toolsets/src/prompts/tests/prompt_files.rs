@@ -72,6 +72,7 @@ fn an_error_in_the_front_matter_has_its_line() {
         ("arguments:\n  - name: a b\n", 3, "not a valid argument name"),
         ("arguments:\n  - name: a\n    kind: path\n    values: [x]\n", 3, "one of them"),
         ("title: [\n", 2, ""),
+        ("title: T\u{200b}\n", 0, "a title or description has the hidden character U+200B"),
     ] {
         let (at, message) = problem(head, "text");
         assert_eq!(at, line, "{head}: {message}");
