@@ -7,7 +7,6 @@ use serde_json::json;
 
 use super::attempt::{AttackAttempt, CallResult, call};
 use super::client::Client;
-use super::http::HttpRequest;
 use super::oracle::summary;
 use super::server::sh;
 
@@ -149,8 +148,5 @@ fn send_secret_as_method(
     let request = client.codec.method_request(&canary, &json!({}));
     let response = client.send_and_wait(&request)?;
     ensure!(response.is_error || response.status >= 400, "a method is named like a secret");
-    if !client.is_stream() {
-        client.post(&HttpRequest::get(&format!("/v1/jobs/{canary}/files")))?;
-    }
     Ok(vec![CallResult { response, ..CallResult::default() }])
 }
