@@ -151,7 +151,7 @@ async fn cancel(
     let request = HostRequest::CancelJob { id: id.clone(), if_ended: EndedJobAnswer::Job };
     Ok(match ask_host(host, job, request).await {
         Ok(HostAnswer::Job(job)) if job.state != JobState::Canceled => {
-            let message = format!("job {id} ended before it could be cancelled");
+            let message = format!("job {id} has ended already: it {}", job.state.as_str());
             Err(CallError::Conflict { message, details: json!({ "state": job.state }) })
         }
         Ok(_) => {

@@ -328,7 +328,11 @@ fn a_job_goes_on_if_nobody_follows_it_and_is_cancelled_with_or_without_a_url() {
         "{done:?}"
     );
     let done = cancel(&id, &[]);
-    assert!(done.code == 1 && done.err.contains("has ended already"), "{done:?}");
+    assert!(done.code == 0 && done.err.contains("was cancelled"), "{done:?}");
+    let ended = start(&served, &workspace, "files_read", json!({ "path": "none" }));
+    toolgate_line(&served, &workspace, &["jobs", &ended]).run();
+    let done = cancel(&ended, &[]);
+    assert!(done.code == 1 && done.err.contains("has ended already: it failed"), "{done:?}");
 }
 
 #[test]
