@@ -8,6 +8,7 @@ mod future;
 pub mod exact_json;
 mod schema;
 mod json_cache;
+mod json_size;
 mod sandbox_report;
 mod caller;
 mod client_profile;
@@ -58,6 +59,7 @@ pub use job::{
 };
 pub use job_id::{JobId, JobIdError};
 pub use json_cache::JsonCache;
+pub use json_size::count_json_values;
 pub use prompt::{
     AnyPrompt, Prompt, PromptArgument, PromptArguments, PromptSource, PromptSpec, PromptText,
     erase_prompt,

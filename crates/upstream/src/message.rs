@@ -10,7 +10,7 @@ use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use toolgate_contract::{exact_json, strip_byte_order_mark_bytes};
+use toolgate_contract::{count_json_values, exact_json, strip_byte_order_mark_bytes};
 
 use truncated::MessageKind;
 
@@ -62,6 +62,7 @@ struct RpcMembers {
 pub(crate) fn parse_messages(text: &[u8]) -> Result<Vec<UpstreamMessage>, String> {
     let text = strip_byte_order_mark_bytes(text);
     if text.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
+        check_values(text)?;
         let RawBatch(all) = serde_json::from_slice(text).map_err(|err| err.to_string())?;
         // An invalid message does not invalidate the rest of its batch.
         let mut parsed = Vec::new();
@@ -83,6 +84,9 @@ pub(crate) fn parse_messages(text: &[u8]) -> Result<Vec<UpstreamMessage>, String
 /// The raw messages of a batch.
 struct RawBatch<'a>(Vec<&'a RawValue>);
 
+/// Maximum number of values per message, lists and objects counted twice. A value takes many times
+/// the memory of its text.
+const VALUES_MAX: usize = 2_000_000;
 /// Maximum number of messages per batch.
 const BATCH_MAX: usize = 10_000;
 
@@ -111,9 +115,19 @@ impl<'de> Deserialize<'de> for RawBatch<'de> {
     }
 }
 
+/// Checks that `text` does not take too much memory once it is parsed.
+fn check_values(text: &[u8]) -> Result<(), String> {
+    // Each value takes at least one byte.
+    if text.len() > VALUES_MAX && count_json_values(text) > VALUES_MAX {
+        return Err(format!("it has more than {VALUES_MAX} values"));
+    }
+    Ok(())
+}
+
 /// Parses one message. An answer that cannot be parsed becomes an error for its request.
 fn parse_message(text: &[u8]) -> Result<UpstreamMessage, String> {
-    let read = serde_json::from_slice(text).map_err(|err| err.to_string()).and_then(classify);
+    let parse = || serde_json::from_slice(text).map_err(|err| err.to_string());
+    let read = check_values(text).and_then(|()| parse()).and_then(classify);
     read.or_else(|why| match truncated::kind_of_message(text) {
         MessageKind::Answer(Some(id)) => {
             let error = UpstreamRpcError::new(-32603, format!("its answer is invalid: {why}"));
@@ -306,6 +320,21 @@ mod tests {
             parse_messages(br#"[7,{"id":1,"result":{}},{"id":2,"result":null}]"#).expect("a batch");
         assert_eq!(all.len(), 2);
         assert!(parse_messages(b"[7]").is_err());
+    }
+
+    #[test]
+    fn a_message_with_too_many_values_is_an_error_of_its_request() {
+        let values = "0,".repeat(VALUES_MAX);
+        let answer = format!(r#"{{"id":7,"result":{{"a":[{values}0]}}}}"#);
+        let read = parse_messages(answer.as_bytes()).map(|mut all| all.remove(0));
+        let Ok(UpstreamMessage::Answer(Some(7), Err(error))) = read else { panic!("{read:?}") };
+        assert!(error.message.contains("more than 2000000 values"), "{}", error.message);
+        assert!(parse_messages(format!("[{answer}]").as_bytes()).is_err());
+        let text = format!(r#"{{"id":7,"result":{{"a":"{values}"}}}}"#);
+        assert!(matches!(
+            parse_messages(text.as_bytes()).map(|mut all| all.remove(0)),
+            Ok(UpstreamMessage::Answer(Some(7), Ok(_)))
+        ));
     }
 
     #[test]

@@ -1,0 +1,50 @@
+//! Size of a JSON text as values, counted before anything is parsed.
+
+use memchr::{memchr, memchr2};
+
+/// Returns a number of values that the JSON `text` does not exceed: the beginnings of its lists and
+/// objects, and the commas in them.
+pub fn count_json_values(text: &[u8]) -> usize {
+    let mut count = 1;
+    let mut rest = text;
+    loop {
+        let end = memchr(b'"', rest).unwrap_or(rest.len());
+        let (outside, string) = rest.split_at(end);
+        count += outside.iter().filter(|byte| matches!(byte, b'[' | b'{' | b',')).count();
+        match string.split_first() {
+            Some((_, inside)) => rest = skip_string(inside),
+            None => return count,
+        }
+    }
+}
+
+/// Returns the part of `text` after the string whose first character is the first byte of `text`.
+fn skip_string(mut text: &[u8]) -> &[u8] {
+    while let Some(at) = memchr2(b'"', b'\\', text) {
+        if text[at] == b'"' {
+            return &text[at + 1..];
+        }
+        text = text.get(at + 2..).unwrap_or_default();
+    }
+    &[]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_value_is_counted_and_no_character_of_a_string() {
+        for (text, count) in [
+            ("", 1),
+            ("7", 1),
+            ("[1,2,3]", 4),
+            (r#"{"a":[[],[]],"b":1}"#, 7),
+            (r#"["a,b[{\"c,d\\","e"]"#, 3),
+            (r#"["cut, \"#, 2),
+            (r#"["cut, \""#, 2),
+        ] {
+            assert_eq!(count_json_values(text.as_bytes()), count, "{text}");
+        }
+    }
+}
