@@ -34,6 +34,8 @@ use request_guard::HttpRequestGuard;
 
 /// Maximum number of bytes that are read of a response body which is not an answer.
 pub(super) const ERROR_BODY_BYTES_MAX: usize = 64 << 10;
+/// Content type of an event stream.
+const EVENT_STREAM: &[u8] = b"text/event-stream";
 /// Maximum number of bytes of a body that are shown in a message.
 const SHOWN_BODY_BYTES: usize = 200;
 /// Id of a stream that answers no request.
@@ -209,9 +211,7 @@ impl HttpEndpoint {
             *self.session.write().unwrap_or_else(PoisonError::into_inner) = Some(session.clone());
         }
         let mut response = self.check_status(response).await?;
-        let is_stream = response.headers().get(CONTENT_TYPE).is_some_and(|kind| {
-            kind.to_str().is_ok_and(|kind| kind.trim_start().starts_with("text/event-stream"))
-        });
+        let is_stream = response.headers().get(CONTENT_TYPE).is_some_and(is_event_stream);
         if !is_stream {
             let body = read_body(&mut response, self.site.bytes_max)
                 .await
@@ -246,6 +246,12 @@ impl HttpEndpoint {
         let mut anonymous = None;
         for message in messages {
             match message {
+                UpstreamMessage::Answer(Some(of), Err(error))
+                    if of == id && position == StreamPosition::Start =>
+                {
+                    let refusal = ResponseError { error, is_anonymous: false };
+                    answer = Some(Err(self.failure(StatusCode::OK, refusal, &[])));
+                }
                 UpstreamMessage::Answer(Some(of), outcome) if of == id => {
                     answer = Some(outcome.map_err(RequestFailure::Refused));
                 }
@@ -420,6 +426,12 @@ impl HttpEndpoint {
             RequestFailure::Lost(why)
         })
     }
+}
+
+/// Returns true if the content type `kind` is that of an event stream, in any case.
+fn is_event_stream(kind: &HeaderValue) -> bool {
+    let kind = kind.as_bytes().trim_ascii_start();
+    kind.get(..EVENT_STREAM.len()).is_some_and(|it| it.eq_ignore_ascii_case(EVENT_STREAM))
 }
 
 /// Returns `: ` and the beginning of a body that is shown in a message, if the body is not blank.

@@ -4,6 +4,46 @@ use http::StatusCode;
 
 use crate::message::{self, UpstreamMessage, UpstreamRpcError};
 
+/// Words of a body that says no more than the status 400 does.
+const STATUS_WORDS: [&str; 10] = [
+    "400",
+    "bad",
+    "request",
+    "invalid",
+    "error",
+    "status",
+    "statuscode",
+    "code",
+    "message",
+    "null",
+];
+/// Beginnings of errors for a request outside a session. The last one is from the Python SDK.
+const LOSS_BEGINNINGS: [&str; 11] = [
+    "session not found",
+    "session expired",
+    "session has expired",
+    "session terminated",
+    "session has been terminated",
+    "session does not exist",
+    "session not initialized",
+    "server not initialized",
+    "invalid session",
+    "unknown session",
+    "received request before initialization",
+];
+/// Words about a session that is unknown.
+const LOSS_WORDS: [&str; 9] = [
+    "not found",
+    "not exist",
+    "no valid",
+    "no longer",
+    "unknown",
+    "invalid",
+    "expired",
+    "terminated",
+    "missing",
+];
+
 /// A JSON-RPC error in a response.
 #[derive(Debug)]
 pub(super) struct ResponseError {
@@ -29,26 +69,74 @@ impl ResponseError {
 /// nothing.
 ///
 /// Servers should answer with 404. After a restart, some answer with 400 or 410, or with an error
-/// that names no request, because they cannot read a request without its session.
+/// that names no request, because they cannot read a request without its session. Others answer
+/// with an error whose message says that the session is unknown.
 pub(super) fn is_session_unknown(
     status: StatusCode,
     error: Option<&ResponseError>,
     body: &[u8],
 ) -> bool {
     let is_refusal = status.is_success() || status == StatusCode::BAD_REQUEST;
+    let text = || String::from_utf8_lossy(body);
     match (status, error) {
         (StatusCode::NOT_FOUND | StatusCode::GONE, _) => true,
-        (StatusCode::BAD_REQUEST, None) => {
-            body.trim_ascii().is_empty() || names_session(&String::from_utf8_lossy(body))
-        }
+        (StatusCode::BAD_REQUEST, None) => is_only_status(&text()) || names_session(&text()),
         (_, Some(ResponseError { error, is_anonymous: true })) if is_refusal => {
             !is_about_content(error.code) || names_session(&error.message)
         }
         (StatusCode::BAD_REQUEST, Some(ResponseError { error, is_anonymous: false })) => {
-            matches!(error.code, -32000 | -32001 | -32600) && names_session(&error.message)
+            let is_common = matches!(error.code, -32000 | -32001 | -32600);
+            (is_common && names_session(&error.message)) || begins_with_loss(&error.message)
+        }
+        // The tool itself could have failed with this message, so it must be one of a server.
+        (StatusCode::OK, Some(ResponseError { error, is_anonymous: false })) => {
+            begins_with_loss(&error.message)
+        }
+        (StatusCode::CONFLICT | StatusCode::UNPROCESSABLE_ENTITY, None) => names_loss(&text()),
+        (StatusCode::CONFLICT | StatusCode::UNPROCESSABLE_ENTITY, Some(refusal)) => {
+            names_loss(&refusal.error.message)
         }
         _ => false,
     }
+}
+
+/// Returns true if `body` has no words besides those of the status 400, such as an HTML page of a
+/// proxy.
+fn is_only_status(body: &str) -> bool {
+    let text = without_tags(body).to_ascii_lowercase();
+    let mut words = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|it| !it.is_empty());
+    words.all(|word| STATUS_WORDS.contains(&word))
+}
+
+/// Returns `text` with a space in place of each HTML tag.
+fn without_tags(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut is_tag = false;
+    for c in text.chars() {
+        match c {
+            '<' => is_tag = true,
+            '>' if is_tag => {
+                is_tag = false;
+                plain.push(' ');
+            }
+            c if !is_tag => plain.push(c),
+            _ => {}
+        }
+    }
+    plain
+}
+
+/// Returns true if `message` begins as servers begin the error for a request outside a session.
+fn begins_with_loss(message: &str) -> bool {
+    let message = message.to_ascii_lowercase();
+    let message = message.strip_prefix("bad request: ").unwrap_or(&message);
+    LOSS_BEGINNINGS.iter().any(|beginning| message.starts_with(beginning))
+}
+
+/// Returns true if `text` says that a session is unknown.
+fn names_loss(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    text.contains("session") && LOSS_WORDS.iter().any(|words| text.contains(words))
 }
 
 /// Returns true if `text` mentions a session, or the request that begins a session.
@@ -95,6 +183,17 @@ mod tests {
             (400, error("null", -32602, "unknown session")),
             (200, error("null", -32000, "not ready")),
             (200, r#"{"error":{"code":-32099,"message":"who are you?"}}"#.to_owned()),
+            (400, "Bad Request".to_owned()),
+            (400, "<html><title>400 Bad Request</title><h1>Bad Request</h1></html>".to_owned()),
+            (400, r#"{"statusCode":400,"error":"Bad Request"}"#.to_owned()),
+            (400, "null".to_owned()),
+            (400, error("3", -32603, "Session not found")),
+            (400, error("3", -32602, "Bad Request: Invalid session id")),
+            (200, error("3", -32001, "Session not found")),
+            (200, error("3", -32000, "Server not initialized")),
+            (200, error("3", -32602, "Received request before initialization was complete")),
+            (409, error("null", -32000, "Session terminated")),
+            (422, r#"{"detail":"unknown session"}"#.to_owned()),
         ] {
             assert!(is_gone(status, &body), "{status} {body}");
         }
@@ -109,7 +208,11 @@ mod tests {
             (400, error("null", -32700, "Parse error")),
             (200, error("null", -32601, "Method not found")),
             (200, error("3", -32000, "the database session has expired")),
+            (200, error("3", -32000, "no session was found in the database")),
+            (400, "<html><h1>Bad Request</h1><p>The URL is too long</p></html>".to_owned()),
             (406, error("null", -32000, "Client must accept text/event-stream")),
+            (409, "the file changed meanwhile".to_owned()),
+            (422, "the session has too many members".to_owned()),
             (429, error("null", -32000, "slow down")),
             (500, error("null", -32000, "No valid session ID provided")),
             (503, String::new()),

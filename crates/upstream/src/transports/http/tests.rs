@@ -59,6 +59,40 @@ async fn an_error_without_an_id_ends_the_session_unless_the_call_has_begun() {
 }
 
 #[tokio::test]
+async fn an_unknown_session_in_the_error_of_a_request_ends_it_unless_the_call_has_begun() {
+    let error = |request: &ScriptedRequest| {
+        let error = json!({ "code": -32001, "message": "Session not found" });
+        json!({ "jsonrpc": "2.0", "id": request.body["id"], "error": error })
+    };
+    let progress = json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": {} });
+    let server = ScriptedServer::new(move |_, request| match request.body["method"].as_str() {
+        Some("tools/call") => ScriptedAnswer::Short(event(&progress) + &event(&error(request))),
+        Some("tools/list") => ScriptedAnswer::Whole(200, error(request).to_string()),
+        _ => answers(request),
+    });
+    let http = with_session(&server).await;
+    let called = http.request(new_request(3, "tools/call"), no_receiver()).await;
+    assert!(matches!(called, Err(RequestFailure::Refused(_))), "{called:?}");
+    assert!(!http.closed().is_cancelled());
+    let listed = http.request(new_request(4, "tools/list"), no_receiver()).await;
+    assert_eq!(listed.err(), Some(RequestFailure::SessionGone("Session not found".to_owned())));
+    assert!(http.closed().is_cancelled());
+}
+
+#[test]
+fn the_content_type_of_an_event_stream_is_recognized_in_any_case() {
+    for (kind, expected) in [
+        ("text/event-stream", true),
+        ("Text/Event-Stream; charset=UTF-8", true),
+        (" TEXT/EVENT-STREAM", true),
+        ("application/json", false),
+        ("text/event", false),
+    ] {
+        assert_eq!(is_event_stream(&HeaderValue::from_static(kind)), expected, "{kind}");
+    }
+}
+
+#[tokio::test]
 async fn a_refusal_before_the_session_begins_does_not_end_it() {
     let server = ScriptedServer::new(|_, _| ScriptedAnswer::Whole(400, UNKNOWN.to_owned()));
     let http = HttpTransport::new(server.site(), no_receiver()).expect("a transport");
