@@ -159,11 +159,12 @@ fn parse_error(error: &str) -> UpstreamRpcError {
     if let Ok(error) = serde_json::from_str(error) {
         return error;
     }
-    let value: Value = serde_json::from_str(error).unwrap_or_default();
+    let value = exact_json::parse(error).unwrap_or_default();
     let message = value.as_str().or(value["message"].as_str()).unwrap_or(error);
     let code = &value["code"];
     let code = code.as_i64().or_else(|| code.as_str()?.parse().ok());
-    UpstreamRpcError { code: code.unwrap_or(-32603), message: message.to_owned(), data: None }
+    let data = value.get("data").filter(|data| !data.is_null()).cloned();
+    UpstreamRpcError { code: code.unwrap_or(-32603), message: message.to_owned(), data }
 }
 
 /// Parses the number in `id`. Some servers send it as a string.

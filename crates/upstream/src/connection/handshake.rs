@@ -72,7 +72,8 @@ impl<'a> Handshake<'a> {
                     return Err(failure);
                 }
                 // Older servers answer an unknown method in many ways.
-                let named = named_revision(&failure, Some(ProtocolEra::Session));
+                let stateless = Revision::newest(ProtocolEra::Stateless);
+                let named = named_revision(&failure, stateless, Some(ProtocolEra::Session));
                 self.initialize_or_follow(named.unwrap_or(&NEWEST_SESSION)).await
             }
             Err(_) => self.initialize_meanwhile(discovery).await,
@@ -89,20 +90,20 @@ impl<'a> Handshake<'a> {
             biased;
             discovered = &mut discovery => match discovered {
                 Ok(agreement) => return Ok(agreement),
-                Err(_) => return self.follow(session.await).await,
+                Err(_) => return self.follow(session.await, &NEWEST_SESSION).await,
             },
             begun = &mut session => match begun {
                 Err(refusal @ RequestFailure::Refused(_)) => refusal,
                 begun => return begun,
             },
         };
-        match named_revision(&refusal, None) {
+        match named_revision(&refusal, &NEWEST_SESSION, None) {
             Some(named) if named.era == ProtocolEra::Session => self.initialize(named).await,
             // A server of a stateless revision also refuses `initialize` before it has answered
             // `server/discover`.
             Some(_) | None => match discovery.await {
                 Ok(agreement) => Ok(agreement),
-                Err(_) => self.follow(Err(refusal)).await,
+                Err(_) => self.follow(Err(refusal), &NEWEST_SESSION).await,
             },
         }
     }
@@ -111,16 +112,18 @@ impl<'a> Handshake<'a> {
         &self,
         revision: &'static Revision,
     ) -> Result<AgreedRevision, RequestFailure> {
-        self.follow(self.initialize(revision).await).await
+        self.follow(self.initialize(revision).await, revision).await
     }
 
-    /// Returns the outcome of `initialize`, or tries the revision that a refusal names.
+    /// Returns the outcome `begun` of `initialize` with the revision `asked`, or tries the revision
+    /// that a refusal names.
     async fn follow(
         &self,
         begun: Result<AgreedRevision, RequestFailure>,
+        asked: &Revision,
     ) -> Result<AgreedRevision, RequestFailure> {
         let Err(refusal) = &begun else { return begun };
-        match named_revision(refusal, None) {
+        match named_revision(refusal, asked, None) {
             None => begun,
             Some(named) => match named.era {
                 ProtocolEra::Stateless => self.discover().await,
@@ -138,7 +141,7 @@ impl<'a> Handshake<'a> {
         // Some servers refuse a revision and list it as supported in the same answer. A second
         // attempt decides.
         if let Err(refusal) = &found
-            && named_revision(refusal, Some(ProtocolEra::Stateless)).is_some()
+            && named_revision(refusal, stateless, Some(ProtocolEra::Stateless)).is_some()
         {
             found = self.ask("server/discover", stateless, &params).await;
         }
@@ -201,13 +204,23 @@ fn describe_answer(answer: &Result<Box<RawValue>, RequestFailure>) -> String {
     }
 }
 
-/// Returns the newest known revision that a refused protocol version names as supported, among
-/// those of `era` if it is set.
-fn named_revision(failure: &RequestFailure, era: Option<ProtocolEra>) -> Option<&'static Revision> {
+/// Returns the newest known revision that the refusal of `asked` names as supported, among those of
+/// `era` if it is set.
+///
+/// Servers of older revisions have other error codes for this refusal. Some name their revisions
+/// only in the message.
+fn named_revision(
+    failure: &RequestFailure,
+    asked: &Revision,
+    era: Option<ProtocolEra>,
+) -> Option<&'static Revision> {
     let RequestFailure::Refused(error) = failure else { return None };
-    let supported = Some(supported_in(error)).filter(|_| error.code == UNSUPPORTED_VERSION)?;
+    let supported = supported_in(error);
     let mut known = REVISIONS.iter().filter(|known| era.is_none_or(|era| known.era == era));
-    known.find(|known| lists_revision(&supported, known))
+    known.find(|known| match supported.is_array() {
+        true => lists_revision(&supported, known),
+        false => known.name != asked.name && error.message.contains(known.name),
+    })
 }
 
 /// Returns the list of supported versions in the data of a refusal.
@@ -351,6 +364,28 @@ mod tests {
     const DISCOVER: &str = "server/discover";
     const INITIALIZE: &str = "initialize";
     const MODERN: &str = "2026-07-28";
+
+    #[tokio::test(start_paused = true)]
+    async fn a_revision_that_a_refusal_names_in_another_form_is_used() {
+        let invalid = |message: &str, data: Option<Value>| {
+            Err(UpstreamRpcError { data, ..UpstreamRpcError::new(-32602, message) })
+        };
+        let supported = json!({ "supported": ["2024-11-05"], "requested": "2025-11-25" });
+        for refusal in [
+            invalid("Unsupported protocol version", Some(supported)),
+            invalid("version 2025-11-25 is not supported; use 2024-11-05", None),
+        ] {
+            let answers = vec![
+                (DISCOVER, (0, unknown())),
+                (INITIALIZE, (0, refusal)),
+                (INITIALIZE, (0, begun("2024-11-05"))),
+            ];
+            let (agreed, asked) = agree(None, answers).await;
+            assert_eq!(agreed, Ok("2024-11-05"));
+            let expected = ["server/discover ", "initialize 2025-11-25", "initialize 2024-11-05"];
+            assert_eq!(asked, expected);
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_late_answer_to_discover_settles_the_revision() {
