@@ -233,15 +233,18 @@ async fn list_pages(
         let request = UpstreamRequest::new(method, Map::from_iter(params)).without_use();
         let mut page = match link.request(request, link.receiver.clone()).await {
             // The empty cursor was the end of the list.
-            Err(RequestFailure::Refused(_) | RequestFailure::NotSent(_)) if is_after_empty => {
-                return Ok(all);
-            }
+            Err(
+                RequestFailure::Refused(_)
+                | RequestFailure::NotSent(_)
+                | RequestFailure::SessionGone(_),
+            ) if is_after_empty => return Ok(all),
             page => page?,
         };
         let ttl_ms = page.get("ttlMs").and_then(Value::as_u64);
         budget.ttl_ms = budget.ttl_ms.into_iter().chain(ttl_ms).min();
         let next = page.get_mut("nextCursor").map(Value::take);
-        let next = next.filter(Value::is_string);
+        // Some servers count their pages, and expect the number.
+        let next = next.filter(|next| next.is_string() || next.is_number());
         let is_repeated = next.is_some() && next == before;
         // Some servers write an empty cursor for the end, and others for a page. It is followed
         // once.

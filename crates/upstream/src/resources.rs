@@ -44,6 +44,7 @@ impl UpstreamResources {
         let prefix = format!("{}/", uri.trim_end_matches('/'));
         let mut all = Vec::new();
         let mut cursor = None;
+        let mut before: Option<Value> = None;
         let mut bytes = 0;
         for _ in 0..FOLDER_PAGES_MAX {
             let mut params = Map::from_iter([("uri".to_owned(), json!(uri))]);
@@ -54,10 +55,13 @@ impl UpstreamResources {
             let entries =
                 page["resources"].as_array().into_iter().flatten().filter_map(parse_resource);
             all.extend(entries.filter(|it| it.uri.starts_with(&prefix) && !self.is_own(&it.uri)));
-            cursor = page.get("nextCursor").filter(|it| it.is_string()).cloned();
-            if cursor.is_none() || bytes > FOLDER_BYTES_MAX {
+            let next = page.get("nextCursor").filter(|it| it.is_string() || it.is_number());
+            // An empty cursor and a repeated one lead to no other page.
+            let next = next.filter(|next| **next != "" && Some(*next) != before.as_ref()).cloned();
+            if next.is_none() || bytes > FOLDER_BYTES_MAX {
                 break;
             }
+            (before, cursor) = (next.clone(), next);
         }
         Ok(all)
     }

@@ -107,6 +107,24 @@ async fn a_server_that_repeats_the_same_page_is_listed_once() {
     assert!(server.times("tools/list") <= 4);
 }
 
+#[tokio::test]
+async fn a_numeric_cursor_is_sent_back_as_a_number() {
+    let server = ScriptedServer::new(|_, request| match request.body["method"].as_str() {
+        Some("tools/list") => {
+            let body = match request.body["params"]["cursor"].as_u64() {
+                None => json!({ "tools": [{ "name": "a" }], "nextCursor": 7 }),
+                Some(7) => json!({ "tools": [{ "name": "b" }], "nextCursor": null }),
+                Some(_) => json!({ "tools": [] }),
+            };
+            ScriptedAnswer::Whole(200, result(request, &body).to_string())
+        }
+        _ => stateless(request),
+    });
+    let upstream = upstream(&server, |_| {});
+    let listing = upstream.list().await.expect("a list");
+    assert_eq!(listing.tools.iter().map(|tool| &tool["name"]).collect::<Vec<_>>(), ["a", "b"]);
+}
+
 /// Lists the tools of a server. `page` returns the answer of `tools/list` for a cursor.
 async fn list(
     page: impl Fn(Option<&str>) -> Result<(&'static [&'static str], Option<&'static str>), ()>
