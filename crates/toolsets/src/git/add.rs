@@ -37,6 +37,7 @@ impl Tool for GitAdd {
     async fn run(&self, ctx: &ToolContext, input: GitAddInput) -> Result<StagedFiles, ToolError> {
         let repository = self.0.open(ctx, &input.repo).await?;
         let paths = repository.resolve_paths(&input.paths, "/paths")?;
+        repository.refuse_inner_paths(ctx, &paths).await?;
         repository.refuse_filtered(ctx, &paths).await?;
         repository.refuse_nested(ctx, &paths).await?;
         let add = repository.change_command("add").args(["--all", "--"]).args(&paths);

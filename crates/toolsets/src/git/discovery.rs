@@ -231,13 +231,10 @@ fn outside_repository_error(root: &Root, folder: &str, watch: &WorkMonitor) -> O
     }
     let mut above = root.path().ancestors().skip(1);
     let above = above.find(|at| at.join(".git").symlink_metadata().is_ok())?;
-    let setting = match above.join(".git").is_dir() {
-        true => ", or set `git.outside = \"read\"`",
-        false => "",
-    };
     Some(ToolError::not_found(format!(
         "there is no git repository in {} of the workspace: the one around it, {}, begins above \
-         the workspace; have the server's operator serve that folder{setting}",
+         the workspace; have the server's operator serve that folder, or set `git.outside = \
+         \"read\"`",
         quoted_path(folder),
         quoted_path(&above.to_string_lossy())
     )))
@@ -257,7 +254,7 @@ fn linked_repository_error(
     let worktrees = target.parent().filter(|parent| parent.ends_with("worktrees"));
     let repository = worktrees.and_then(Path::parent).map(Path::to_string_lossy);
     let shown = target.to_string_lossy();
-    let (kind, repository) = match (repository, shown.rsplit_once("/.git/modules/")) {
+    let (kind, repository) = match (repository, shown.split_once("/.git/")) {
         (Some(repository), _) => ("a linked worktree of the repository", repository),
         (None, Some((repository, _))) => ("a submodule of the repository", repository.into()),
         (None, None) => ("the repository", target.to_string_lossy()),

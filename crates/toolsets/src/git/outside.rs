@@ -5,6 +5,7 @@
 //! workspace as its worktree or submodule, so that a `.git` file cannot name any other repository.
 
 use std::ffi::{OsStr, OsString};
+use std::io::Read as _;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
@@ -67,8 +68,7 @@ impl OutsideRepository {
                 let link = link.read(0, LINK_BYTES_MAX, &WorkMonitor::default()).ok()?;
                 linked_folder(workspace, &link)?
             }
-            // The server may not read files above the workspace.
-            (false, false) => return None,
+            (false, false) => linked_folder(top, &read_link_above(&link)?)?,
         };
         if git_dir.starts_with(workspace) {
             return None;
@@ -85,10 +85,20 @@ impl OutsideRepository {
         Some(Self { kind, work_tree: top.to_owned(), git_dir, common_dir, prefix })
     }
 
-    /// Returns the path that names the repository in results and errors.
+    /// Returns the path that names the repository in results. A submodule's own repository has the
+    /// path of its work tree.
     pub(super) fn shown_path(&self) -> String {
+        match self.kind {
+            WorkspaceKind::Submodule => self.work_tree.to_string_lossy().into_owned(),
+            WorkspaceKind::LinkedWorktree | WorkspaceKind::Subfolder => self.owner_path(),
+        }
+    }
+
+    /// Returns the path of the repository to which the workspace belongs. For a submodule, that is
+    /// the repository around it.
+    fn owner_path(&self) -> String {
         let shown = self.common_dir.to_string_lossy();
-        match shown.split_once("/.git/modules/") {
+        match shown.split_once("/.git/") {
             Some((repository, _)) => repository.to_owned(),
             None => shown.strip_suffix("/.git").unwrap_or(&shown).to_owned(),
         }
@@ -101,7 +111,7 @@ impl OutsideRepository {
             WorkspaceKind::Submodule => "a submodule",
             WorkspaceKind::Subfolder => "a subfolder",
         };
-        format!("{kind} of the repository {}", quoted_path(&self.shown_path()))
+        format!("{kind} of the repository {}", quoted_path(&self.owner_path()))
     }
 
     /// Returns the parts of the repository that a git program sees, and the parts that it may
@@ -128,6 +138,17 @@ impl OutsideRepository {
         }
         places
     }
+}
+
+/// Reads the `.git` file at `link`, which is above the workspace. Git itself obeys it, too.
+#[allow(clippy::disallowed_methods, reason = "the file is outside the root")]
+fn read_link_above(link: &Path) -> Option<Vec<u8>> {
+    // Opening a pipe would block.
+    link.symlink_metadata().ok().filter(std::fs::Metadata::is_file)?;
+    let file = std::fs::File::open(link).ok()?;
+    let mut content = Vec::new();
+    file.take(LINK_BYTES_MAX).read_to_end(&mut content).ok()?;
+    Some(content)
 }
 
 /// Returns the folder that the content of a `.git` file in `folder` names.
@@ -219,24 +240,25 @@ impl GitContext {
         if owner(&outside.common_dir) != owner(workspace) {
             return refused("belongs to another user than the workspace");
         }
-        match outside.kind {
-            WorkspaceKind::LinkedWorktree => {
-                let listed = list().args(["list", "--porcelain"]).run(ctx).await?.text();
-                let mut names = listed.lines().filter_map(|line| line.strip_prefix("worktree "));
-                if !names.any(|named| Path::new(named) == workspace) {
-                    return refused(
-                        "does not list the workspace as a worktree; run `git worktree repair`",
-                    );
-                }
+        let top = outside.work_tree.as_path();
+        // A `.git` folder belongs to the folder that contains it.
+        if outside.git_dir == top.join(".git") {
+            return Ok(());
+        }
+        if outside.git_dir != outside.common_dir {
+            let listed = list().args(["list", "--porcelain"]).run(ctx).await?.text();
+            let mut names = listed.lines().filter_map(|line| line.strip_prefix("worktree "));
+            if !names.any(|named| Path::new(named) == top) {
+                return refused(
+                    "does not list the workspace as a worktree; run `git worktree repair`",
+                );
             }
-            WorkspaceKind::Submodule => {
-                let named = configuration.repository_value("core.worktree");
-                let named = named.map(|at| without_parent_names(&outside.git_dir.join(at)));
-                if named.as_deref() != Some(workspace) {
-                    return refused("does not name the workspace in its `core.worktree`");
-                }
-            }
-            WorkspaceKind::Subfolder => {}
+            return Ok(());
+        }
+        let named = configuration.repository_value("core.worktree");
+        let named = named.map(|at| without_parent_names(&outside.git_dir.join(at)));
+        if named.as_deref() != Some(top) {
+            return refused("does not name the workspace in its `core.worktree`");
         }
         Ok(())
     }

@@ -1,10 +1,12 @@
 //! Validates the paths that callers name in a repository.
 
+use std::collections::BTreeMap;
 use std::path::{Component, Path};
 
 use toolgate_contract::{ToolContext, ToolError};
 
 use super::repository::GitRepository;
+use toolgate_world::Root;
 use toolgate_world::root::quoted_path;
 
 const PATHS_MAX: usize = 10_000;
@@ -57,7 +59,8 @@ impl GitRepository<'_> {
         at.map(|(at, path)| self.resolve_path(path, &format!("{pointer}/{at}"))).collect()
     }
 
-    /// Checks that each of `paths` exists in the work tree, the index or any commit.
+    /// Checks that each of `paths` exists in the work tree, the index or any commit, and that it
+    /// belongs to this repository.
     ///
     /// Git treats an unknown path as a file without changes. At most 20 paths are checked.
     pub(super) async fn refuse_unknown_paths(
@@ -65,9 +68,9 @@ impl GitRepository<'_> {
         ctx: &ToolContext,
         paths: &[String],
     ) -> Result<(), ToolError> {
+        self.refuse_inner_paths(ctx, paths).await?;
         let root = &self.git.programs.root;
-        let top = self.top_path.strip_prefix(root.path()).unwrap_or(Path::new(""));
-        let top = top.to_string_lossy().into_owned();
+        let top = self.top_below_root();
         for path in paths.iter().take(CHECKED_PATHS_MAX).filter(|path| *path != ".") {
             let in_workspace = if top.is_empty() { path.clone() } else { format!("{top}/{path}") };
             // If the check fails, the path counts as existing.
@@ -93,6 +96,81 @@ impl GitRepository<'_> {
         }
         Ok(())
     }
+}
+
+impl GitRepository<'_> {
+    /// Refuses paths in a repository below this one, such as a submodule, unless this repository
+    /// tracks them. Git treats them as paths without files.
+    ///
+    /// At most 20 such paths are checked.
+    pub(super) async fn refuse_inner_paths(
+        &self,
+        ctx: &ToolContext,
+        paths: &[String],
+    ) -> Result<(), ToolError> {
+        let (top, named) = (self.top_below_root(), paths.to_vec());
+        let root = &self.git.programs.root;
+        let inner =
+            root.run_blocking(ctx, move |root, _| Ok(find_inner_paths(root, &top, &named))).await?;
+        for InnerPath { path, repository, rest } in inner {
+            let tracked = self.read_command("ls-files").args(["-z", "--", path.as_str()]);
+            let tracked = tracked.run_unchecked(ctx).await?;
+            if tracked.code == 0 && tracked.total_bytes > 0 {
+                continue;
+            }
+            return Err(ToolError::not_found(format!(
+                "{} is in another repository; name {} in `repo`, and the path {}",
+                quoted_path(&path),
+                quoted_path(&repository),
+                quoted_path(&rest)
+            )));
+        }
+        Ok(())
+    }
+
+    /// Returns the path of the top folder from the workspace. Empty for the workspace itself.
+    fn top_below_root(&self) -> String {
+        let root = self.git.programs.root.path();
+        let top = self.top_path.strip_prefix(root).unwrap_or(Path::new(""));
+        top.to_string_lossy().into_owned()
+    }
+}
+
+/// A path in a repository below the one that the caller names.
+struct InnerPath {
+    /// The path from the top folder of the named repository.
+    path: String,
+    /// The folder of the other repository, from the workspace.
+    repository: String,
+    /// The path from that folder.
+    rest: String,
+}
+
+/// Returns those of `paths` that are in a repository below the folder `top` of the workspace, at
+/// most 20.
+fn find_inner_paths(root: &Root, top: &str, paths: &[String]) -> Vec<InnerPath> {
+    let mut known: BTreeMap<&Path, bool> = BTreeMap::new();
+    let mut found = Vec::new();
+    for path in paths {
+        let mut above = Path::new(path).ancestors().skip(1).filter(|at| !at.as_os_str().is_empty());
+        let repository = above.find(|folder| {
+            *known.entry(*folder).or_insert_with(|| {
+                let git = Path::new(top).join(folder).join(".git");
+                git.to_str().is_some_and(|git| matches!(root.kind_at(git), Ok(Some(_))))
+            })
+        });
+        let Some(folder) = repository else { continue };
+        let rest = Path::new(path).strip_prefix(folder).unwrap_or(Path::new(""));
+        found.push(InnerPath {
+            path: path.clone(),
+            repository: Path::new(top).join(folder).to_string_lossy().into_owned(),
+            rest: rest.to_string_lossy().into_owned(),
+        });
+        if found.len() == CHECKED_PATHS_MAX {
+            break;
+        }
+    }
+    found
 }
 
 /// Resolves `.` and `..` in `path`. Returns `None` if it is absolute or leads above its start.

@@ -58,11 +58,10 @@ fn subfolder(outside: OutsideAccess) -> GitTestBench {
 #[tokio::test]
 async fn a_worktree_and_a_submodule_are_read_and_changed_if_the_setting_allows_it() {
     for (bench, repository) in
-        [(worktree(OutsideAccess::Write), "main"), (submodule(OutsideAccess::Write), "")]
+        [(worktree(OutsideAccess::Write), "main"), (submodule(OutsideAccess::Write), "workspace")]
     {
         let repository = bench.folder.path().join(repository);
         let repository = repository.display().to_string();
-        let repository = repository.trim_end_matches('/');
         bench.put("a.txt", "two\n");
         let status = bench.done("git.status", json!({})).await;
         assert_eq!(status.text.body, " M a.txt\n");
@@ -132,6 +131,38 @@ async fn a_subfolder_is_read_without_the_files_around_it() {
     }
     let refused = bench.refused("git.add", json!({ "paths": ["a.txt"] })).await;
     assert!(refused.message.contains("files outside the workspace"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_subfolder_of_a_linked_worktree_or_submodule_is_read() {
+    let worktree = serve(OutsideAccess::Read, |git, folder| {
+        fs::create_dir_all(folder.join("main/app")).unwrap();
+        git("main", &["init", "-q", "-b", "main", "."]);
+        fs::write(folder.join("main/app/a.txt"), "one\n").unwrap();
+        git("main", &["add", "."]);
+        git("main", &["commit", "-qm", "first"]);
+        git("main", &["worktree", "add", "-q", "-b", "topic", "../tree"]);
+        std::os::unix::fs::symlink("tree/app", folder.join("workspace")).unwrap();
+    });
+    let submodule = serve(OutsideAccess::Read, |git, folder| {
+        fs::create_dir_all(folder.join("source/app")).unwrap();
+        git("source", &["init", "-q", "-b", "main", "."]);
+        fs::write(folder.join("source/app/a.txt"), "one\n").unwrap();
+        git("source", &["add", "."]);
+        git("source", &["commit", "-qm", "first"]);
+        git(".", &["init", "-q", "-b", "main", "."]);
+        let add = ["submodule", "-q", "add", "./source", "part"];
+        git(".", &[&["-c", "protocol.file.allow=always"][..], &add[..]].concat());
+        std::os::unix::fs::symlink("part/app", folder.join("workspace")).unwrap();
+    });
+    for (bench, branch) in [(worktree, "topic"), (submodule, "main")] {
+        bench.put("a.txt", "two\n");
+        let status = bench.done("git.status", json!({})).await;
+        assert_eq!(status.text.body, " M a.txt\n", "{}", status.value);
+        assert_eq!(status.value["branch"], branch, "{}", status.value);
+        let refused = bench.refused("git.add", json!({ "paths": ["a.txt"] })).await;
+        assert!(refused.message.contains("files outside the workspace"), "{refused:?}");
+    }
 }
 
 #[tokio::test]

@@ -41,6 +41,43 @@ async fn a_submodule_with_changes_is_not_reported_as_clean() {
 }
 
 #[tokio::test]
+async fn a_path_in_another_repository_is_refused_with_that_repository() {
+    let bench = GitTestBench::new();
+    bench.add_submodule("parts/engine");
+    bench.put("parts/engine/deep/new.txt", "new\n");
+    bench.put("nested/deep/new.txt", "new\n");
+    bench.git(&["init", "-q", "nested"]);
+    for repository in ["parts/engine", "nested"] {
+        let path = format!("{repository}/deep/new.txt");
+        for (tool, input) in [
+            ("git.add", json!({ "paths": [path] })),
+            ("git.unstage", json!({ "paths": ["a.txt", path] })),
+            ("git.diff", json!({ "paths": [path] })),
+            ("git.log", json!({ "path": path })),
+        ] {
+            let refused = bench.refused(tool, input).await;
+            assert_eq!(refused.fault, ToolFault::NotFound, "{tool}: {refused:?}");
+            let expected = format!(
+                "`{path}` is in another repository; name `{repository}` in `repo`, and the path \
+                 `deep/new.txt`"
+            );
+            assert_eq!(refused.message, expected, "{tool}");
+        }
+        let input = json!({ "repo": repository, "paths": ["deep/new.txt"] });
+        bench.done("git.add", input).await;
+    }
+    // A file that is tracked here belongs to this repository, also if a `.git` appears beside it.
+    bench.put("vendor/lib.c", "int x;\n");
+    bench.done("git.add", json!({ "paths": ["vendor/lib.c"] })).await;
+    bench.git(&["init", "-q", "vendor"]);
+    bench.put("vendor/lib.c", "int y;\n");
+    let staged = bench.done("git.add", json!({ "paths": ["vendor/lib.c"] })).await;
+    assert!(staged.text.body.contains("A `vendor/lib.c`"), "{}", staged.text.body);
+    let diff = bench.done("git.diff", json!({ "paths": ["vendor/lib.c"] })).await;
+    assert_eq!(diff.text.note.as_deref(), Some("no differences"));
+}
+
+#[tokio::test]
 async fn a_submodule_that_cannot_be_opened_is_not_reported_as_clean() {
     let bench = GitTestBench::new();
     bench.add_submodule("engine");
