@@ -15,6 +15,12 @@ const SHIFTS: [(&[u8], &str); 4] = [
     (b"\x1b$)", "ISO-2022-KR"),
 ];
 
+/// The first character after Latin, Greek, Cyrillic, Hebrew, Arabic, the scripts of India, and their
+/// punctuation.
+const LOW_SCRIPTS_END: char = '\u{2070}';
+/// The first character of the planes that have almost no assigned characters.
+const ASSIGNED_END: char = '\u{40000}';
+
 /// The encoding of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TextEncoding {
@@ -22,7 +28,7 @@ pub(crate) enum TextEncoding {
     Utf8,
     /// UTF-16, with or without a byte order mark.
     Utf16(ByteOrder),
-    /// UTF-32 with a byte order mark.
+    /// UTF-32, with or without a byte order mark.
     Utf32(ByteOrder),
     /// An encoding that contains ASCII, with the name that the bytes suggest.
     Legacy(&'static str),
@@ -45,6 +51,9 @@ impl TextEncoding {
         }
         if let Some(order) = ByteOrder::detect(bytes) {
             return Self::Utf16(order);
+        }
+        if let Some(order) = unmarked_utf32(bytes) {
+            return Self::Utf32(order);
         }
         let is_utf8 = str::from_utf8(bytes).is_ok();
         let has_control = || bytes.iter().any(|byte| is_control(*byte));
@@ -75,8 +84,8 @@ impl ByteOrder {
     /// Returns the byte order of a UTF-16 file that begins with `head`. Returns `None` for any
     /// other file.
     ///
-    /// A file without a byte order mark is UTF-16 if at least half of it is ASCII and nothing in it
-    /// is unusual in a text.
+    /// A file without a byte order mark is UTF-16 if nothing in it is unusual in a text, and if at
+    /// least half of it is ASCII or all of it is in scripts such as Latin, Greek or Cyrillic.
     pub(crate) fn detect(head: &[u8]) -> Option<Self> {
         match head {
             [0xff, 0xfe, 0, 0, ..] => None,
@@ -139,19 +148,30 @@ impl ByteOrder {
         })
     }
 
-    /// Returns true if `head`, which has no byte order mark, looks like text in this byte order.
+    /// Returns true if `head`, which has no byte order mark, looks like text in this byte order. Its
+    /// end may cut a character.
     fn is_likely(self, head: &[u8]) -> bool {
         let mut units = 0;
         let mut ascii = 0;
-        for decoded in char::decode_utf16(self.units(head)) {
+        let mut low = 0;
+        for decoded in char::decode_utf16(self.units(&head[..self.whole_chars_len(head)])) {
             let Ok(character) = decoded else { return false };
             if u8::try_from(character).is_ok_and(is_control) {
                 return false;
             }
             units += 1;
             ascii += usize::from(character.is_ascii());
+            low += usize::from(character < LOW_SCRIPTS_END);
         }
-        head.len().is_multiple_of(2) && 2 * ascii >= units
+        head.len().is_multiple_of(2) && ascii > 0 && (2 * ascii >= units || low == units)
+    }
+
+    /// Returns the UTF-32 unit in `bytes`.
+    fn utf32_unit(self, bytes: [u8; 4]) -> u32 {
+        match self {
+            Self::Little => u32::from_le_bytes(bytes),
+            Self::Big => u32::from_be_bytes(bytes),
+        }
     }
 }
 
@@ -217,6 +237,18 @@ fn utf32_mark(bytes: &[u8]) -> Option<ByteOrder> {
     }
 }
 
+/// Returns the byte order of `bytes` if they have no byte order mark, and are UTF-32 text.
+fn unmarked_utf32(bytes: &[u8]) -> Option<ByteOrder> {
+    let (units, []) = bytes.as_chunks::<4>() else { return None };
+    let is_text = |unit: u32| {
+        char::from_u32(unit)
+            .is_some_and(|it| it < ASSIGNED_END && !u8::try_from(it).is_ok_and(is_control))
+    };
+    let mut orders = [ByteOrder::Little, ByteOrder::Big].into_iter();
+    let order = orders.find(|order| units.iter().all(|unit| is_text(order.utf32_unit(*unit))));
+    order.filter(|_| !units.is_empty())
+}
+
 /// Returns true for the control characters that no text contains.
 fn is_control(byte: u8) -> bool {
     matches!(byte, 0..=6 | 0x0e..=0x19 | 0x1c..=0x1f | 0x7f)
@@ -232,7 +264,7 @@ fn guess_legacy(bytes: &[u8]) -> &'static str {
 }
 
 /// Returns the name of the 7-bit encoding of `bytes`, if they switch to other characters.
-fn seven_bit_name(bytes: &[u8]) -> Option<&'static str> {
+pub(crate) fn seven_bit_name(bytes: &[u8]) -> Option<&'static str> {
     memchr(b'\x1b', bytes).filter(|_| bytes.is_ascii())?;
     let found = SHIFTS.iter().find(|(shift, _)| memmem::find(bytes, shift).is_some());
     found.map(|(_, name)| *name)
@@ -249,6 +281,10 @@ mod tests {
         use ByteOrder::{Big, Little};
         use TextEncoding::{Binary, Legacy, Utf8, Utf16, Utf32};
         let unmarked = |order: ByteOrder| order.encode("key = \u{e9}\r\n");
+        let cyrillic = "\u{43c}\u{438}\u{440} \u{2014} \u{434}\u{43e}\u{43c}\n";
+        let wide = |to_bytes: fn(u32) -> [u8; 4]| -> Vec<u8> {
+            "ab\u{e9}\n".chars().flat_map(|c| to_bytes(u32::from(c))).collect()
+        };
         for (bytes, expected) in [
             (&b""[..], Utf8),
             (b"plain\x1b[1m\n", Utf8),
@@ -257,6 +293,14 @@ mod tests {
             (&Big.encode("\u{feff}\u{4e2d}"), Utf16(Big)),
             (&unmarked(Little), Utf16(Little)),
             (&unmarked(Big), Utf16(Big)),
+            (&Little.encode(cyrillic), Utf16(Little)),
+            (&Big.encode(cyrillic), Utf16(Big)),
+            (&Little.encode("a\n"), Utf16(Little)),
+            (&wide(u32::to_le_bytes), Utf32(Little)),
+            (&wide(u32::to_be_bytes), Utf32(Big)),
+            (b"\0\xd8", Binary),
+            (b"\0\0\0\0", Binary),
+            ("one\0gr\u{fc}n\0two\0".as_bytes(), Binary),
             (b"\xff\xfe\0\0a\0\0\0", Utf32(Little)),
             (b"\0\0\xfe\xff\0\0\0a", Utf32(Big)),
             (b"a\0b", Binary),

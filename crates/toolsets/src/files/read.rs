@@ -8,13 +8,14 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use memchr::memchr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::FileSettings;
 use crate::counted::counted;
-use crate::text_encoding::{ByteOrder, LineEnds, TextEncoding};
+use crate::text_encoding::{ByteOrder, LineEnds, TextEncoding, seven_bit_name};
 use content::FileContent;
 use picture::{Picture, PictureSize};
 use several::{FileReadResult, OtherFile, PATHS_MAX};
@@ -87,7 +88,7 @@ pub(super) struct ReadFileOutput {
     path: String,
     /// Encoding of `content`.
     encoding: FileEncoding,
-    /// Encoding of the file, if it was converted to UTF-8.
+    /// Encoding of the file, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     file_encoding: Option<&'static str>,
     /// The content; null if it was not modified.
@@ -444,13 +445,16 @@ fn fill_output(
             .map(|line| line.saturating_add_unsigned(newlines))
             .filter(|&line| line != 0),
     });
+    output.file_encoding = match utf16 {
+        Some(order) => Some(order.utf16_name()),
+        None => seven_bit_name(&bytes).filter(|_| output.encoding == FileEncoding::Utf8),
+    };
     let part = ContentPart { offset, at_end: end == size, path: &output.path };
     output.content = Some(match (output.encoding, utf16) {
         (FileEncoding::Base64, _) => BASE64_STANDARD.encode(&bytes),
         (FileEncoding::Utf8, Some(order)) => part.decode_utf16(&bytes, order)?,
         (FileEncoding::Utf8, None) => part.into_utf8(bytes, content.whole())?,
     });
-    output.file_encoding = utf16.map(ByteOrder::utf16_name);
     Ok(())
 }
 
@@ -507,6 +511,12 @@ impl ContentPart<'_> {
     /// Converts `bytes` to text. An error names the encoding of the file, whose `whole` content is
     /// known if it is small.
     fn into_utf8(self, bytes: Vec<u8>, whole: Option<&[u8]>) -> Result<String, ToolError> {
+        // ASCII in UTF-32 is also UTF-8, with NUL characters.
+        if let Some(at) = memchr(0, &bytes)
+            && let encoding @ TextEncoding::Utf32(_) = TextEncoding::detect(whole.unwrap_or(&bytes))
+        {
+            return Err(self.invalid("UTF-8", at, &format!(" ({encoding})")));
+        }
         String::from_utf8(bytes).map_err(|err| {
             let bytes = err.as_bytes();
             let err = err.utf8_error();

@@ -92,6 +92,39 @@ async fn a_file_whose_text_cannot_be_written_back_is_not_edited() {
 }
 
 #[tokio::test]
+async fn a_file_in_units_of_several_bytes_is_recognized_without_a_byte_order_mark() {
+    let wide =
+        |text: &str| -> Vec<u8> { text.chars().flat_map(|c| u32::from(c).to_le_bytes()).collect() };
+    for edit in [json!({ "old": "a", "new": "xy" }), json!({ "start_line": 1, "new": "x" })] {
+        let (pointer, message) = expect_refusal(&wide("ab\n"), json!([edit])).await;
+        assert_eq!(pointer, "/path", "{message}");
+        assert!(message.starts_with("`f` is UTF-32LE"), "{message}");
+    }
+    let space = TestWorkspace::new();
+    space.put("f", wide("ab\n"));
+    let failed = space.fails("files.read", json!({ "path": "f" })).await;
+    assert_eq!(failed.message, "`f` is not UTF-8 at byte 1 (UTF-32LE); use encoding base64");
+    let greek = "\u{3b1}\u{3b2} \u{3b3}\n\u{3b4}\n";
+    for encode in [utf16le, utf16be] {
+        let edits = json!([{ "start_line": 2, "new": "\u{3c9}" }]);
+        let after = encode("\u{3b1}\u{3b2} \u{3b3}\n\u{3c9}\n");
+        assert_eq!(apply_edits(&encode(greek), edits).await, after);
+    }
+}
+
+#[tokio::test]
+async fn a_read_file_of_a_7_bit_encoding_is_named() {
+    let space = TestWorkspace::new();
+    space.put("f", b"\x1b$B4A;z\x1b(B\nplan\n");
+    let read = space.ok("files.read", json!({ "path": "f" })).await;
+    assert_eq!(read["file_encoding"], "ISO-2022-JP");
+    let base64 = space.ok("files.read", json!({ "path": "f", "encoding": "base64" })).await;
+    assert_eq!(base64.get("file_encoding"), None);
+    space.put("g", b"\x1b[1mbold\x1b[0m\n");
+    assert_eq!(space.ok("files.read", json!({ "path": "g" })).await.get("file_encoding"), None);
+}
+
+#[tokio::test]
 async fn exact_text_among_nul_bytes_is_edited_if_all_is_utf_8() {
     let edits = json!([{ "old": "gr\u{fc}n", "new": "rot" }]);
     assert_eq!(apply_edits("one\0gr\u{fc}n\0two\0", edits).await, b"one\0rot\0two\0");
