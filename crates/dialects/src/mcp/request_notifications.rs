@@ -38,7 +38,7 @@ impl RequestNotifications {
         log_level: Option<LogLevel>,
     ) -> Result<Self, McpError> {
         let progress_token = match params.get("_meta").and_then(|meta| meta.get("progressToken")) {
-            None => None,
+            None | Some(Value::Null) => None,
             Some(token) if read_id(token).is_some() => Some(token.clone()),
             Some(token) => {
                 let why = invalid_id_reason("_meta.progressToken", token, "a string or an integer");

@@ -129,11 +129,9 @@ fn read_fields(
         return Err(MiraRefusal::unknown_method(&method));
     };
     let params = match fields.remove("params") {
-        None => Value::Object(Map::new()),
+        None | Some(Value::Null) => Value::Object(Map::new()),
         Some(params @ Value::Object(_)) => params,
-        Some(
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_),
-        ) => {
+        Some(Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
             let why = "it must be an object";
             return Err(MiraRefusal::new(MiraCode::InvalidParams, why).with_field("params"));
         }

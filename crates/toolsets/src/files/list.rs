@@ -87,9 +87,7 @@ impl Tool for ListDirectory {
             return Err(ToolError::invalid("/limit", format!("it must be from 1 to {LIMIT_MAX}")));
         }
         let question = format!("list {}", input.path);
-        let after = input
-            .cursor
-            .as_ref()
+        let after = cursor::given_cursor(input.cursor.as_deref())
             .map(|given| cursor::decode_cursor(&question, given))
             .transpose()?;
         self.root

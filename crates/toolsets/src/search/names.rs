@@ -165,7 +165,7 @@ impl Tool for SearchNames {
         let cursor_key = input.validate()?;
         let SearchNamesInput { query, namespace, path, tags, kinds, limit, cursor } = input;
         let namespace = namespace.as_deref();
-        let after = match &cursor {
+        let after = match cursor::given_cursor(cursor.as_deref()) {
             Some(given) => {
                 LastListedDefinition::decode(&cursor::decode_cursor(&cursor_key, given)?)
             }

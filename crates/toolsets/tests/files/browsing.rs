@@ -78,12 +78,14 @@ async fn a_forged_cursor_is_refused() {
     space.put("f2", "");
     let cursor =
         space.ok("files.list", json!({ "limit": 1 })).await["cursor"].as_str().unwrap().to_owned();
+    let first = space.ok("files.list", json!({ "limit": 1, "cursor": "" })).await;
+    assert_eq!(first["cursor"], cursor, "an empty cursor is none");
     let mut changed = cursor.clone().into_bytes();
     changed[3] ^= 1;
     let changed = String::from_utf8(changed).unwrap();
     for input in [
         json!({ "cursor": changed }),
-        json!({ "cursor": "" }),
+        json!({ "cursor": " " }),
         json!({ "cursor": "Zg" }),
         json!({ "cursor": "../../etc/passwd" }),
         json!({ "cursor": cursor, "path": "d" }),

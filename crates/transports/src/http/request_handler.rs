@@ -119,7 +119,7 @@ impl RequestHandler {
         turn: &RequestTurn,
     ) -> Response<ResponseBody> {
         let path = request.uri().path();
-        if path == "/healthz" && !self.application.answers_health() {
+        if bare_path(path).unwrap_or(path) == "/healthz" && !self.application.answers_health() {
             return text_response(StatusCode::OK, "ok\n");
         }
         let Some(path) = self.served_path(path).map(str::to_owned) else {
@@ -216,11 +216,11 @@ impl RequestHandler {
         }
     }
 
-    /// Returns the served path for `path`: the path itself, or the path without the slash at its
-    /// end, which many clients add. After a redirect, some of these clients would lose the body.
+    /// Returns the served path for `path`: the path without the slash at its end, which many clients
+    /// add, or the path itself. After a redirect, some of these clients would lose the body.
     fn served_path<'p>(&self, path: &'p str) -> Option<&'p str> {
-        let bare = path.strip_suffix('/');
-        std::iter::once(path).chain(bare).find(|path| self.application.serves(path))
+        let mut paths = bare_path(path).into_iter().chain([path]);
+        paths.find(|path| self.application.serves(path))
     }
 
     async fn refuse(&self, head: &FrameHead, unread: &UnreadReason) -> Response<ResponseBody> {
@@ -362,6 +362,11 @@ impl From<InputMemoryFull> for UnreadReason {
     fn from(_: InputMemoryFull) -> Self {
         Self::NoBodyRoom
     }
+}
+
+/// Returns `path` without the slash at its end, if it has one and is not the top.
+fn bare_path(path: &str) -> Option<&str> {
+    path.strip_suffix('/').filter(|bare| !bare.is_empty())
 }
 
 /// Returns the head of a request for `path`.

@@ -176,6 +176,16 @@ fn a_path_with_a_slash_at_its_end_is_answered_like_the_path() {
 }
 
 #[test]
+fn jobs_and_health_are_served_at_paths_with_a_slash_at_their_end() {
+    let served = served();
+    for path in ["/healthz", "/v1/jobs"] {
+        let plain = served.send(&HttpRequest::bare("GET", path));
+        let slashed = served.send(&HttpRequest::bare("GET", &format!("{path}/")));
+        assert_eq!((slashed.status, &slashed.body), (200, &plain.body), "{path}");
+    }
+}
+
+#[test]
 fn a_body_with_a_byte_order_mark_is_read() {
     let served = served();
     let message = modern(1, "server/discover", json!({}));

@@ -58,7 +58,7 @@ impl FileSearchQuery {
         let cursor_key = format!(
             "search {path:?} {glob:?} {text:?} {literal} {case:?} {context} {include_ignored} {hidden}"
         );
-        let after = match &input.cursor {
+        let after = match cursor::given_cursor(input.cursor.as_deref()) {
             Some(given) => {
                 Some(LastReturnedMatch::from_bytes(&cursor::decode_cursor(&cursor_key, given)?))
             }

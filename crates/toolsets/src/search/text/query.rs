@@ -49,7 +49,7 @@ impl TextQuery {
             return Err(ToolError::invalid("/glob", message));
         }
         let cursor_key = input.cursor_key();
-        let after = match &input.cursor {
+        let after = match cursor::given_cursor(input.cursor.as_deref()) {
             Some(given) => Some(FileRank::decode(&cursor::decode_cursor(&cursor_key, given)?)),
             None => None,
         };
