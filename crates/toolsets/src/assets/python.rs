@@ -4,6 +4,9 @@ use std::fmt::{self, Write as _};
 
 use serde_json::{Number, Value};
 
+/// The maximum number of digits that are needed to identify a float.
+const FLOAT_DIGITS_MAX: usize = 17;
+
 /// A JSON value that displays like Python's `repr`.
 pub(super) struct PythonRepr<'a>(pub(super) &'a Value);
 
@@ -74,10 +77,20 @@ fn is_printable(c: char) -> bool {
 }
 
 fn write_number(f: &mut fmt::Formatter<'_>, number: &Number) -> fmt::Result {
-    match number.as_f64().filter(|_| number.is_f64()) {
+    match number.as_f64().filter(|_| number.is_f64() && !exceeds_float(number)) {
         Some(float) => write_float(f, float),
         None => fmt::Display::fmt(number, f),
     }
+}
+
+/// Returns true if `number` has more digits than a float can hold. Python would show another number
+/// than the one that was validated.
+fn exceeds_float(number: &Number) -> bool {
+    let digits = number.as_str().split(['e', 'E']).next().unwrap_or_default();
+    let digits = digits.trim_start_matches(['-', '0', '.']);
+    // Zeros at the end of an integer are part of its magnitude only.
+    let digits = digits.trim_end_matches(['0', '.']);
+    digits.bytes().filter(u8::is_ascii_digit).count() > FLOAT_DIGITS_MAX
 }
 
 /// Writes the shortest digits that parse back to `float`. An exponent is used below 1e-4 and from
@@ -96,6 +109,7 @@ fn write_float(f: &mut fmt::Formatter<'_>, float: f64) -> fmt::Result {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use toolgate_contract::exact_json;
 
     use super::*;
 
@@ -122,6 +136,20 @@ mod tests {
             ("\u{1f600}\u{e0001}", "'\u{1f600}\\U000e0001'"),
         ] {
             assert_eq!(PythonString(text).to_string(), quoted);
+        }
+    }
+
+    #[test]
+    fn numbers_with_more_digits_than_a_float_are_shown_as_they_are() {
+        for (text, written) in [
+            ("12345678901234567890.5", "12345678901234567890.5"),
+            ("100.00000000000000000001", "100.00000000000000000001"),
+            ("100.00000000000000000000", "100.0"),
+            ("0.00000000000000000000015", "1.5e-22"),
+            ("1.2345678901234567e3", "1234.5678901234567"),
+        ] {
+            let number = exact_json::parse(text).expect("a number");
+            assert_eq!(PythonRepr(&number).to_string(), written);
         }
     }
 
