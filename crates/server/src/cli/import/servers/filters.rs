@@ -25,9 +25,24 @@ const OFF_LISTS: [&str; 5] = [
 ];
 /// JSON pointers to lists of the only servers that are switched on.
 const ON_LISTS: [&str; 2] = ["/mcp/allowed", "/allowMCPServers"];
-/// JSON pointers to filters that apply to the tools of all servers and are not imported.
-const OTHER_FILTERS: [&str; 5] =
-    ["/tools/exclude", "/tools/core", "/excludeTools", "/coreTools", "/agent/profiles"];
+/// JSON pointers to filters that apply to the tools of all servers, or to some profiles, and are not
+/// imported.
+const OTHER_FILTERS: [&str; 10] = [
+    "/tools/exclude",
+    "/tools/core",
+    "/excludeTools",
+    "/coreTools",
+    "/agent/profiles",
+    "/agent/tool_permissions",
+    "/profiles",
+    "/enabledMcpjsonServers",
+    "/allowedMcpServers",
+    "/permissions/ask",
+];
+/// Settings of a profile that are about servers.
+const PROFILE_KEYS: [&str; 2] = ["context_servers", "mcp_servers"];
+/// JSON pointer to the servers that Claude Code must not start, as `{ "serverName": "…" }`.
+const DENIED_SERVERS: &str = "/deniedMcpServers";
 
 /// The filters of a client that are not in the entries of its servers.
 #[derive(Default)]
@@ -55,6 +70,7 @@ impl ClientFilters {
                         filters.on.get_or_insert_default().extend(texts(Some(list)));
                     }
                 }
+                filters.off.extend(denied_servers(part));
                 filters.denied.extend(texts(part.pointer("/permissions/deny")));
             }
         }
@@ -87,17 +103,36 @@ fn denied_prefix(name: &str) -> String {
     format!("mcp__{}", name.chars().map(valid).collect::<String>())
 }
 
-/// Returns the filters of `content` that apply to the tools of all servers.
+/// Returns the names of the servers that `content` denies.
+fn denied_servers(content: &Value) -> impl Iterator<Item = String> {
+    let entries = content.pointer(DENIED_SERVERS).and_then(Value::as_array).into_iter().flatten();
+    entries.filter_map(|entry| entry["serverName"].as_str()).map(str::to_owned)
+}
+
+/// Returns the filters of `content` that are not imported.
 pub(super) fn other_filters(content: &Value) -> Vec<&'static str> {
     let has = |place: &&&str| match content.pointer(place) {
         None | Some(Value::Null) => false,
+        Some(Value::Object(permissions)) if **place == "/agent/tool_permissions" => {
+            !permissions.is_empty()
+        }
         Some(Value::Object(profiles)) => {
-            profiles.values().any(|profile| profile.get("context_servers").is_some())
+            let is_about_servers =
+                |profile: &Value| PROFILE_KEYS.iter().any(|key| profile.get(*key).is_some());
+            profiles.values().any(is_about_servers)
+        }
+        // Rules about the client's own tools have no meaning here.
+        Some(list @ Value::Array(_)) if **place == "/permissions/ask" => {
+            texts(Some(list)).any(|rule| rule.starts_with("mcp__"))
         }
         Some(Value::Array(list)) => !list.is_empty(),
         Some(_) => true,
     };
-    OTHER_FILTERS.iter().filter(has).copied().collect()
+    let named = OTHER_FILTERS.iter().filter(has).copied();
+    let denied = content.pointer(DENIED_SERVERS).and_then(Value::as_array);
+    let is_unread = |entry: &Value| !entry["serverName"].is_string();
+    let unread = denied.is_some_and(|entries| entries.iter().any(is_unread));
+    named.chain(unread.then_some(DENIED_SERVERS)).collect()
 }
 
 /// Returns true if the entry of a server switches it off.
@@ -202,6 +237,7 @@ mod tests {
             json!({ "projects": { "/": { "disabledMcpServers": ["b", "a"] } } }),
             json!({ "permissions": { "deny": ["Bash", "mcp__a"] } }),
             json!({ "permissions": { "deny": ["mcp__a__*"] } }),
+            json!({ "deniedMcpServers": [{ "serverUrl": "https://x" }, { "serverName": "a" }] }),
         ] {
             assert!(filters(&content).is_off("a"), "{content}");
         }
@@ -229,5 +265,26 @@ mod tests {
             "ask": { "context_servers": { "a": { "tools": { "rm": false } } } } } } });
         assert_eq!(other_filters(&content), ["/tools/exclude", "/agent/profiles"]);
         assert!(other_filters(&json!({ "agent": { "profiles": { "ask": {} } } })).is_empty());
+        let content = json!({
+            "profiles": { "work": { "mcp_servers": {} } },
+            "permissions": { "ask": ["Bash", "mcp__a__w"] },
+            "enabledMcpjsonServers": ["a"],
+            "agent": { "tool_permissions": { "default": "ask" } },
+            "deniedMcpServers": [{ "serverCommand": ["x"] }],
+        });
+        let expected = [
+            "/agent/tool_permissions",
+            "/profiles",
+            "/enabledMcpjsonServers",
+            "/permissions/ask",
+            "/deniedMcpServers",
+        ];
+        assert_eq!(other_filters(&content), expected);
+        let silent = json!({
+            "profiles": { "work": { "model": "x" } },
+            "permissions": { "ask": ["Bash"] },
+            "deniedMcpServers": [{ "serverName": "a" }],
+        });
+        assert!(other_filters(&silent).is_empty());
     }
 }
