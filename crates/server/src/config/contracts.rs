@@ -18,9 +18,12 @@ enum VariableTarget {
     Setting(&'static str),
     /// Function that applies a value which is not a single setting.
     Apply(fn(&mut Config, &str) -> anyhow::Result<()>),
+    /// Function like that of `Apply`, for a value that concerns only Zyra's endpoint. If it fails,
+    /// that endpoint is not served.
+    ApplyToZyra(fn(&mut Config, &str) -> anyhow::Result<()>),
 }
 
-use VariableTarget::{Apply, Setting as The};
+use VariableTarget::{Apply, ApplyToZyra, Setting as The};
 
 /// All variables of the contracts.
 const VARIABLES: &[(&str, VariableTarget)] = &[
@@ -34,10 +37,10 @@ const VARIABLES: &[(&str, VariableTarget)] = &[
     // RAGX
     ("RAGX_MCP_ENVELOPE_VALIDATION", Apply(envelope_validation)),
     // Zyra; variables with its former prefix have lower precedence.
-    ("DATAVIZHUB_ENABLE_MCP", Apply(zyra_served)),
-    ("ZYRA_ENABLE_MCP", Apply(zyra_served)),
-    ("DATAVIZHUB_MCP_MAX_BODY_BYTES", Apply(zyra_body_bytes_max)),
-    ("ZYRA_MCP_MAX_BODY_BYTES", Apply(zyra_body_bytes_max)),
+    ("DATAVIZHUB_ENABLE_MCP", ApplyToZyra(zyra_served)),
+    ("ZYRA_ENABLE_MCP", ApplyToZyra(zyra_served)),
+    ("DATAVIZHUB_MCP_MAX_BODY_BYTES", ApplyToZyra(zyra_body_bytes_max)),
+    ("ZYRA_MCP_MAX_BODY_BYTES", ApplyToZyra(zyra_body_bytes_max)),
     ("ZYRA_API_KEY", Apply(zyra_key)),
     ("DATAVIZHUB_API_KEY", Apply(zyra_legacy_key)),
     ("API_KEY_HEADER", Apply(key_header)),
@@ -147,13 +150,27 @@ pub(super) fn put_settings(
     Ok(())
 }
 
-/// Applies the other variables to `config`.
-pub(super) fn apply_others(config: &mut Config, env: &[(&str, &str)]) -> anyhow::Result<()> {
+/// Applies the other variables to `config`. Returns a warning for each variable that is invalid, so
+/// that Zyra's endpoint is not served.
+pub(super) fn apply_others(
+    config: &mut Config,
+    env: &[(&str, &str)],
+) -> anyhow::Result<Vec<String>> {
+    let mut warnings = Vec::new();
     for (variable, target, value) in set_variables(env) {
-        let Apply(set) = target else { continue };
-        set(config, value).with_context(|| format!("in {variable}"))?;
+        match target {
+            The(_) => {}
+            Apply(set) => set(config, value).with_context(|| format!("in {variable}"))?,
+            ApplyToZyra(set) => {
+                if let Err(err) = set(config, value) {
+                    warnings.push(format!("Zyra is not served over HTTP: in {variable}: {err:#}"));
+                }
+            }
+        }
     }
-    Ok(())
+    // Another variable may have switched it on.
+    config.contracts.zyra_off |= !warnings.is_empty();
+    Ok(warnings)
 }
 
 /// Returns the contract variables that are set.

@@ -120,7 +120,7 @@ fn read(
         setting.set(&mut table, value)?;
         config = table.clone().try_into().with_context(|| format!("in {name}"))?;
     }
-    contracts::apply_others(&mut config, env)?;
+    warnings.extend(contracts::apply_others(&mut config, env)?);
     config.search.take_secrets(|name| env.iter().find(|(it, _)| *it == name).map(|(_, v)| *v));
     config.fleet.take_secrets(|name| env.iter().find(|(it, _)| *it == name).map(|(_, v)| *v));
     check(&config)?;

@@ -61,10 +61,9 @@ fn s4_17_zyra_is_served_unless_it_is_switched_off() {
 }
 
 #[test]
-fn an_invalid_switch_or_an_unknown_dialect_is_refused_by_name() {
+fn an_invalid_header_or_an_unknown_dialect_is_refused_by_name() {
     let workspace = Workspace::new();
     for (launch, fragment) in [
-        (Launch::over(&workspace).env("ZYRA_ENABLE_MCP", "maybe"), "ZYRA_ENABLE_MCP"),
         (
             Launch::over(&workspace).set("server_dialects", "mcp,zyrra"),
             "no dialect is named `zyrra`",
@@ -74,6 +73,24 @@ fn an_invalid_switch_or_an_unknown_dialect_is_refused_by_name() {
         let (code, err) = startup_failure(launch);
         assert_eq!(code, Some(2), "{err}");
         assert!(err.contains(fragment), "{err}");
+    }
+}
+
+#[test]
+fn an_invalid_variable_of_zyra_stops_only_the_endpoint_of_zyra() {
+    let workspace = Workspace::new();
+    for (variable, value, advice) in [
+        ("ZYRA_ENABLE_MCP", "maybe", "write 1 or 0"),
+        ("ZYRA_MCP_MAX_BODY_BYTES", "many", "whole number"),
+        ("DATAVIZHUB_MCP_MAX_BODY_BYTES", "-1", "whole number"),
+    ] {
+        let served = Launch::over(&workspace).env(variable, value).served();
+        assert_eq!(served.get("/v1/mcp").status, 404, "{variable}");
+        let mcp = HttpRequest::mcp(&initialize(0, "2025-06-18"));
+        assert_eq!(served.send(&mcp).status, 200, "{variable}");
+        let log = served.log();
+        let expected = format!("Zyra is not served over HTTP: in {variable}");
+        assert!(log.contains(&expected) && log.contains(advice), "{log}");
     }
 }
 
