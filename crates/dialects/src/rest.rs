@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use toolgate_contract::{
     ArtefactSelection, CallError, CallEvent, CallMetadata, Caller, EndedJobAnswer, FrameHead,
     HostAnswer, HostRequest, JobId, JobOptions, MessageFrame, OpenArtefact, Reply, ReplyBody,
+    exact_json,
 };
 
 use self::http_paths::{PATHS, RestPath, parse_path};
@@ -45,7 +46,7 @@ pub struct RestDialect;
 #[serde(deny_unknown_fields)]
 struct JobRequest {
     tool: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "exact_json::deserialize")]
     arguments: Value,
     /// Time for which the ended job is kept.
     keep_ms: Option<u64>,
@@ -313,4 +314,19 @@ fn problem_reply(status: u16, value: &Value) -> Reply {
 
 fn method_not_allowed(allow: &'static str) -> Reply {
     problem(405, format!("this path accepts only {allow}")).with_header("allow", allow)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_numbers_in_the_arguments_of_a_job_keep_their_text() {
+        let arguments = r#"{"n":[1E-7,-0,1e2,1E400,12345678901234567890.5]}"#;
+        let body = format!(r#"{{"tool":"a.b","arguments":{arguments}}}"#);
+        let Ok(HostRequest::StartJob { input, .. }) = read_job_request(&Bytes::from(body)) else {
+            panic!("it starts a job")
+        };
+        assert_eq!(input.to_string(), arguments);
+    }
 }
