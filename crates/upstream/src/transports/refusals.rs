@@ -92,6 +92,10 @@ pub(super) fn is_session_unknown(
         (StatusCode::OK, Some(ResponseError { error, is_anonymous: false })) => {
             begins_with_loss(&error.message)
         }
+        // The TypeScript SDK sends this before it reads the message.
+        (StatusCode::INTERNAL_SERVER_ERROR, None) => {
+            text().trim().eq_ignore_ascii_case("SSE connection not established")
+        }
         (StatusCode::CONFLICT | StatusCode::UNPROCESSABLE_ENTITY, None) => names_loss(&text()),
         (StatusCode::CONFLICT | StatusCode::UNPROCESSABLE_ENTITY, Some(refusal)) => {
             names_loss(&refusal.error.message)
@@ -193,6 +197,7 @@ mod tests {
             (200, error("3", -32000, "Server not initialized")),
             (200, error("3", -32602, "Received request before initialization was complete")),
             (409, error("null", -32000, "Session terminated")),
+            (500, "SSE connection not established".to_owned()),
             (422, r#"{"detail":"unknown session"}"#.to_owned()),
         ] {
             assert!(is_gone(status, &body), "{status} {body}");

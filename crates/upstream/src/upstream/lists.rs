@@ -30,6 +30,8 @@ const GATHER_PAUSE_MAX: Duration = Duration::from_secs(30);
 const UNCHANGED_MAX: u32 = 10;
 /// First pause before an unknown listing is requested again.
 const RELIST_PAUSE: Duration = Duration::from_secs(1);
+/// Longest wait for the failure of an attempt to connect after the start timeout.
+const FAILURE_WAIT: Duration = Duration::from_millis(500);
 /// Number of times that the pause before a listing request doubles.
 const RELIST_DOUBLES: u32 = 8;
 
@@ -69,7 +71,7 @@ impl Upstream {
             return;
         }
         let this = self.this();
-        tokio::spawn(async move {
+        let attempt = tokio::spawn(async move {
             match this.connection().await {
                 Ok(_) => this.refresh(),
                 // The failure was logged when the attempt ended.
@@ -78,6 +80,9 @@ impl Upstream {
         });
         let within = Duration::from_millis(self.settings.start_ms);
         if tokio::time::timeout(within, listed.wait_for(|listed| *listed)).await.is_err() {
+            // The attempt has the same timeout and began later. Its failure explains the missing
+            // tools to the caller.
+            let _ = tokio::time::timeout(FAILURE_WAIT, attempt).await;
             tracing::warn!(
                 "the upstream `{}` did not list its tools within {}; lists omit it until it does",
                 self.name,
