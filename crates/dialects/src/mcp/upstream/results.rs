@@ -15,9 +15,12 @@ use toolgate_contract::{
 /// # Errors
 /// Fails if the result is malformed.
 pub fn parse_output(result: &Value) -> Result<ToolOutput, String> {
-    let structured = result.get("structuredContent").filter(|value| !value.is_null());
-    let mut content =
-        parse_blocks(result.get("content"), structured.is_some())?.into_iter().peekable();
+    let content = result.get("content");
+    // In the first revision, a result could be any value.
+    let any = || result.get("toolResult").filter(|_| content.is_none());
+    let structured = result.get("structuredContent").or_else(any).filter(|value| !value.is_null());
+    let may_be_absent = structured.is_some() || has_no_members(result);
+    let mut content = parse_blocks(content, may_be_absent)?.into_iter().peekable();
     // A first text block without annotations becomes the output's text.
     let plain = |first: &ContentBlock| first.meant.is_plain() && plain_text(first).is_some();
     let text = content.next_if(plain).as_ref().and_then(plain_text).unwrap_or_default();
@@ -41,17 +44,24 @@ pub fn parse_output(result: &Value) -> Result<ToolOutput, String> {
 
 /// Parses the `content` of a result. Some servers write null for an empty list, or one block
 /// without a list.
-fn parse_blocks(content: Option<&Value>, is_structured: bool) -> Result<Vec<ContentBlock>, String> {
+fn parse_blocks(content: Option<&Value>, may_be_absent: bool) -> Result<Vec<ContentBlock>, String> {
     match content {
         Some(Value::Array(blocks)) => Ok(blocks.iter().map(parse_content).collect()),
         Some(Value::Null) => Ok(Vec::new()),
-        None if is_structured => Ok(Vec::new()),
+        None if may_be_absent => Ok(Vec::new()),
         Some(Value::String(text)) => Ok(vec![ContentBlock::text(text)]),
         Some(block @ Value::Object(_)) => Ok(vec![parse_content(block)]),
         Some(Value::Bool(_) | Value::Number(_)) | None => {
             Err("its `content` must be a list".to_owned())
         }
     }
+}
+
+/// Returns true if `result` is an object without a member that a caller would miss. Some SDKs leave an
+/// empty list out.
+fn has_no_members(result: &Value) -> bool {
+    let is_known = |name: &String| matches!(name.as_str(), "_meta" | "isError" | "resultType");
+    result.as_object().is_some_and(|members| members.keys().all(is_known))
 }
 
 fn plain_text(content: &ContentBlock) -> Option<String> {
@@ -303,6 +313,18 @@ mod tests {
     }
 
     #[test]
+    fn a_result_without_content_is_empty_or_the_value_of_the_first_revision() {
+        for result in [json!({}), json!({ "isError": false, "resultType": "complete" })] {
+            let output = parse_output(&result).expect("a result");
+            assert_eq!((output.text.body.as_str(), output.structured), ("", false), "{result}");
+        }
+        let output = parse_output(&json!({ "toolResult": [1, 2] })).expect("a result");
+        assert_eq!((output.text.body.as_str(), output.structured), ("[1,2]", true));
+        let both = json!({ "toolResult": 1, "content": [] });
+        assert!(!parse_output(&both).expect("a result").structured);
+    }
+
+    #[test]
     fn a_structured_result_without_text_is_also_text() {
         let image = json!({ "type": "image", "mimeType": "image/png", "data": "AQI=" });
         for value in
@@ -346,10 +368,14 @@ mod tests {
     }
 
     #[test]
-    fn a_result_without_content_is_refused() {
-        for result in
-            [json!({}), json!(7), json!({ "content": 7 }), json!({ "structuredContent": null })]
-        {
+    fn a_result_with_other_members_than_content_is_refused() {
+        for result in [
+            json!(7),
+            json!([1]),
+            json!({ "content": 7 }),
+            json!({ "output": "x" }),
+            json!({ "structuredContent": null }),
+        ] {
             assert!(parse_output(&result).is_err(), "{result}");
         }
     }
