@@ -108,8 +108,9 @@ pub(crate) struct UpstreamCatalog {
 }
 
 impl UpstreamCatalog {
-    /// Replaces the upstreams by those of `config`. Calls `replace_gate` while no tool of a removed
-    /// or changed upstream is served, so that no call passes a gate that was not meant for it.
+    /// Replaces the upstreams by those of `config`. Calls `replace_gate` while no tool is served
+    /// that the new settings remove, rename or leave out, so that no call passes a gate that was
+    /// not meant for it.
     /// Returns each changed upstream's name and its change.
     ///
     /// # Errors

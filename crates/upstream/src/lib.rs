@@ -129,10 +129,11 @@ impl Upstreams {
         std::mem::replace(&mut *now, all.into())
     }
 
-    /// Removes the upstreams that are not in `tables`. Withdraws the tools of upstreams whose
-    /// settings `tables` changes, until [`Upstreams::change`] is called.
+    /// Removes the upstreams that are not in `tables`. Of upstreams whose settings `tables`
+    /// changes, withdraws the tools that the new settings rename or leave out.
     ///
-    /// Between the two steps, the rules about the upstreams' tools can be replaced.
+    /// Before [`Upstreams::change`] is called, the rules about the upstreams' tools can be
+    /// replaced.
     ///
     /// # Errors
     ///
@@ -146,8 +147,9 @@ impl Upstreams {
         let removed = self.change(&self.settings_in_use(tables), |_| false)?;
         for served in self.current().iter() {
             let name = &served.upstream.name;
-            if tables.get(name).is_some_and(|settings| !served.upstream.has_settings(settings)) {
-                self.0.host.set_tools(name, Vec::new());
+            let changed = tables.get(name).filter(|next| !served.upstream.has_settings(next));
+            if let Some(next) = changed {
+                served.upstream.withdraw_tools_before(next);
             }
         }
         Ok(removed)
@@ -156,7 +158,8 @@ impl Upstreams {
     /// Replaces the upstreams by those of `tables`. Opens new connections to upstreams with
     /// unchanged settings that `restarts` selects.
     ///
-    /// Other upstreams with unchanged settings stay. Removed upstreams are closed once their calls
+    /// Other upstreams with unchanged settings stay. A new connection offers the tools that the
+    /// replaced one listed, until it has listed its own. Removed upstreams are closed once their calls
     /// have ended. Returns the names of the changed upstreams, each with a short text about the
     /// change.
     ///

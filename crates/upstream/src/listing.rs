@@ -81,6 +81,13 @@ pub(crate) struct CallProperties {
 }
 
 impl UpstreamListing {
+    /// Returns the tools of this listing, with the properties of their calls.
+    pub(crate) fn tools_only(&self) -> Self {
+        let Self { tools, tasks, revision, .. } = self;
+        let (tools, tasks, revision) = (tools.clone(), *tasks, revision.clone());
+        Self { tools, tasks, revision, ..Self::default() }
+    }
+
     /// Returns true if nothing is listed.
     pub(crate) fn is_empty(&self) -> bool {
         let Self { tools, resources, templates, prompts, skills, .. } = self;

@@ -118,6 +118,8 @@ pub struct Upstream {
     failing: AtomicBool,
     /// Reachability, as it is shown to people.
     health: HealthLog,
+    /// Last listing. Until `has_listed` is true, it contains only the tools of the upstream that
+    /// this one replaces, if any.
     listing: RwLock<Arc<UpstreamListing>>,
     /// Index of the listed skills.
     skills: RwLock<Arc<SkillIndex>>,
@@ -194,12 +196,13 @@ impl Upstream {
         // An empty listing is not reused, because nobody would call the upstream to refresh it.
         let known = host.stored_listing(&key).filter(|(known, _)| !known.is_empty());
         let known_before = known.is_some();
-        let (known, since) = known.unwrap_or_default();
+        // A caller's own instance has its own watches, and lists nothing.
+        let same = before.filter(|_| owner == InstanceOwner::Shared);
+        let carried = || same.map(|before| (before.listing().tools_only(), Duration::ZERO));
+        let (known, since) = known.or_else(carried).unwrap_or_default();
         let listed = watch::Sender::new(known_before);
         let dedicated = DedicatedPool::new(DEDICATED_MAX);
         let lasting = before.map_or_else(Arc::default, |before| before.lasting.clone());
-        // A caller's own instance has its own watches.
-        let same = before.filter(|_| owner == InstanceOwner::Shared);
         let caller_instance = before.filter(|_| owner != InstanceOwner::Shared);
         let watches = same.map_or_else(Arc::default, |before| before.watches.clone());
         let upstream = Arc::new_cyclic(|this| Self {

@@ -39,6 +39,7 @@ impl Upstream {
     /// Records that listing failed. Waiting callers continue without the listing. An unknown
     /// listing is requested again with growing pauses.
     pub(super) fn record_list_failure(&self) {
+        self.withdraw_carried_tools();
         self.listed.send_replace(true);
         let is_known = || self.has_listed.load(Ordering::Acquire);
         if self.owner != InstanceOwner::Shared
@@ -238,7 +239,7 @@ impl Upstream {
         if self.retired.load(Ordering::Acquire) {
             return false;
         }
-        self.has_listed.store(true, Ordering::Release);
+        let is_first = !self.has_listed.swap(true, Ordering::AcqRel);
         let before = self.listing();
         let tools =
             before.tools != listing.tools || before.call_properties() != listing.call_properties();
@@ -251,9 +252,9 @@ impl Upstream {
         if tools {
             self.invalidate_checks();
         }
-        // An unchanged listing is stored as well, to renew its age.
+        // An unchanged listing is stored as well, to renew its age, or under its new key.
         let was_old = self.is_old.swap(false, Ordering::AcqRel);
-        if has_changed || was_old {
+        if has_changed || was_old || is_first {
             self.host.store_listing(&self.listing_key, &listing);
             if resources {
                 self.claims.record(&self.name, &listing);
@@ -269,7 +270,7 @@ impl Upstream {
             // Offering tools announces the change.
             self.offer();
             announced.retain(|change| *change != ServerChange::Tools);
-        } else if instructions {
+        } else if instructions || is_first {
             self.offer();
         }
         for (changed, change) in
@@ -333,6 +334,35 @@ impl Upstream {
             return Some(format!("`{name}` of the upstream `{}` no longer exists", self.name));
         };
         tool.withheld().map(str::to_owned)
+    }
+
+    /// Returns true if the upstream has listed its tools and offers exactly the tool `served`.
+    pub(crate) fn offers(&self, served: &ServedTool) -> bool {
+        let tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_listed = self.has_listed.load(Ordering::Acquire);
+        has_listed && tools.iter().any(|tool| tool.served() == served)
+    }
+
+    /// Withdraws the tools that `settings`, which will replace this upstream's settings, do not
+    /// offer under the same names. The others stay available until the next upstream has listed
+    /// its tools.
+    pub(crate) fn withdraw_tools_before(&self, settings: &UpstreamSettings) {
+        let known = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_same_names = self.settings.prefix == settings.prefix;
+        let kept = known.iter().filter(|tool| has_same_names && settings.offers_tool(tool.name()));
+        let kept = kept.map(|tool| tool.clone() as Arc<dyn AnyTool>).collect();
+        self.host.set_tools(&self.name, kept);
+    }
+
+    /// Withdraws the tools of the upstream that this one replaced, because listing its own failed.
+    fn withdraw_carried_tools(&self) {
+        let mut listing = self.listing.write().unwrap_or_else(PoisonError::into_inner);
+        if self.has_listed.load(Ordering::Acquire) || listing.tools.is_empty() {
+            return;
+        }
+        *listing = Arc::default();
+        drop(listing);
+        self.offer();
     }
 
     fn is_offered(&self) -> bool {

@@ -255,6 +255,11 @@ impl UpstreamTool {
         &self.name
     }
 
+    /// Returns the entry of the tool list, and the reason if calls are refused.
+    pub(crate) fn served(&self) -> &ServedTool {
+        &self.served
+    }
+
     /// Returns the reason if calls of the tool are refused.
     pub(crate) fn withheld(&self) -> Option<&str> {
         self.served.withheld.as_deref()
@@ -264,6 +269,10 @@ impl UpstreamTool {
     async fn upstream(&self) -> Result<Arc<Upstream>, ToolError> {
         let gone = || ToolError::new(ToolFault::Unavailable, "the upstream is no longer served");
         let upstream = self.upstream.upstream().ok_or_else(gone)?;
+        if !upstream.is_listing_known() {
+            // Boxed: only calls after a change of the settings wait here.
+            Box::pin(self.wait_until_listed(&upstream)).await?;
+        }
         if self.served.withheld.is_none() {
             return Ok(upstream);
         }
@@ -274,6 +283,22 @@ impl UpstreamTool {
             format!("`{}` was withheld and is available again: call it again", self.name)
         });
         Err(ToolError::new(ToolFault::Unavailable, why))
+    }
+
+    /// Waits until `upstream`, which replaced the one that listed this tool, has listed its own
+    /// tools. Returns an error if it has another definition of the tool, because the call was
+    /// validated and allowed for this one.
+    async fn wait_until_listed(&self, upstream: &Upstream) -> Result<(), ToolError> {
+        upstream.wait_listed().await;
+        upstream.connection().await?;
+        if upstream.offers(&self.served) {
+            return Ok(());
+        }
+        let message = format!(
+            "`{}` of the upstream `{}` changed with the settings: list the tools again",
+            self.name, upstream.name
+        );
+        Err(ToolError::new(ToolFault::Unavailable, message))
     }
 
     fn request(&self, ctx: &ToolContext, input: Value) -> CallRequest {

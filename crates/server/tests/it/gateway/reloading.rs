@@ -78,6 +78,45 @@ fn a_call_in_flight_finishes_after_its_upstream_was_replaced() {
     wait_until("its program is ended", || !is_alive(first));
 }
 
+/// Returns the answer to a call of `odd_echo` that is made while the upstream, which was replaced
+/// by one with the variables `env`, has not listed its tools yet.
+fn echo_before_listing(env: &str) -> Value {
+    let workspace = with_odd("");
+    let mut client = stdio(&workspace);
+    names(&mut client);
+    let settings = workspace.read("toolgate.toml");
+    let late = format!("env = {{ ODD_LATE = \"1\", {env}");
+    write_settings(&workspace, &settings.replace("env = { ", &late));
+    wait_until("its tools are asked for", || {
+        workspace.read("odd.log").contains("asked what it has")
+    });
+    let params = json!({ "name": "odd_echo", "arguments": { "message": "hello" } });
+    let request = client.request("tools/call", params);
+    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    stdio.send(&request);
+    fs::write(workspace.path("odd.log.go"), "").unwrap();
+    let answer = std::iter::repeat_with(|| stdio.receive()).find(|it| it["id"] == request["id"]);
+    answer.unwrap()
+}
+
+#[test]
+fn a_tool_that_is_called_before_its_new_upstream_is_listed_runs_unless_it_changed() {
+    assert_eq!(text(&echo_before_listing("")), "hello");
+    let refused = echo_before_listing("ODD_SAYS = \"Something else.\", ").to_string();
+    assert!(refused.contains("changed with the settings: list the tools again"), "{refused}");
+}
+
+#[test]
+fn the_tools_of_a_replaced_upstream_go_when_the_new_one_fails() {
+    let workspace = with_odd("");
+    let mut client = stdio(&workspace);
+    assert!(names(&mut client).contains(&"odd_echo".to_owned()));
+    write_settings(&workspace, "[upstream.odd]\ncommand = [\"no-such-program-here\"]\n");
+    wait_until("its tools are gone", || !names(&mut client).contains(&"odd_echo".to_owned()));
+    let refused = client.call("odd_echo", json!({ "message": "hello" })).to_string();
+    assert!(refused.contains("its upstream `odd` is unavailable"), "{refused}");
+}
+
 #[test]
 fn a_replaced_upstream_no_longer_changes_the_catalog() {
     let workspace = with_odd("");
