@@ -8,6 +8,7 @@ mod lint;
 mod restore;
 mod run;
 mod diagnostics;
+mod pytest_options;
 mod build_tool;
 mod runner;
 mod projects;

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::pytest_options;
 use super::runner::ScriptRunner;
 
 /// Build tool of a project.
@@ -194,7 +195,7 @@ impl BuildTool {
             }
         };
         if self == Self::Pytest {
-            args = without_quiet_options(args);
+            args = pytest_options::without_quiet_options(args);
         }
         // npm passes only arguments after `--` on to the script.
         let is_npm = matches!(self, Self::Npm) && argv.get(1).is_some_and(|word| word == "run");
@@ -209,21 +210,6 @@ impl BuildTool {
         argv.extend(args);
         Ok(argv)
     }
-}
-
-/// Removes the options of pytest that leave out the counts or the ids of failed tests.
-fn without_quiet_options(args: Vec<String>) -> Vec<String> {
-    let mut kept: Vec<String> = Vec::new();
-    for arg in args {
-        let letters = arg.strip_prefix('-').unwrap_or_default();
-        let is_quiet = !letters.is_empty() && letters.bytes().all(|letter| letter == b'q');
-        if arg == "no:terminal" && kept.last().is_some_and(|last| last == "-p") {
-            kept.pop();
-        } else if !is_quiet && !["--quiet", "--no-summary", "-pno:terminal"].contains(&&*arg) {
-            kept.push(arg);
-        }
-    }
-    kept
 }
 
 impl ProjectAction {
@@ -265,22 +251,6 @@ impl ProjectFacts {
         ))
     }
 
-    /// Returns the `addopts` of pytest without those that turn its output off, if there are such.
-    fn pytest_options_with_output(&self) -> Option<String> {
-        let is_comment = |line: &&str| line.trim_start().starts_with(['#', ';']);
-        let mut lines = self.python.lines().filter(|line| !is_comment(line));
-        let first = lines.find_map(|line| line.trim_start().strip_prefix("addopts"))?;
-        // The value ends before the next key or section.
-        let is_value = |line: &&str| !line.contains('=') && !line.starts_with('[');
-        let value = [first].into_iter().chain(lines.take_while(is_value));
-        let separators = |c: char| c.is_whitespace() || ",[]\"'".contains(c);
-        let words = value.flat_map(|line| line.split(separators));
-        let words: Vec<&str> = words.filter(|word| !["", "="].contains(word)).collect();
-        let rest = words.join(" ").replace("-p no:terminal", "").replace("-pno:terminal", "");
-        let is_shorter = rest.len() < words.join(" ").len();
-        is_shorter.then(|| rest.split_whitespace().collect::<Vec<_>>().join(" "))
-    }
-
     /// Returns a `pip install` command. Fails without a virtual environment, because it would
     /// change the machine's own Python.
     fn pip_install(&self, what: &str) -> Result<Vec<String>, String> {
@@ -311,7 +281,7 @@ impl ProjectFacts {
             ProjectAction::Test => {
                 // Overrides options of the project that leave out counts or ids, such as `-q`.
                 let mut argv = module("pytest --color=no --tb=short -rfE --verbosity=0")?;
-                if let Some(options) = self.pytest_options_with_output() {
+                if let Some(options) = pytest_options::options_with_output(&self.python) {
                     argv.splice(3..3, ["-o".to_owned(), format!("addopts={options}")]);
                 }
                 Ok(argv)

@@ -7,6 +7,7 @@ mod cargo;
 mod libtest;
 mod scripts;
 mod tap;
+mod pytest_summary;
 mod pytest;
 mod go;
 mod compilers;

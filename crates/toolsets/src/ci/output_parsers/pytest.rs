@@ -7,6 +7,7 @@ use toolgate_contract::OutputStream;
 use super::super::report::{CiCounts, CiFailure, FailureSeverity};
 use super::findings::ParserFindings;
 use super::located::parse_located;
+use super::pytest_summary::{SummaryLine, SummaryLineKind, file_of_id};
 
 /// The maximum number of failures that are kept until their ids are known.
 const PENDING_MAX: usize = 1000;
@@ -55,17 +56,12 @@ struct PendingFailure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FailureKind {
     Test,
+    /// A wrong example in a documentation text.
+    Doctest,
     /// An error in setup or teardown.
     Fixture,
     /// An error in a test file before its tests are known.
     Collection,
-}
-
-/// A line of the summary: `FAILED test_a.py::test_b - assert 1 == 2`.
-struct SummaryLine {
-    is_error: bool,
-    /// The id, and after ` - ` the message. Both can contain ` - `.
-    text: String,
 }
 
 impl super::LineParser for PytestParser {
@@ -144,10 +140,8 @@ impl PytestParser {
     }
 
     fn add_summary_line(&mut self, line: &str) {
-        let error = line.strip_prefix("ERROR ");
-        let Some(text) = error.or_else(|| line.strip_prefix("FAILED ")) else { return };
         if self.summary.len() < PENDING_MAX {
-            self.summary.push(SummaryLine { is_error: error.is_some(), text: text.to_owned() });
+            self.summary.extend(SummaryLine::parse(line));
         }
     }
 
@@ -163,23 +157,23 @@ impl PytestParser {
     /// Returns the id of `failure`, and removes it from the summary. Failures of the same name are
     /// in the same order in the summary.
     fn take_id(&mut self, failure: &PendingFailure) -> Option<String> {
-        let is_error = failure.kind != FailureKind::Test;
+        let is_error = failure.kind.is_error();
         let mut lines = self.summary.iter().enumerate();
-        let (at, end) = lines.find_map(|(at, line)| {
-            let end = line.id_end(&failure.name).filter(|_| line.is_error == is_error)?;
-            Some((at, end))
+        let (at, id) = lines.find_map(|(at, line)| {
+            let is_alike = (line.kind == SummaryLineKind::Error) == is_error;
+            let id = line.id_of(&failure.name).filter(|_| is_alike)?;
+            Some((at, id.to_owned()))
         })?;
-        let mut id = self.summary.remove(at).text;
-        id.truncate(end);
+        self.summary.remove(at);
         Some(id)
     }
 
     /// Counts the failures, for output without counts (`-qq`).
     fn count_failures(&self) -> CiCounts {
         let (listed_errors, listed): (Vec<&SummaryLine>, Vec<&SummaryLine>) =
-            self.summary.iter().partition(|line| line.is_error);
+            self.summary.iter().partition(|line| line.kind == SummaryLineKind::Error);
         let headings = |is_error: bool| {
-            let is_counted = |it: &&PendingFailure| (it.kind != FailureKind::Test) == is_error;
+            let is_counted = |it: &&PendingFailure| it.kind.is_error() == is_error;
             self.pending.iter().filter(is_counted).count()
         };
         let count = |listed: usize, headings: usize| match listed.max(headings) {
@@ -191,6 +185,13 @@ impl PytestParser {
             errors: count(listed_errors.len(), headings(true)),
             ..CiCounts::default()
         }
+    }
+}
+
+impl FailureKind {
+    /// Returns true if pytest counts the failure as an error.
+    fn is_error(self) -> bool {
+        matches!(self, Self::Fixture | Self::Collection)
     }
 }
 
@@ -209,10 +210,12 @@ impl PendingFailure {
         let fixture = title.strip_prefix("ERROR at setup of ");
         let fixture = fixture.or_else(|| title.strip_prefix("ERROR at teardown of "));
         let file = title.strip_prefix("ERROR collecting ");
-        let (kind, name) = match (fixture, file) {
-            (Some(test), _) => (FailureKind::Fixture, test),
-            (None, Some(file)) => (FailureKind::Collection, file),
-            (None, None) => (FailureKind::Test, title),
+        let doctest = title.strip_prefix("[doctest] ");
+        let (kind, name) = match (fixture, file, doctest) {
+            (Some(test), ..) => (FailureKind::Fixture, test),
+            (None, Some(file), _) => (FailureKind::Collection, file),
+            (None, None, Some(test)) => (FailureKind::Doctest, test),
+            (None, None, None) => (FailureKind::Test, title),
         };
         let name = name.strip_prefix("[doctest] ").unwrap_or(name);
         let pending = Self::new(kind, name);
@@ -220,7 +223,10 @@ impl PendingFailure {
     }
 
     fn add_line(&mut self, line: &str) {
-        let Self { failure, kind, unmarked, is_located, .. } = self;
+        if self.kind == FailureKind::Doctest {
+            return self.add_doctest_line(line);
+        }
+        let Self { failure, unmarked, is_located, .. } = self;
         if let Some(detail) = line.strip_prefix("E  ") {
             *is_located = true;
             let detail = detail.trim();
@@ -242,12 +248,36 @@ impl PendingFailure {
             if failure.file.is_none() && !line.starts_with(' ') && is_project_file(file) {
                 *failure = failure.clone().with_place(file, Some(row), None);
             }
-        } else if *kind == FailureKind::Collection
-            && !*is_located
-            && unmarked.lines().count() < UNMARKED_LINES_MAX
-        {
-            unmarked.push_str(line.trim());
-            unmarked.push('\n');
+        } else if ruled_title(line, '-').is_some() {
+            // The output of the test follows.
+            *is_located = true;
+        } else if !*is_located {
+            self.add_unmarked(line);
+        }
+    }
+
+    /// Reads a line about a wrong example: the example, the expected and the printed text, and the
+    /// place.
+    fn add_doctest_line(&mut self, line: &str) {
+        let place = line.strip_suffix(": DocTestFailure");
+        let place = place.or_else(|| line.strip_suffix(": UnexpectedException"));
+        let place = place.and_then(|place| place.rsplit_once(':'));
+        if let Some((file, row)) = place {
+            self.failure = self.failure.clone().with_place(file, row.parse().ok(), None);
+            self.is_located = true;
+            return;
+        }
+        let begins = ["Expected", "UNEXPECTED EXCEPTION: "];
+        let is_begun = !self.unmarked.is_empty();
+        if !self.is_located && (is_begun || begins.iter().any(|begin| line.starts_with(begin))) {
+            self.add_unmarked(line);
+        }
+    }
+
+    fn add_unmarked(&mut self, line: &str) {
+        if self.unmarked.lines().count() < UNMARKED_LINES_MAX {
+            self.unmarked.push_str(line.trim());
+            self.unmarked.push('\n');
         }
     }
 
@@ -262,53 +292,13 @@ impl PendingFailure {
         if failure.file.is_none() {
             failure.file = match kind {
                 FailureKind::Collection => Some(name),
-                FailureKind::Test | FailureKind::Fixture => id.as_deref().map(file_of_id),
+                FailureKind::Test | FailureKind::Doctest | FailureKind::Fixture => {
+                    id.as_deref().map(file_of_id)
+                }
             };
         }
         CiFailure { id, ..failure }
     }
-}
-
-impl SummaryLine {
-    /// Returns the length of the id if the line is about `name`.
-    fn id_end(&self, name: &str) -> Option<usize> {
-        let ends = self.text.match_indices(" - ").map(|(at, _)| at);
-        ends.chain([self.text.len()]).find(|end| is_id_of(&self.text[..*end], name))
-    }
-
-    fn into_failure(self) -> CiFailure {
-        let (id, message) = self.split_id();
-        let message = if message.is_empty() { "the test failed" } else { message };
-        let test = id.split_once("::").map_or(id.to_owned(), |(_, test)| test.replace("::", "."));
-        let failure = CiFailure::new(FailureSeverity::Failure, message).with_test(&test);
-        failure.with_place(&file_of_id(id), None, None).with_id(id)
-    }
-
-    /// Splits the line into id and message. The parameters in an id may contain ` - `.
-    fn split_id(&self) -> (&str, &str) {
-        let parameters = self.text.find('[').filter(|open| !self.text[..*open].contains(" - "));
-        let from = match parameters {
-            Some(_) if self.text.ends_with(']') && !self.text.contains("] - ") => self.text.len(),
-            Some(_) => self.text.find("] - ").map_or(0, |at| at + 1),
-            None => 0,
-        };
-        match self.text[from..].find(" - ") {
-            Some(at) => (&self.text[..from + at], &self.text[from + at + 3..]),
-            None => (&self.text, ""),
-        }
-    }
-}
-
-/// Returns true if `id` (`tests/test_a.py::TestMore::test_b`) is the id of the test or file `name`
-/// (`TestMore.test_b`).
-fn is_id_of(id: &str, name: &str) -> bool {
-    let test = id.split_once("::").map(|(_, test)| test.replace("::", "."));
-    id == name || test.is_some_and(|test| test == name.replace("::", "."))
-}
-
-/// Returns the file in a test's id.
-fn file_of_id(id: &str) -> String {
-    id.split_once("::").map_or(id, |(file, _)| file).to_owned()
 }
 
 /// Returns true unless `file` belongs to Python or to an installed package.
