@@ -5,6 +5,7 @@ mod located;
 mod compared_values;
 mod cargo;
 mod libtest;
+mod load_errors;
 mod scripts;
 mod tap;
 mod pytest_summary;

@@ -8,6 +8,7 @@ use super::super::report::{CiCounts, CiFailure, FailureSeverity};
 use super::compared_values::ComparedValues;
 use super::escape_pattern;
 use super::findings::ParserFindings;
+use super::load_errors::LoadErrors;
 use super::located::{find_place, parse_located};
 use super::tap;
 
@@ -23,6 +24,10 @@ pub(super) struct ScriptParser {
     next_place: Option<(String, u32, Option<u32>)>,
     /// `true` after Mocha's count of failures, which precedes their details.
     is_after_count: bool,
+    /// `true` after the heading of the failed tests in the format `dot` of node:test, which has
+    /// neither places nor counts.
+    is_after_dots: bool,
+    load_errors: LoadErrors,
 }
 
 struct ScriptFailure {
@@ -68,6 +73,7 @@ impl super::LineParser for ScriptParser {
         line: &'l str,
         found: &mut ParserFindings,
     ) -> Option<Cow<'l, str>> {
+        self.load_errors.read_line(line);
         if !self.tap.read_line(line, found) {
             self.parse_line(line, found);
         }
@@ -77,6 +83,11 @@ impl super::LineParser for ScriptParser {
     fn finish(&mut self, found: &mut ParserFindings) {
         self.tap.flush(found);
         self.flush(found);
+        self.load_errors.add_to(&mut found.failures);
+        if self.is_after_dots && found.summary.failed.is_none() {
+            let count = found.failures.len() + found.dropped;
+            CiCounts::increase(&mut found.summary.failed, count as u64);
+        }
     }
 }
 
@@ -86,6 +97,16 @@ impl ScriptParser {
         if add_counts(trimmed, found) {
             self.flush(found);
             self.is_after_count |= trimmed.ends_with(" failing");
+            return;
+        }
+        if trimmed == "Failed tests:" {
+            self.is_after_dots = true;
+            return;
+        }
+        if trimmed.starts_with('\u{2716}') && trimmed.contains(") # TODO") {
+            // A test that is marked as unfinished may fail.
+            self.flush(found);
+            self.next_place = None;
             return;
         }
         if let Some((failure, style)) = self.start_failure(line, trimmed) {
@@ -143,11 +164,16 @@ impl ScriptParser {
                 },
             ));
         }
-        if let Some(test) = trimmed.strip_prefix("\u{2716} ").filter(|_| self.next_place.is_some())
+        let place = self.next_place.take_if(|_| trimmed.starts_with('\u{2716}'));
+        if let Some(test) = trimmed.strip_prefix("\u{2716} ")
+            && (place.is_some() || self.is_after_dots)
         {
             let test = test.rsplit_once(" (").map_or(test, |(test, _)| test);
-            let (file, row, column) = self.next_place.take()?;
-            return Some((failure(test).with_place(&file, Some(row), column), RunnerStyle::Node));
+            let failure = match place {
+                Some((file, row, column)) => failure(test).with_place(&file, Some(row), column),
+                None => failure(test),
+            };
+            return Some((failure, RunnerStyle::Node));
         }
         None
     }
@@ -156,6 +182,11 @@ impl ScriptParser {
         let Some(ScriptFailure { mut failure, style, values, .. }) = self.current.take() else {
             return;
         };
+        let is_suite =
+            ["subtest failed'", "subtests failed'"].contains(&after_number(&failure.message));
+        if style == RunnerStyle::Node && is_suite {
+            return;
+        }
         values.add_to(&mut failure.message);
         failure.id = failure.test.as_deref().map(|test| style.pattern_of(test));
         if failure.message.trim().is_empty() {
@@ -214,6 +245,11 @@ impl ScriptFailure {
             failure.message.push('\n');
         }
     }
+}
+
+/// Returns the rest of `message` after its number and a blank, without the blanks at the end.
+fn after_number(message: &str) -> &str {
+    message.trim().split_once(' ').map_or("", |(_, rest)| rest)
 }
 
 /// Counts `Tests: 1 failed, 2 passed, 3 total`, `Tests  1 failed | 2 passed (3)` or `2 passing
@@ -333,6 +369,26 @@ mod tests {
         let [failure] = &failures[..] else { panic!("{failures:#?}") };
         let message = "AssertionError [ERR_ASSERTION]: sums differ\nexpected: 4\nactual: 3";
         assert_eq!((failure.message.as_str(), failure.id.as_deref()), (message, Some("adds")));
+    }
+
+    #[test]
+    fn a_failed_test_that_is_marked_as_unfinished_is_no_failure() {
+        let printed = "\u{2716} failing tests:\n\ntest at a.test.js:4:1\n\u{2716} todo (13.0ms) # TODO\n  AssertionError [ERR_ASSERTION]: not yet\n\ntest at a.test.js:6:1\n\u{2716} adds (8.4ms)\n  TypeError [Error]: boom\n      at TestContext.<anonymous> (/w/a.test.js:6:9)\n";
+        let (_, failures, _) = read(BuildTool::Npm, ProjectAction::Test, printed);
+        let [failure] = &failures[..] else { panic!("{failures:#?}") };
+        assert_eq!((failure.test.as_deref(), failure.line), (Some("adds"), Some(6)));
+    }
+
+    #[test]
+    fn the_dot_output_of_node_test_is_parsed() {
+        let printed = "XX.X\n\nFailed tests:\n\n\u{2716} adds (0.1ms)\n  TypeError [Error]: boom\n      at TestContext.<anonymous> (/w/a.test.js:3:7)\n      at Test.run (node:internal/test_runner/test:796:25)\n\u{2716} outer (7.8ms)\n  '2 subtests failed'\n\u{2716} waits (21.4ms)\n  'test timed out after 20ms'\n";
+        let (summary, failures, _) = read(BuildTool::Npm, ProjectAction::Test, printed);
+        let found = failures.iter().map(|it| (it.test.as_deref(), it.line, it.message.as_str()));
+        let expected = [
+            (Some("adds"), Some(3), "TypeError [Error]: boom"),
+            (Some("waits"), None, "'test timed out after 20ms'"),
+        ];
+        assert_eq!((found.collect::<Vec<_>>(), summary.failed), (expected.to_vec(), Some(2)));
     }
 
     #[test]

@@ -62,9 +62,9 @@ impl TapParser {
             if name.contains(" # TODO") || name.contains(" # SKIP") {
                 return true;
             }
-            let failure = CiFailure::new(FailureSeverity::Failure, "").with_test(name);
             // The protocol escapes `#` and `\`.
             let test = name.replace("\\#", "#").replace("\\\\", "\\");
+            let failure = CiFailure::new(FailureSeverity::Failure, "").with_test(&test);
             self.current = Some(TapFailure {
                 failure: failure.with_id(&escape_pattern(&test)),
                 block: None,
