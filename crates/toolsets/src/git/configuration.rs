@@ -38,10 +38,11 @@ const FORCED_SETTINGS: [(&str, &str); 25] = [
 
 /// Git's defaults for settings that change how paths and differences are printed. They override
 /// every configuration file, so that a result means the same in each repository.
-const PRINT_SETTINGS: [(&str, &str); 18] = [
+const PRINT_SETTINGS: [(&str, &str); 19] = [
     ("core.quotePath", "false"),
     ("color.diff", "false"),
     ("log.showRoot", "true"),
+    ("i18n.logOutputEncoding", "UTF-8"),
     ("diff.noprefix", "false"),
     ("diff.mnemonicPrefix", "false"),
     ("diff.srcPrefix", "a/"),
@@ -173,6 +174,8 @@ impl GitConfig {
                 ("merge", "driver") if subsection(key, "merge").is_some() => put(key, "false"),
                 // Program that compares one kind of file; `--no-textconv` covers the other kind.
                 ("diff", "command") if subsection(key, "diff").is_some() => put(key, "false"),
+                // The content of a file, or an attribute, decides if it is binary.
+                ("diff", "binary") if subsection(key, "diff").is_some() => put(key, "auto"),
                 ("hook", "command") if !allowed.hooks => {
                     if let Some(name) = subsection(key, "hook") {
                         put(&format!("hook.{name}.enabled"), "false");
@@ -269,9 +272,11 @@ mod tests {
             ("global", "core.quotepath", "true"),
             ("local", "core.quotepath", "true"),
             ("local", "diff.context", "0"),
+            ("local", "diff.notes.binary", "true"),
         ]);
         assert!(overrides(&config, NOTHING, "core.quotepath").is_empty());
         assert_eq!(overrides(&config, NOTHING, "core.quotePath"), ["false"]);
         assert_eq!(overrides(&config, NOTHING, "diff.context"), ["3"]);
+        assert_eq!(overrides(&config, NOTHING, "diff.notes.binary"), ["auto"]);
     }
 }

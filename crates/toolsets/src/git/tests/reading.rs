@@ -218,9 +218,12 @@ async fn settings_of_the_repository_do_not_change_a_diff() {
         ("diff.statGraphWidth", "1"),
         ("diff.wsErrorHighlight", "all"),
         ("diff.colorMoved", "zebra"),
+        ("diff.all.binary", "true"),
+        ("i18n.logOutputEncoding", "UTF-16"),
     ] {
         bench.git(&["config", key, value]);
     }
+    bench.put(".git/info/attributes", "* diff=all\n");
     for ((tool, input), expected) in inputs.clone().into_iter().zip(&expected) {
         assert_eq!(&bench.done(tool, input.clone()).await.value, expected, "{tool} {input}");
     }
