@@ -2,7 +2,11 @@
 //!
 //! A model's API may refuse a whole list because of one invalid schema.
 
+mod keyword_values;
+
 use serde_json::{Map, Value, json};
+
+use keyword_values::{schema_named, spelled_boolean};
 
 /// Keywords for which null means absent. In `const`, `default` and `enum`, null is a valid value.
 const NULLABLE_KEYWORDS: [&str; 55] = [
@@ -129,7 +133,7 @@ impl SchemaRepair {
         let Value::Object(keywords) = schema else { return };
         self.remove_nulls(keywords, at);
         self.replace_empty_lists(keywords, at);
-        self.repair_type(keywords, at);
+        self.repair_values(keywords, at);
         if !self.is_draft_4 {
             self.repair_bound(keywords, at, "exclusiveMinimum", "minimum");
             self.repair_bound(keywords, at, "exclusiveMaximum", "maximum");
@@ -139,9 +143,16 @@ impl SchemaRepair {
             let Some(Value::Object(schemas)) = keywords.get_mut(name) else { continue };
             for (key, schema) in schemas {
                 let at = format!("{at}/{name}/{key}");
+                // A dependency may be a list of names, and in draft 3 a name.
+                let is_schema = name != "dependencies";
                 if schema.is_null() {
                     *schema = json!({});
                     self.note(&at, key, "null");
+                } else if is_schema && *schema == json!([]) {
+                    *schema = json!({});
+                    self.note(&at, key, "an empty list");
+                } else if is_schema {
+                    self.expand_type(schema, &at, key);
                 }
                 self.visit(schema, &at);
             }
@@ -150,12 +161,26 @@ impl SchemaRepair {
             match keywords.get_mut(name) {
                 Some(Value::Array(schemas)) => {
                     for (index, schema) in schemas.iter_mut().enumerate() {
-                        self.visit(schema, &format!("{at}/{name}/{index}"));
+                        let at = format!("{at}/{name}/{index}");
+                        self.expand_type(schema, &at, name);
+                        self.visit(schema, &at);
                     }
                 }
-                Some(schema) => self.visit(schema, &format!("{at}/{name}")),
+                Some(schema) => {
+                    let at = format!("{at}/{name}");
+                    self.expand_type(schema, &at, name);
+                    self.visit(schema, &at);
+                }
                 None => {}
             }
+        }
+    }
+
+    /// Replaces the name of a type in the place of a schema by the schema of that type.
+    fn expand_type(&mut self, schema: &mut Value, at: &str, keyword: &str) {
+        if let Some(expanded) = schema.as_str().and_then(schema_named) {
+            *schema = expanded;
+            self.note(at, keyword, "a type");
         }
     }
 
@@ -183,15 +208,6 @@ impl SchemaRepair {
         }
     }
 
-    /// Replaces null in a list of types by its name.
-    fn repair_type(&mut self, keywords: &mut Map<String, Value>, at: &str) {
-        let Some(Value::Array(types)) = keywords.get_mut("type") else { return };
-        if types.iter().any(Value::is_null) {
-            types.iter_mut().filter(|one| one.is_null()).for_each(|one| *one = json!("null"));
-            self.note(at, "type", "a list with null");
-        }
-    }
-
     /// Converts a boolean bound of draft 4 into a number.
     fn repair_bound(
         &mut self,
@@ -210,7 +226,7 @@ impl SchemaRepair {
 
     /// Moves `required: true` of a property to the list of its object.
     fn repair_required(&mut self, keywords: &mut Map<String, Value>, at: &str) {
-        if keywords.get("required").is_some_and(Value::is_boolean) {
+        if keywords.get("required").and_then(spelled_boolean).is_some() {
             keywords.remove("required");
             self.note(at, "required", "a boolean");
         }
@@ -218,7 +234,8 @@ impl SchemaRepair {
         let properties = keywords.get_mut("properties").and_then(Value::as_object_mut);
         for (name, property) in properties.into_iter().flatten() {
             let Value::Object(property) = property else { continue };
-            let Some(&Value::Bool(is_required)) = property.get("required") else { continue };
+            let is_required = property.get("required").and_then(spelled_boolean);
+            let Some(is_required) = is_required else { continue };
             property.remove("required");
             names.extend(is_required.then(|| name.clone()));
             self.note(&format!("{at}/properties/{name}"), "required", "a boolean");
