@@ -17,8 +17,8 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use toolgate_budget::{BoundedValidator, MemoryAccount, SchemaSize, WorkPool};
 use toolgate_contract::{
-    BoxFuture, CallError, LazySchema, ToolId, ToolSpec, ValidationProblem, canonical_json,
-    fold_name,
+    BoxFuture, CallError, LazySchema, RenamedArguments, ToolId, ToolSpec, ValidationProblem,
+    canonical_json, fold_name,
 };
 
 use crate::schema_errors;
@@ -36,6 +36,8 @@ const SCHEMA_BYTES_MAX: u64 = 128 << 20;
 /// Largest number of comparisons for which a thread that serves calls validates a value itself. They
 /// take about a millisecond.
 const DIRECT_COMPARISONS_MAX: u64 = 20_000;
+/// Number of times that arguments are repaired, for values in a list or object that was quoted.
+const REPAIR_ROUNDS_MAX: usize = 2;
 
 /// A schema that does not belong to a single tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -528,14 +530,28 @@ impl ToolIoValidators {
     }
 
     /// Returns a repaired copy of `input`, if it becomes valid with other forms of `null`, numbers
-    /// and booleans.
-    pub(crate) fn repaired_arguments(&self, input: &Value) -> Option<Value> {
-        let repair = |input: Option<Value>, checker: &SchemaChecker| {
-            let repaired = input.as_ref().and_then(|input| checker.repair(input));
-            repaired.or(input)
-        };
-        let repaired = self.input.iter().fold(Some(input.clone()), repair)?;
-        self.argument_problems(&repaired).is_empty().then_some(repaired)
+    /// and booleans, and with the names of `spec` in lists and objects that were quoted.
+    pub(crate) fn repaired_arguments(&self, spec: &ToolSpec, input: &Value) -> Option<Value> {
+        let mut value = input.clone();
+        for _ in 0..REPAIR_ROUNDS_MAX {
+            let mut has_changed = false;
+            for checker in &self.input {
+                if let Some(repaired) = checker.repair(&value) {
+                    (value, has_changed) = (repaired, true);
+                }
+            }
+            if !has_changed {
+                return None;
+            }
+            // What was quoted may have guessed names.
+            if let Some(named) = RenamedArguments::new(spec, &value) {
+                value = named.input;
+            }
+            if self.argument_problems(&value).is_empty() {
+                return Some(value);
+            }
+        }
+        None
     }
 
     /// Returns the problems of `output` as the tool's result, by the tool's own schemas only.

@@ -97,13 +97,13 @@ fn valid_input(io: &ToolIoValidators, spec: &ToolSpec, input: Value) -> Result<V
         return Ok(input);
     }
     let Some(named) = RenamedArguments::new(spec, &input) else {
-        return io.repaired_arguments(&input).ok_or(CallError::InvalidInput { problems });
+        return io.repaired_arguments(spec, &input).ok_or(CallError::InvalidInput { problems });
     };
     let problems = io.argument_problems(&named.input);
     if problems.is_empty() {
         return Ok(named.input);
     }
-    io.repaired_arguments(&named.input).ok_or_else(|| {
+    io.repaired_arguments(spec, &named.input).ok_or_else(|| {
         // The caller finds its own names in the message.
         let problems = problems.into_iter().map(|ValidationProblem { pointer, message }| {
             ValidationProblem { pointer: named.original_pointer(&pointer), message }

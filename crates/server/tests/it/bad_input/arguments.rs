@@ -70,6 +70,10 @@ fn names_that_models_guess_for_arguments_are_accepted() {
         let edited = client
             .call("files_edit", json!({ "file": "d/m.txt", "edits": edits, "dry_run": true }));
         assert_eq!(structured(&edited)["replacements"], 1, "{edited}");
+        let edits = r#"[{"old_string": "two", "new_string": "2", "replace_all": "true"}]"#;
+        let quoted = json!({ "file": "d/m.txt", "edits": edits, "dry_run": "true" });
+        let edited = client.call("files_edit", quoted);
+        assert_eq!(structured(&edited)["replacements"], 1, "{edited}");
         // The message has the name that the caller wrote.
         let answer = client.call("search_text", json!({ "q": "two", "max_results": "many" }));
         assert!(refusal(&answer).contains("/max_results"), "{answer}");
