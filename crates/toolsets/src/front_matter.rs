@@ -121,7 +121,7 @@ impl fmt::Display for SkippedFile {
 pub(crate) fn split(text: &str) -> Result<MarkdownParts<'_>, FileProblem> {
     let text = strip_byte_order_mark(text);
     let first = text.split_inclusive('\n').next().unwrap_or_default();
-    if first.strip_suffix('\n').map(|line| line.trim_end_matches('\r')) != Some("---") {
+    if first.strip_suffix('\n').map(str::trim_end) != Some("---") {
         let message = "it does not begin with front matter: a line `---`, YAML, a line `---`";
         return Err(FileProblem::at_line(1, message));
     }
@@ -172,7 +172,8 @@ pub(crate) struct QuotedFrontMatter {
 }
 
 /// Puts the values of `head` in quotes that are not valid YAML on their own, such as `Fixes bugs:
-/// fast`. Each value is used unchanged. Returns `None` if there is no such value.
+/// fast`, and replaces tabs that indent a value. Each value is used unchanged. Returns `None` if
+/// there is no such value.
 pub(crate) fn quote_broken_values(head: &str) -> Option<QuotedFrontMatter> {
     let mut quoted = QuotedFrontMatter { head: String::new(), keys: Vec::new() };
     let mut lines = head.lines().peekable();
@@ -181,11 +182,12 @@ pub(crate) fn quote_broken_values(head: &str) -> Option<QuotedFrontMatter> {
         while let Some(more) = lines.next_if(|line| line.starts_with([' ', '\t'])) {
             entry.push(more);
         }
-        match quote_value(&entry) {
-            Some((key, line)) => {
-                quoted.head += &line;
+        match quote_value(&entry).or_else(|| indent_with_spaces(&entry)) {
+            Some((key, text)) => {
                 // The lines after it keep their numbers.
-                quoted.head += &"\n".repeat(entry.len());
+                let line_ends = entry.len() - text.matches('\n').count();
+                quoted.head += &text;
+                quoted.head += &"\n".repeat(line_ends);
                 quoted.keys.push(key.to_owned());
             }
             None => entry.iter().for_each(|line| quoted.head += &format!("{line}\n")),
@@ -196,18 +198,42 @@ pub(crate) fn quote_broken_values(head: &str) -> Option<QuotedFrontMatter> {
 
 /// Returns the key of an entry and its line with a quoted value, if the value is broken.
 fn quote_value<'l>(entry: &[&'l str]) -> Option<(&'l str, String)> {
-    let (key, value) = entry.first()?.split_once(": ")?;
+    let (key, value) = entry.first()?.split_once(':')?;
+    let key = key.trim_end();
     let is_key = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    if key.is_empty() || !key.chars().all(is_key) || !value.starts_with(char::is_whitespace) {
+        return None;
+    }
     let value = value.trim();
-    // `|` and `>` begin a block of text, which may contain anything.
-    let is_block = value.starts_with(['|', '>']);
-    if key.is_empty() || !key.chars().all(is_key) || value.is_empty() || is_block {
+    if value.is_empty() || is_block_header(value) {
         return None;
     }
     parse::<serde_json::Value>(&entry.join("\n"), &[]).err()?;
     let more = entry.iter().skip(1).map(|line| line.trim());
     let text = std::iter::once(value).chain(more).collect::<Vec<_>>().join(" ");
     Some((key, format!("{key}: {}", serde_json::Value::from(text.trim_end()))))
+}
+
+/// Returns true if `value` begins a block of text, which may contain anything: `|`, `>-`, `>2`.
+fn is_block_header(value: &str) -> bool {
+    let Some(rest) = value.strip_prefix(['|', '>']) else { return false };
+    let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-'));
+    rest.is_empty() || rest.starts_with(char::is_whitespace) && rest.trim_start().starts_with('#')
+}
+
+/// Returns the key of an entry and its lines with two spaces for each tab that indents them, if the
+/// entry is broken without them.
+fn indent_with_spaces<'l>(entry: &[&'l str]) -> Option<(&'l str, String)> {
+    let (key, _) = entry.first()?.split_once(':')?;
+    entry.iter().find(|line| line.starts_with('\t'))?;
+    parse::<serde_json::Value>(&entry.join("\n"), &[]).err()?;
+    let indented = entry.iter().map(|line| {
+        let text = line.trim_start_matches('\t');
+        format!("{}{text}", "  ".repeat(line.len() - text.len()))
+    });
+    let indented = indented.collect::<Vec<_>>().join("\n");
+    parse::<serde_json::Value>(&indented, &[]).ok()?;
+    Some((key, indented))
 }
 
 fn options() -> Options {
@@ -275,7 +301,8 @@ mod tests {
         let parts = split("\u{feff}---\r\na: 1\r\n---\r\none\ntwo").unwrap();
         assert_eq!(parts, MarkdownParts { head: "a: 1\r\n", body: "one\ntwo", body_line: 4 });
         assert_eq!(split("---\n---\n").unwrap().head, "");
-        for text in ["", "text", "---", "--- \na: 1\n---\n", " ---\n---\n", "----\n---\n"] {
+        assert_eq!(split("--- \t\r\na: 1\n---  \n").unwrap().head, "a: 1\n");
+        for text in ["", "text", "---", " ---\n---\n", "----\n---\n"] {
             assert_eq!(split(text).unwrap_err().line, 1, "{text:?}");
         }
         assert!(split("---\na: 1\n").unwrap_err().message.contains("no end"));
@@ -285,7 +312,7 @@ mod tests {
     fn a_file_without_optional_front_matter_is_all_body() {
         let whole = MarkdownParts { head: "", body: "one\n---\n", body_line: 1 };
         assert_eq!(split_if_any("\u{feff}one\n---\n").unwrap(), whole);
-        for meant in ["---\na: 1\n", " ---\na: 1\n---\n", "\n---\n---\n", "--- \n---\n"] {
+        for meant in ["---\na: 1\n", " ---\na: 1\n---\n", "\n---\n---\n"] {
             assert_eq!(split_if_any(meant).unwrap_err().line, 1, "{meant:?}");
         }
         assert_eq!(split_if_any("---\na: 1\n---\nb").unwrap().head, "a: 1\n");
@@ -313,6 +340,20 @@ mod tests {
             "name": "x", "description": "Use it: always # never", "hint": "[a] [b]",
             "for": "@ann", "code": "`run: it`", "files": "*.md", "long": "one two: three four",
             "ends": "\\ \"1\": 2", "ok": "a: b", "list": [{ "a": 1 }], "block": "a: b: c\n",
+        });
+        assert_eq!(parse::<Value>(&quoted, &[]).unwrap(), expected);
+        assert_eq!(quoted.lines().count(), head.lines().count());
+    }
+
+    #[test]
+    fn tabs_and_lone_block_characters_do_not_break_a_value() {
+        let head = "name:\ttabs\ndescription:\tUse it: always\nversion : 1: 2\nmore: > 5 items: x\n\
+                    metadata:\n\tauthor: me\n\ttags:\n\t\t- a\n";
+        let QuotedFrontMatter { head: quoted, keys } = quote_broken_values(head).unwrap();
+        assert_eq!(keys, ["description", "version", "more", "metadata"]);
+        let expected = json!({
+            "name": "tabs", "description": "Use it: always", "version": "1: 2",
+            "more": "> 5 items: x", "metadata": { "author": "me", "tags": ["a"] },
         });
         assert_eq!(parse::<Value>(&quoted, &[]).unwrap(), expected);
         assert_eq!(quoted.lines().count(), head.lines().count());
