@@ -79,12 +79,29 @@ impl HttpClient {
         let agent = HeaderValue::from_static(concat!("toolgate/", env!("CARGO_PKG_VERSION")));
         request.headers_mut().entry(USER_AGENT).or_insert(agent);
         self.0.request(request).await.map_err(|err| {
-            let why = err.source().map_or_else(|| err.to_string(), ToString::to_string);
+            let why = innermost_cause(&err);
             match err.is_connect() {
                 true => HttpFailure::NotSent(why),
                 false => HttpFailure::Lost(why),
             }
         })
+    }
+}
+
+/// Returns the first cause of `err`. The others only say that the connection failed.
+fn innermost_cause(err: &(dyn std::error::Error + 'static)) -> String {
+    let mut cause = err;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    let why = cause.to_string();
+    // In TLS 1.3, a server refuses a client without a certificate after the handshake.
+    match why.strip_prefix("received fatal alert: ") {
+        Some("CertificateRequired" | "BadCertificate") => {
+            "the server demands a client certificate, which toolgate does not send".to_owned()
+        }
+        Some(alert) => format!("the server ended the TLS connection: {alert}"),
+        None => why,
     }
 }
 
@@ -124,6 +141,28 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
     use super::*;
+
+    #[test]
+    fn a_failure_names_its_first_cause_and_explains_alerts_of_tls() {
+        #[derive(Debug)]
+        struct Outer(std::io::Error);
+        impl fmt::Display for Outer {
+            fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str("connection error")
+            }
+        }
+        impl std::error::Error for Outer {
+            fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+                Some(&self.0)
+            }
+        }
+        let cause = |why: &str| innermost_cause(&Outer(std::io::Error::other(why.to_owned())));
+        assert_eq!(cause("broken pipe"), "broken pipe");
+        let demanded = cause("received fatal alert: CertificateRequired");
+        assert!(demanded.contains("demands a client certificate"), "{demanded}");
+        let ended = cause("received fatal alert: UnknownCA");
+        assert_eq!(ended, "the server ended the TLS connection: UnknownCA");
+    }
 
     const ANSWER: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 

@@ -272,6 +272,19 @@ fn explain_certificate_error(
                  one with basicConstraints CA:FALSE"
             )
         }
+        CertificateError::Other(cause) if cause.to_string().contains("UnsupportedCertVersion") => {
+            format!(
+                "the certificate of `{host}` is of X.509 version 1, which names no host; make one \
+                 of version 3 with a subjectAltName"
+            )
+        }
+        CertificateError::BadEncoding => {
+            format!("the certificate of `{host}` cannot be parsed")
+        }
+        other if other.to_string().contains("UnsupportedSignatureAlgorithm") => format!(
+            "the certificate of `{host}` is signed with an algorithm that toolgate does not \
+             support, such as SHA-1"
+        ),
         other => format!("the certificate of `{host}` is invalid: {other}"),
     }
 }
@@ -360,6 +373,8 @@ mod tests {
     fn tls_errors_are_explained_in_words() {
         let certificate = rustls::Error::InvalidCertificate;
         let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        let version_1 = Arc::new(io::Error::other("UnsupportedCertVersion"));
+        let version_1 = CertificateError::Other(rustls::OtherError(version_1));
         for (cause, expected) in [
             (certificate(CertificateError::UnknownIssuer), "SSL_CERT_FILE"),
             (certificate(CertificateError::Expired), "has expired"),
@@ -387,6 +402,8 @@ mod tests {
             ),
             (certificate(CertificateError::BadSignature), "not signed by the trusted authority"),
             (certificate(CertificateError::InvalidPurpose), "not for servers"),
+            (certificate(CertificateError::BadEncoding), "cannot be parsed"),
+            (certificate(version_1), "X.509 version 1"),
             (rustls::Error::AlertReceived(AlertDescription::CertificateRequired), "client cert"),
             (rustls::Error::AlertReceived(AlertDescription::ProtocolVersion), "TLS 1.2 or 1.3"),
             (rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType), "not speak TLS"),
