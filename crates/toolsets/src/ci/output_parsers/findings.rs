@@ -22,15 +22,20 @@ impl ParserFindings {
     }
 
     /// Adds `failure`, unless it is a duplicate or the list is full.
-    pub(super) fn push(&mut self, mut failure: CiFailure) {
-        let message = failure.message.trim();
-        failure.message = match message.char_indices().nth(MESSAGE_CHARS_MAX) {
-            Some((end, _)) => format!("{} …", &message[..end]),
-            None => message.to_owned(),
-        };
-        if self.failures.contains(&failure) || self.last.as_ref() == Some(&failure) {
-            return;
+    pub(super) fn push(&mut self, failure: CiFailure) {
+        let failure = with_short_message(failure);
+        if !self.failures.contains(&failure) && self.last.as_ref() != Some(&failure) {
+            self.add(failure);
         }
+    }
+
+    /// Adds the `failure` of a test, unless the list is full. Tests of the same name in two programs
+    /// may fail alike.
+    pub(super) fn push_test(&mut self, failure: CiFailure) {
+        self.add(with_short_message(failure));
+    }
+
+    fn add(&mut self, failure: CiFailure) {
         match failure.severity {
             FailureSeverity::Error => CiCounts::increase(&mut self.summary.errors, 1),
             FailureSeverity::Warning => CiCounts::increase(&mut self.summary.warnings, 1),
@@ -43,4 +48,14 @@ impl ParserFindings {
             self.dropped += 1;
         }
     }
+}
+
+/// Returns `failure` with a message of limited length.
+fn with_short_message(mut failure: CiFailure) -> CiFailure {
+    let message = failure.message.trim();
+    failure.message = match message.char_indices().nth(MESSAGE_CHARS_MAX) {
+        Some((end, _)) => format!("{} …", &message[..end]),
+        None => message.to_owned(),
+    };
+    failure
 }

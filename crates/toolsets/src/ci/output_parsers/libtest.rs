@@ -96,7 +96,7 @@ impl LibtestParser {
         for test in self.failed.drain(..) {
             let message = "the test failed without a message";
             let failure = CiFailure::new(FailureSeverity::Failure, message);
-            found.push(failure.with_test(&test).with_id(&test));
+            found.push_test(failure.with_test(&test).with_id(&test));
         }
     }
 
@@ -116,7 +116,7 @@ impl LibtestParser {
         if let Some((file, line, column)) = place.or(example) {
             failure = failure.with_place(&file, Some(line), column);
         }
-        found.push(failure);
+        found.push_test(failure);
     }
 }
 
@@ -212,6 +212,17 @@ running 0 tests
 
 test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
 ";
+
+    #[test]
+    fn tests_of_the_same_name_in_two_programs_are_both_reported() {
+        let one = "running 1 test\ntest tests::says_no ... FAILED\n\nfailures:\n\n---- tests::says_no stdout ----\nError: \"no\"\n\n\nfailures:\n    tests::says_no\n\ntest result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s\n\n";
+        let silent = "running 1 test\ntest quiet ... FAILED\n\nfailures:\n\nfailures:\n    quiet\n\ntest result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s\n\n";
+        for printed in [one, silent] {
+            let (summary, failures, _) =
+                read(BuildTool::Cargo, ProjectAction::Test, &printed.repeat(2));
+            assert_eq!((summary.failed, failures.len()), (Some(2), 2), "{printed}");
+        }
+    }
 
     #[test]
     fn failed_tests_are_reported_with_their_messages() {

@@ -81,11 +81,11 @@ impl super::LineParser for PytestParser {
         found.summary.add(&counts);
         for failure in std::mem::take(&mut self.pending) {
             let id = self.take_id(&failure);
-            found.push(failure.into_failure(id));
+            found.push_test(failure.into_failure(id));
         }
         // Without headings (`--tb=no`), pytest prints only the summary.
         for line in self.summary.drain(..) {
-            found.push(line.into_failure());
+            found.push_test(line.into_failure());
         }
         found.dropped += self.left_out;
     }

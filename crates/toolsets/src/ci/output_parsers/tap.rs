@@ -102,7 +102,7 @@ impl TapParser {
         if failure.message.trim().is_empty() {
             "the test failed".clone_into(&mut failure.message);
         }
-        found.push(failure);
+        found.push_test(failure);
     }
 }
 
