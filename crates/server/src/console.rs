@@ -29,6 +29,7 @@ use toolgate_upstream::Upstreams;
 
 use crate::config::{Config, digest};
 use crate::identity::Authenticator;
+use crate::sessions::waiting_questions::WaitingQuestions;
 use audit_queries::AuditQueries;
 use console_sessions::{ConsoleRole, ConsoleSession, ConsoleSessions, cookie_header};
 use forms::FormFields;
@@ -41,6 +42,7 @@ use pin_changes::{PinChanges, PinCheck};
 const PREFIX: &str = "/console/";
 /// Ids of the actions at the console, for policy and audit records.
 pub(crate) const ACTIONS: &[&str] = &[
+    "console.answer_call",
     "console.answer_job",
     "console.approve_pins",
     "console.cancel_job",
@@ -99,18 +101,21 @@ pub(crate) struct Console {
     links: OneTimeLinks,
     audit: AuditQueries,
     pin_changes: PinChanges,
+    questions: Arc<WaitingQuestions>,
     /// True if the server uses TLS.
     is_secure: bool,
 }
 
 impl Console {
-    /// Creates the console. Without a key in the state folder, only this process can make links.
+    /// Creates the console. `questions` are those to connected clients. Without a key in the state
+    /// folder, only this process can make links.
     ///
     /// # Errors
     /// The system has no random numbers.
     pub(crate) fn new(
         sources: ConsoleSources,
         identity: Arc<Authenticator>,
+        questions: Arc<WaitingQuestions>,
         is_secure: bool,
     ) -> anyhow::Result<Self> {
         let key = LinkKey::open_or_create().or_else(|err| {
@@ -121,7 +126,7 @@ impl Console {
         let pin_changes = PinChanges::new(sources.changed_pins.clone());
         let sessions = ConsoleSessions::default();
         let links = OneTimeLinks::new(key);
-        Ok(Self { sources, identity, sessions, links, audit, pin_changes, is_secure })
+        Ok(Self { sources, identity, sessions, links, audit, pin_changes, questions, is_secure })
     }
 
     /// Returns true if `path` belongs to the console.

@@ -34,7 +34,7 @@ pub use assembly::static_resources::{StaticResources, TemplateVariables};
 pub use serve::exchange::{HttpEndpoints, SessionBounds};
 pub use serve::lines::{LineBounds, serve_lines};
 pub use serve::listeners::{HttpListeners, ListenerSecurity};
-pub use sessions::session::ServerState;
+pub use sessions::server_state::ServerState;
 pub use toolgate_transports::http::WorkerPool;
 
 use self::console::Console;
@@ -83,7 +83,7 @@ pub async fn serve_http(
         bounds: limits,
     });
     let sealer = Arc::new(wiring::session_sealer(config, host).map_err(io::Error::other)?);
-    let console = open_console(served, config, &identity).map_err(io::Error::other)?;
+    let console = open_console(served, config, &identity, &state).map_err(io::Error::other)?;
     let pages = ServerPages { metrics, console };
     let endpoints =
         HttpEndpoints::new(state.clone(), dialects, identity.clone(), sealer.clone(), bounds)
@@ -177,13 +177,16 @@ fn open_console(
     served: &PreparedServer,
     config: &Config,
     identity: &Arc<Authenticator>,
+    state: &ServerState,
 ) -> anyhow::Result<Option<Arc<Console>>> {
     if config.server.console == ConsoleMode::Off {
         return Ok(None);
     }
     let Some(sources) = served.console.clone() else { return Ok(None) };
     let is_secure = config.server.tls_certificate.is_some();
-    Console::new(sources, identity.clone(), is_secure).map(|console| Some(Arc::new(console)))
+    let questions = state.waiting_questions.clone();
+    let console = Console::new(sources, identity.clone(), questions, is_secure)?;
+    Ok(Some(Arc::new(console)))
 }
 
 /// Spawns the task that maintains jobs and releases unused memory while the server is idle.

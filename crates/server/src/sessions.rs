@@ -8,5 +8,7 @@ pub(crate) mod job_streams;
 pub(crate) mod notifications;
 pub(crate) mod questions;
 pub(crate) mod pending_envelope;
+pub(crate) mod server_state;
 pub(crate) mod session;
 pub(crate) mod streams;
+pub(crate) mod waiting_questions;

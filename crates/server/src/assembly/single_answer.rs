@@ -5,7 +5,8 @@ use toolgate_contract::{Caller, MessageFrame, Reply};
 
 use crate::assembly::offer::PreparedServer;
 use crate::sessions::frame_actions::FrameAction;
-use crate::sessions::session::{ClientSession, OutboundChannel, ServerState};
+use crate::sessions::server_state::ServerState;
+use crate::sessions::session::{ClientSession, OutboundChannel};
 
 /// Returns the answer of the server `served` to `frame` in the dialect named `dialect`, for the
 /// local caller.

@@ -15,6 +15,7 @@ use super::console_sessions::ConsoleSession;
 use super::forms::FormFields;
 use super::pages::{self, decode};
 use super::{Console, layout, problem};
+use crate::sessions::waiting_questions::AskingCall;
 
 /// Name of the console in audit records.
 const DIALECT: &str = "console";
@@ -38,6 +39,7 @@ pub(crate) async fn answer(
             after(session, done.await, &back)
         }
         ["jobs", id, "answer"] => answer_question(console, session, &decode(id), form).await,
+        ["questions", number, "answer"] => answer_call(console, session, number, form).await,
         ["upstreams", name, "approve"] => {
             let name = decode(name);
             let seen = form.get("changes").unwrap_or_default().to_owned();
@@ -158,6 +160,39 @@ async fn answer_question(
         HostRequest::AnswerJob { id, given }
     });
     after(session, done.await, &back)
+}
+
+/// Answers the confirmation `number` of a connected client's call for the client.
+async fn answer_call(
+    console: &Console,
+    session: &Arc<ConsoleSession>,
+    number: &str,
+    form: &FormFields,
+) -> Reply {
+    let waiting = number.parse().ok().and_then(|number| console.questions.find(number));
+    let Some(waiting) = waiting else {
+        return problem(409, "The question no longer waits: it was answered, or the call ended.");
+    };
+    if !session.may_answer(&waiting) {
+        return problem(403, "This question cannot be answered at this console.");
+    }
+    let (word, choice) = match form.get("choice") {
+        Some("allow") => ("allow", PersonChoice::Accepted(serde_json::Map::new())),
+        Some("refuse") => ("refuse", PersonChoice::Declined),
+        _ => return problem(400, "Choose to allow or to refuse the call."),
+    };
+    let AskingCall { caller, subject } = &waiting.call;
+    let input = json!({ "id": subject, "caller": &**caller, "choice": word });
+    let number = waiting.number;
+    let questions = console.questions.clone();
+    let work = async move {
+        match questions.answer(number, choice) {
+            true => Ok("answered".to_owned()),
+            false => Err(ToolError::failed("the question was answered already")),
+        }
+    };
+    let done = act(console, session, "console.answer_call", input, work);
+    after(session, done.await, "/")
 }
 
 /// Calls `tool` as the person with the arguments in `form`, and shows the result.

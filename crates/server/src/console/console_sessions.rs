@@ -8,6 +8,7 @@ use data_encoding::HEXLOWER;
 use toolgate_contract::{Caller, FrameHead};
 
 use crate::config::KeyDigest;
+use crate::sessions::waiting_questions::{AskingCall, WaitingQuestion};
 use crate::sync::lock_mutex;
 
 /// Name of the session cookie.
@@ -60,6 +61,19 @@ impl ConsoleSession {
     /// Returns true if the person may act.
     pub(crate) fn may_act(&self) -> bool {
         self.role == ConsoleRole::Admin
+    }
+
+    /// Returns true if the person may answer `waiting` for the client.
+    ///
+    /// A form with fields is for the client's person. A key cannot confirm the calls that were made
+    /// with it: an agent may hold the key, and would confirm its own calls.
+    pub(crate) fn may_answer(&self, waiting: &WaitingQuestion) -> bool {
+        self.may_act() && waiting.question.is_for_consent() && !self.has_made(&waiting.call)
+    }
+
+    /// Returns true if `call` was made with the credential of this session.
+    pub(crate) fn has_made(&self, call: &AskingCall) -> bool {
+        self.credential.is_some() && self.caller.name == call.caller
     }
 
     fn is_over(&self, now: Instant) -> bool {
@@ -154,8 +168,12 @@ fn random_token() -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use http::{HeaderMap, HeaderValue, Method};
+    use jiff::Timestamp;
+    use serde_json::json;
+    use toolgate_contract::ClientQuestion;
 
     use super::*;
+    use crate::config::digest;
 
     fn head(cookie: &str) -> FrameHead {
         let mut headers = HeaderMap::new();
@@ -174,6 +192,28 @@ mod tests {
         assert!(sessions.find(&head(&format!("{COOKIE}=x")), true).is_none());
         sessions.end(&head(&format!("{COOKIE}={cookie}")));
         assert!(sessions.find(&head(&format!("{COOKIE}={cookie}")), true).is_none());
+    }
+
+    #[test]
+    fn a_key_cannot_confirm_the_calls_that_were_made_with_it() {
+        let waiting = |caller: &str, schema| WaitingQuestion {
+            number: 0,
+            call: AskingCall { caller: caller.into(), subject: "files.write".to_owned() },
+            question: ClientQuestion::Form { message: "Do it?".to_owned(), schema },
+            since: Timestamp::UNIX_EPOCH,
+        };
+        let sessions = ConsoleSessions::default();
+        let open = |role| {
+            let key = Some(digest(b"key"));
+            let cookie = sessions.open(Caller::from_name("ada"), role, key).expect("a session");
+            sessions.find(&head(&format!("{COOKIE}={cookie}")), true).expect("the session")
+        };
+        let (admin, viewer) = (open(ConsoleRole::Admin), open(ConsoleRole::Viewer));
+        assert!(admin.may_answer(&waiting("bob", json!({}))));
+        assert!(!admin.may_answer(&waiting("ada", json!({}))));
+        assert!(!viewer.may_answer(&waiting("bob", json!({}))));
+        let fields = json!({ "properties": { "name": { "type": "string" } } });
+        assert!(!admin.may_answer(&waiting("bob", fields)));
     }
 
     #[test]

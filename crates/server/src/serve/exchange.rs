@@ -37,8 +37,9 @@ use crate::serve::sockets::{ConversationSocket, JobWatchSocket, RejectionSocket}
 use crate::sessions::client::{PresenceGuard, random_id};
 use crate::sessions::detachable::DetachableWork;
 use crate::sessions::frame_actions::{FrameAction, FrameCalls, FrameStream};
+use crate::sessions::server_state::ServerState;
 use crate::sessions::session::{
-    AcceptedCall, CallAnswer, ClientSession, OutboundChannel, ServerState, StreamItem,
+    AcceptedCall, CallAnswer, ClientSession, OutboundChannel, StreamItem,
 };
 use crate::sessions::streams::notification_event;
 use crate::sync::lock_mutex;

@@ -13,7 +13,8 @@ use toolgate_dialects::{Dialect, FrameRefusal};
 use toolgate_transports::stdio::{InputLine, read_lines, write_lines};
 
 use crate::sessions::client::ConnectedClient;
-use crate::sessions::session::{ClientSession, ServerState};
+use crate::sessions::server_state::ServerState;
+use crate::sessions::session::ClientSession;
 
 /// Limits of a client on a line-based stream.
 #[derive(Debug, Clone)]

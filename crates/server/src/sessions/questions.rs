@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
-    BoxFuture, ClientAnswer, ClientAnswers, ClientQuestion, ClientQuestions, QuestionSender,
-    ToolError, ToolFault,
+    BoxFuture, ClientAnswer, ClientAnswers, ClientQuestion, ClientQuestions, PersonChoice,
+    QuestionSender, ToolError, ToolFault,
 };
 use toolgate_dialects::{AnswerEncoder, ClientResponse};
 
 use crate::sessions::session::OutboundChannel;
+use crate::sessions::waiting_questions::{AskingCall, WaitingEntry, WaitingQuestions};
 use crate::sync::lock_mutex;
 
 /// Open questions to one client.
@@ -43,6 +44,16 @@ impl SessionQuestions {
         }
     }
 
+    /// Answers the question `id` with the `choice` of a person at the console, and withdraws it from
+    /// the client. Returns false if it was answered already.
+    fn receive_choice(&self, id: &str, choice: PersonChoice, out: &OutboundChannel) -> bool {
+        let Some(OpenQuestion { encoder, answer, .. }) = self.remove(id) else { return false };
+        if let Some(message) = encoder.encode_withdrawal(id) {
+            out.try_send(message);
+        }
+        answer.send(Ok(ClientAnswer::Choice(choice))).is_ok()
+    }
+
     /// Fails all open questions, and all later ones.
     pub(crate) fn close(&self) {
         lock_mutex(&self.open).take();
@@ -67,6 +78,9 @@ impl SessionQuestions {
 /// Sender of a running call's questions to its client.
 pub(crate) struct SessionAsker {
     pub(crate) questions: Arc<SessionQuestions>,
+    /// Questions of all sessions, for the console.
+    pub(crate) waiting: Arc<WaitingQuestions>,
+    pub(crate) call: AskingCall,
     pub(crate) encoder: Arc<dyn AnswerEncoder>,
     pub(crate) out: OutboundChannel,
     /// A token that is cancelled with the call.
@@ -126,15 +140,24 @@ impl SessionAsker {
         let message = self.encoder.encode_question(&id, key, &question);
         let message = message.ok_or_else(|| ToolError::cannot_ask(question.kind()))?;
         let (sender, answer) = oneshot::channel();
+        let entry = self.show_question(&id, &question);
         let open = OpenQuestion { question, encoder: self.encoder.clone(), answer: sender };
         let questions = self.questions.clone();
         let out = self.out.clone();
-        let pending = PendingQuestion { questions, id: id.clone(), out, answer };
+        let pending = PendingQuestion { questions, id: id.clone(), out, answer, _entry: entry };
         if self.questions.insert(id, open) && self.out.send(message).await {
             Ok(pending)
         } else {
             Err(no_answer_error())
         }
+    }
+
+    /// Shows `question`, which the client knows as `id`, at the console.
+    fn show_question(&self, id: &str, question: &ClientQuestion) -> WaitingEntry {
+        let questions = self.questions.clone();
+        let (id, out) = (id.to_owned(), self.out.clone());
+        let answer = move |choice| questions.receive_choice(&id, choice, &out);
+        self.waiting.add(self.call.clone(), question.clone(), Arc::new(answer))
     }
 }
 
@@ -144,6 +167,8 @@ struct PendingQuestion {
     id: String,
     out: OutboundChannel,
     answer: oneshot::Receiver<Result<ClientAnswer, String>>,
+    /// Entry of the question at the console.
+    _entry: WaitingEntry,
 }
 
 impl Drop for PendingQuestion {

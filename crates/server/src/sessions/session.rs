@@ -10,7 +10,6 @@ use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use toolgate_contract::{
     Asker, BoxFuture, CallError, CallEvent, CallMetadata, Caller, EventSink, HostAnswer,
     HostRequest, MessageFrame, Reply, ToolError,
@@ -20,62 +19,17 @@ use toolgate_dialects::{
     FrameReading, FrameRefusal, JobWatchRequest, JobWatchSchedule, PendingRequest, QuestionMode,
     RequestKey,
 };
-use toolgate_host::{Host, IncomingRequest};
+use toolgate_host::IncomingRequest;
 
 use crate::sessions::client::InFlightPermit;
-use crate::sessions::idle_tracker::IdleTracker;
 use crate::sessions::job_streams;
 use crate::sessions::notifications;
 use crate::sessions::notifications::Subscriptions;
 use crate::sessions::pending_envelope::PendingEnvelope;
-use crate::sessions::questions::{SessionAsker, SessionQuestions};
-use crate::sessions::streams::{EndedStreams, SessionStreams};
+use crate::sessions::questions::{AskingCall, SessionAsker, SessionQuestions};
+use crate::sessions::server_state::ServerState;
+use crate::sessions::streams::SessionStreams;
 use crate::sync::lock_mutex;
-
-/// State that all sessions of a server share.
-pub struct ServerState {
-    /// Host that answers requests.
-    pub host: Arc<Host>,
-    /// A token that is cancelled when shutdown starts. No new call or subscription begins after
-    /// that.
-    pub(crate) closing: CancellationToken,
-    /// A token that is cancelled when the drain time ends, together with the calls in flight.
-    stop: CancellationToken,
-    /// All running work, including that of disconnected clients.
-    running: TaskTracker,
-    /// Ended streams that clients may still resume.
-    ended_streams: Arc<EndedStreams>,
-    /// Tracker of recent requests.
-    pub(crate) idle_tracker: IdleTracker,
-}
-
-impl ServerState {
-    /// Creates the state of a server that answers with `host`.
-    pub fn new(host: Arc<Host>) -> Arc<Self> {
-        let closing = CancellationToken::new();
-        let stop = CancellationToken::new();
-        let running = TaskTracker::new();
-        let ended_streams = Arc::default();
-        let idle_tracker = IdleTracker::default();
-        Arc::new(Self { host, closing, stop, running, ended_streams, idle_tracker })
-    }
-
-    /// Waits for `shutdown`, lets calls in flight run for `drain`, then cancels them and all jobs.
-    pub(crate) async fn stop_after(self: Arc<Self>, shutdown: CancellationToken, drain: Duration) {
-        shutdown.cancelled().await;
-        self.closing.cancel();
-        tokio::time::sleep(drain).await;
-        self.stop.cancel();
-        // Jobs end at the same time as the calls, not after them.
-        self.host.stop_jobs().await;
-    }
-
-    /// Waits until all work has ended.
-    pub(crate) async fn wait_idle(&self) {
-        self.running.close();
-        self.running.wait().await;
-    }
-}
 
 /// Longest frame that a thread that serves calls parses itself, in bytes.
 const DIRECT_FRAME_BYTES_MAX: usize = 1 << 20;
@@ -299,7 +253,8 @@ impl ClientSession {
         self.note_list_interest(&request.request);
         let encoder = request.encoder;
         let (events, event_gate) = open_event_gate(&encoder, request.answer_form, &out);
-        let (asker, state) = self.asker(request.question_mode, &encoder, &cancel, out);
+        let asking = AskingCall::new(caller, &request.request);
+        let (asker, state) = self.asker(request.question_mode, &encoder, &cancel, out, asking);
         let incoming = IncomingRequest {
             request: request.request,
             caller: caller.clone(),
@@ -359,6 +314,7 @@ impl ClientSession {
         encoder: &Arc<dyn AnswerEncoder>,
         cancel: &CancellationToken,
         out: OutboundChannel,
+        call: AskingCall,
     ) -> (Asker, Option<String>) {
         match (question_mode, out) {
             (QuestionMode::Nobody, _) | (QuestionMode::DuringCall(_), OutboundChannel::Discard) => {
@@ -370,6 +326,8 @@ impl ClientSession {
             (QuestionMode::DuringCall(can), out) => {
                 let asker = SessionAsker {
                     questions: self.questions.clone(),
+                    waiting: self.server.waiting_questions.clone(),
+                    call,
                     encoder: encoder.clone(),
                     out,
                     cancel: cancel.clone(),

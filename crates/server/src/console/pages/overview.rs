@@ -2,15 +2,16 @@
 
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
-use toolgate_contract::{JobSnapshot, JobState};
+use toolgate_contract::{ClientQuestion, JobSnapshot, JobState};
 use toolgate_host::{AuditIndex, CallGroup, CallRecord, CallStatistics, RecordFilter};
 use toolgate_upstream::UpstreamState;
 use toolgate_upstream::pins::PinMismatchReaction;
 
 use super::{calls, encode, notice};
 use crate::console::console_sessions::ConsoleSession;
-use crate::console::layout::{ConsolePage, csrf_field};
+use crate::console::layout::{ConsolePage, csrf_field, time};
 use crate::console::{ChangedUpstream, Console, job_views};
+use crate::sessions::waiting_questions::WaitingQuestion;
 use crate::telemetry::call_lines::duration_text;
 
 /// Time that the figures cover.
@@ -21,6 +22,8 @@ const SAMPLE_MAX: usize = 1000;
 const HOURS: u32 = 24;
 /// Largest number of lines about one changed upstream.
 const SUMMARY_LINES_MAX: usize = 12;
+/// Largest number of questions to connected clients on the page.
+const QUESTIONS_MAX: usize = 10;
 /// Number of jobs that are searched for questions.
 const JOBS_MAX: usize = 100;
 
@@ -40,6 +43,7 @@ pub(super) async fn page(
     let now = Timestamp::now();
     let recent = console.audit.run(move |index| recent_calls(index, now)).await;
     let content = html! {
+        section data-part="questions" { (questions(console, session)) }
         section data-part="pins" { (pins) }
         section data-part="waiting" { (waiting(console, &jobs)) }
         section data-part="figures" {
@@ -94,7 +98,50 @@ async fn newest_jobs(console: &Console) -> Vec<JobSnapshot> {
     jobs.list(None, None, JOBS_MAX).await.map(|page| page.jobs).unwrap_or_default()
 }
 
-/// Returns what waits for a person.
+/// Returns the questions to connected clients that wait for an answer.
+fn questions(console: &Console, session: &ConsoleSession) -> Markup {
+    let (oldest, count) = console.questions.oldest(QUESTIONS_MAX);
+    html! {
+        @if count > 0 {
+            h2 { "Calls that wait for a person" }
+            @for waiting in &oldest { (question(session, waiting)) }
+            @if count > oldest.len() { p { "And " (count - oldest.len()) " newer questions." } }
+        }
+    }
+}
+
+fn question(session: &ConsoleSession, waiting: &WaitingQuestion) -> Markup {
+    let WaitingQuestion { number, call, question, since } = waiting;
+    let is_consent = question.is_for_consent();
+    let message = match question {
+        ClientQuestion::Form { message, .. } | ClientQuestion::Visit { message, .. } => {
+            message.as_str()
+        }
+        ClientQuestion::Sample(_) => "The call asks the model of its client.",
+        ClientQuestion::Roots => "The call asks its client for folders.",
+    };
+    html! {
+        p { strong { (call.caller) } " calls " strong { (call.subject) } " since " (time(*since)) }
+        pre tabindex="0" role="group" aria-label=(format!("Question of {}", call.subject)) {
+            (message)
+        }
+        @if session.may_answer(waiting) {
+            form .inline method="post" action=(format!("/console/questions/{number}/answer")) {
+                (csrf_field(session))
+                button name="choice" value="allow" { "Allow" } " "
+                button name="choice" value="refuse" { "Refuse" }
+            }
+        } @else if !is_consent {
+            p .hint { "Only the client can answer: the call wants more than a yes or no." }
+        } @else if session.has_made(call) {
+            p .hint { "You signed in with the key of the call, which cannot confirm its own calls." }
+        } @else {
+            p .hint { "You may only look: to answer, sign in with the role " code { "admin" } "." }
+        }
+    }
+}
+
+/// Returns jobs and upstreams that wait for a person.
 fn waiting(console: &Console, jobs: &[JobSnapshot]) -> Markup {
     let asking: Vec<JobSnapshot> =
         jobs.iter().filter(|job| !job.questions.is_empty()).cloned().collect();

@@ -14,7 +14,7 @@ use toolgate_transports::memory;
 
 use crate::assembly::transport_limits;
 use crate::config::Config;
-use crate::sessions::session::ServerState;
+use crate::sessions::server_state::ServerState;
 use crate::{LineBounds, ServerBuilder, serve_lines};
 
 #[derive(Deserialize, JsonSchema)]

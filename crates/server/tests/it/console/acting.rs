@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::console::{ConsoleClient, form};
-use crate::support::{HttpRequest, Launch, Marker, Workspace, keys_of, wait_until};
+use crate::support::{
+    Client, ClientTransport, HttpRequest, Launch, Marker, Workspace, keys_of, wait_until,
+};
 
 #[test]
 fn a_tool_is_called_by_its_form_as_the_person() {
@@ -49,6 +51,56 @@ fn a_job_of_another_caller_is_cancelled_and_the_record_names_the_person() {
     assert_eq!((&action["caller"], &action["subject"]), (&json!("local"), &json!(id)));
     let again = person.post(&format!("/console/jobs/{id}/cancel"), &[]);
     assert_eq!(again.status, 409, "{again:?}");
+}
+
+#[test]
+fn a_confirmation_of_a_connected_client_is_answered_at_the_console() {
+    for (choice, is_allowed) in [("allow", true), ("refuse", false)] {
+        let workspace = Workspace::new();
+        let served = Launch::over(&workspace).set("tools_confirm", "files.write").served();
+        let wire = ClientTransport::Http(served);
+        let mut client = Client::open(wire, "2025-11-25", json!({ "elicitation": {} }));
+        let write = json!({ "path": "new.txt", "content": "<script>" });
+        let params = json!({ "name": "files_write", "arguments": write });
+        let message = client.request("tools/call", params);
+        let post = client.post(&message);
+        let ClientTransport::Http(served) = &client.wire else { unreachable!() };
+        let mut connection = served.connect();
+        connection.post(&post);
+        connection.head();
+        let question = connection.event().expect("a question");
+        assert_eq!(question["method"], "elicitation/create", "{question}");
+
+        let person = ConsoleClient::with_link(served);
+        let page = person.page("/");
+        for part in ["Calls that wait for a person", "files_write", "new.txt", ">Allow<"] {
+            assert!(page.contains(part), "{part}: {page}");
+        }
+        assert!(!page.contains("<script>"), "{page}");
+        let number = page.split("/console/questions/").nth(1).expect("a form");
+        let action = format!("/console/questions/{}", number.split('"').next().unwrap());
+        assert_eq!(person.post(&action, &[("choice", "perhaps")]).status, 400);
+        let done = person.post(&action, &[("choice", choice)]);
+        assert_eq!(done.status, 303, "{done:?}");
+        let answer = loop {
+            let event = connection.event().expect("the answer");
+            if event["id"] == message["id"] {
+                break event;
+            }
+            assert_eq!(event["method"], "notifications/cancelled", "{event}");
+        };
+        assert_eq!(answer["result"]["isError"] == false, is_allowed, "{answer}");
+        assert_eq!(workspace.path("new.txt").exists(), is_allowed);
+        assert!(!person.page("/").contains("Calls that wait"));
+        assert_eq!(person.post(&action, &[("choice", "allow")]).status, 409);
+        let is_action = |record: &Value| record["tool"] == "console.answer_call";
+        wait_until("the action is recorded", || served.records().iter().any(is_action));
+        let action = served.records().into_iter().find(is_action).unwrap();
+        assert_eq!(
+            (&action["caller"], &action["subject"]),
+            (&json!("local"), &json!("files_write"))
+        );
+    }
 }
 
 #[test]

@@ -1,0 +1,68 @@
+//! State that all sessions of a server share, and the end of its work.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use toolgate_host::Host;
+
+use crate::sessions::idle_tracker::IdleTracker;
+use crate::sessions::streams::EndedStreams;
+use crate::sessions::waiting_questions::WaitingQuestions;
+
+/// State that all sessions of a server share.
+pub struct ServerState {
+    /// Host that answers requests.
+    pub host: Arc<Host>,
+    /// A token that is cancelled when shutdown starts. No new call or subscription begins after
+    /// that.
+    pub(crate) closing: CancellationToken,
+    /// A token that is cancelled when the drain time ends, together with the calls in flight.
+    pub(super) stop: CancellationToken,
+    /// All running work, including that of disconnected clients.
+    pub(super) running: TaskTracker,
+    /// Ended streams that clients may still resume.
+    pub(super) ended_streams: Arc<EndedStreams>,
+    /// Tracker of recent requests.
+    pub(crate) idle_tracker: IdleTracker,
+    /// Questions to connected clients that wait for an answer.
+    pub(crate) waiting_questions: Arc<WaitingQuestions>,
+}
+
+impl ServerState {
+    /// Creates the state of a server that answers with `host`.
+    pub fn new(host: Arc<Host>) -> Arc<Self> {
+        let closing = CancellationToken::new();
+        let stop = CancellationToken::new();
+        let running = TaskTracker::new();
+        let ended_streams = Arc::default();
+        let idle_tracker = IdleTracker::default();
+        let waiting_questions = Arc::default();
+        Arc::new(Self {
+            host,
+            closing,
+            stop,
+            running,
+            ended_streams,
+            idle_tracker,
+            waiting_questions,
+        })
+    }
+
+    /// Waits for `shutdown`, lets calls in flight run for `drain`, then cancels them and all jobs.
+    pub(crate) async fn stop_after(self: Arc<Self>, shutdown: CancellationToken, drain: Duration) {
+        shutdown.cancelled().await;
+        self.closing.cancel();
+        tokio::time::sleep(drain).await;
+        self.stop.cancel();
+        // Jobs end at the same time as the calls, not after them.
+        self.host.stop_jobs().await;
+    }
+
+    /// Waits until all work has ended.
+    pub(crate) async fn wait_idle(&self) {
+        self.running.close();
+        self.running.wait().await;
+    }
+}

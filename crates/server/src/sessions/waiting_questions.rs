@@ -1,0 +1,129 @@
+//! Questions to connected clients that wait for an answer, as the console shows them.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use jiff::Timestamp;
+use toolgate_contract::{Caller, ClientQuestion, HostRequest, PersonChoice};
+
+use crate::sync::lock_mutex;
+
+/// Call that may ask its client.
+#[derive(Debug, Clone)]
+pub(crate) struct AskingCall {
+    pub(crate) caller: Arc<str>,
+    /// Tool, prompt or URI of the call.
+    pub(crate) subject: String,
+}
+
+impl AskingCall {
+    /// Creates the description of `request` of `caller`.
+    pub(crate) fn new(caller: &Caller, request: &HostRequest) -> Self {
+        let subject = match request {
+            HostRequest::CallTool { tool, .. } | HostRequest::StartJob { tool, .. } => tool.clone(),
+            HostRequest::ReadResource { uri } => uri.clone(),
+            HostRequest::GetPrompt { name, .. } => name.clone(),
+            _ => String::new(),
+        };
+        Self { caller: caller.name.clone(), subject }
+    }
+}
+
+/// Question of a running call to its connected client.
+#[derive(Debug, Clone)]
+pub(crate) struct WaitingQuestion {
+    /// Number of the question, which this server process uses once.
+    pub(crate) number: u64,
+    pub(crate) call: AskingCall,
+    pub(crate) question: ClientQuestion,
+    /// Time at which the question was sent.
+    pub(crate) since: Timestamp,
+}
+
+/// Passes a person's choice to the call. Returns false if the question was answered already.
+type AnswerQuestion = Arc<dyn Fn(PersonChoice) -> bool + Send + Sync>;
+
+/// Questions of all sessions of a server that wait for an answer, oldest first.
+#[derive(Default)]
+pub(crate) struct WaitingQuestions {
+    entries: Mutex<BTreeMap<u64, (WaitingQuestion, AnswerQuestion)>>,
+    serial: AtomicU64,
+}
+
+/// Entry of a question, which is removed when this value is dropped.
+pub(crate) struct WaitingEntry {
+    questions: Arc<WaitingQuestions>,
+    number: u64,
+}
+
+impl Drop for WaitingEntry {
+    fn drop(&mut self) {
+        lock_mutex(&self.questions.entries).remove(&self.number);
+    }
+}
+
+impl WaitingQuestions {
+    /// Adds `question` of `call`. A person's choice goes to `answer`.
+    pub(crate) fn add(
+        self: &Arc<Self>,
+        call: AskingCall,
+        question: ClientQuestion,
+        answer: AnswerQuestion,
+    ) -> WaitingEntry {
+        let number = self.serial.fetch_add(1, Ordering::Relaxed);
+        let waiting = WaitingQuestion { number, call, question, since: Timestamp::now() };
+        lock_mutex(&self.entries).insert(number, (waiting, answer));
+        WaitingEntry { questions: self.clone(), number }
+    }
+
+    /// Returns the oldest `count` questions, and the number of all.
+    pub(crate) fn oldest(&self, count: usize) -> (Vec<WaitingQuestion>, usize) {
+        let entries = lock_mutex(&self.entries);
+        let oldest = entries.values().take(count).map(|(waiting, _)| waiting.clone());
+        (oldest.collect(), entries.len())
+    }
+
+    /// Returns the question `number`, if it still waits.
+    pub(crate) fn find(&self, number: u64) -> Option<WaitingQuestion> {
+        lock_mutex(&self.entries).get(&number).map(|(waiting, _)| waiting.clone())
+    }
+
+    /// Answers the confirmation `number` with `choice`. Returns false if it no longer waits, or if
+    /// only the client can answer it.
+    pub(crate) fn answer(&self, number: u64, choice: PersonChoice) -> bool {
+        let answer = match lock_mutex(&self.entries).get(&number) {
+            Some((waiting, answer)) if waiting.question.is_for_consent() => answer.clone(),
+            Some(_) | None => return false,
+        };
+        answer(choice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Map, json};
+
+    use super::*;
+
+    #[test]
+    fn only_a_confirmation_that_waits_is_answered() {
+        let questions = Arc::<WaitingQuestions>::default();
+        let call = || AskingCall { caller: "ada".into(), subject: "files.write".to_owned() };
+        let form = |schema| ClientQuestion::Form { message: "Do it?".to_owned(), schema };
+        let consent = questions.add(
+            call(),
+            form(json!({ "type": "object", "properties": {} })),
+            Arc::new(|choice| choice == PersonChoice::Declined),
+        );
+        let fields = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
+        let filled = questions.add(call(), form(fields), Arc::new(|_| true));
+        assert_eq!(questions.oldest(1).1, 2);
+        assert!(questions.answer(consent.number, PersonChoice::Declined));
+        assert!(!questions.answer(filled.number, PersonChoice::Accepted(Map::new())));
+        let number = consent.number;
+        drop(consent);
+        assert!(questions.find(number).is_none());
+        assert!(!questions.answer(number, PersonChoice::Declined));
+    }
+}
