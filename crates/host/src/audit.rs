@@ -38,7 +38,7 @@ pub use call_record::{CallRecord, RecordFilter};
 pub use chain::AuditKey;
 #[cfg(any(fuzzing, test))]
 pub(crate) use fuzzing::fuzz_log;
-pub use index::{AuditIndex, CallGroup, CallStatistics};
+pub use index::{AuditIndex, CallGroup, CallStatistics, FoundRecords};
 pub use log_reader::{LogFollower, newest_records};
 pub(crate) use record::{OpenRecord, RecordNumber, outcome_word};
 pub use step_times::StepTimes;

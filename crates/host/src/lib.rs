@@ -46,8 +46,9 @@ use tool_search::ToolSearch;
 
 pub use audit::{
     AuditDestination, AuditFile, AuditIndex, AuditKey, AuditLog, BrokenAuditLog, CallGroup,
-    CallRecord, CallStatistics, IntactAuditLog, LogFollower, RecordFilter, RecordedArguments,
-    StepTimes, audit_guard, audit_record_schema, newest_records, verify as verify_audit,
+    CallRecord, CallStatistics, FoundRecords, IntactAuditLog, LogFollower, RecordFilter,
+    RecordedArguments, StepTimes, audit_guard, audit_record_schema, newest_records,
+    verify as verify_audit,
 };
 pub use catalog::{Catalog, CatalogError, CatalogReadiness, RejectedTool, estimate_tokens};
 pub use envelopes::{EnvelopeBuilder, EnvelopeLog, EnvelopeSettings};

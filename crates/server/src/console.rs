@@ -10,6 +10,7 @@ mod forms;
 mod audit_queries;
 mod job_views;
 mod pin_changes;
+mod upstream_calls;
 mod pages;
 mod actions;
 
@@ -50,8 +51,11 @@ pub(crate) const ACTIONS: &[&str] = &[
 ];
 /// Path of the page that signs in.
 pub const SIGN_IN_PATH: &str = "/console/sign-in";
-/// Shortest time between two messages to a page that something changed.
+/// Shortest time between two messages to a page that something changed, if few pages are open.
 const CHANGE_INTERVAL: Duration = Duration::from_secs(1);
+/// Number of pages that are told of a change in that time. If more are open, each is told less often,
+/// so that all pages together cost the server little.
+const PAGES_PER_INTERVAL: u32 = 8;
 /// Time without calls after which a page is asked to look at jobs.
 const JOBS_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -102,6 +106,8 @@ pub(crate) struct Console {
     audit: AuditQueries,
     pin_changes: PinChanges,
     questions: Arc<WaitingQuestions>,
+    /// Held by each open page that is told of changes.
+    open_pages: Arc<()>,
     /// True if the server uses TLS.
     is_secure: bool,
 }
@@ -126,7 +132,18 @@ impl Console {
         let pin_changes = PinChanges::new(sources.changed_pins.clone());
         let sessions = ConsoleSessions::default();
         let links = OneTimeLinks::new(key);
-        Ok(Self { sources, identity, sessions, links, audit, pin_changes, questions, is_secure })
+        let open_pages = Arc::default();
+        Ok(Self {
+            sources,
+            identity,
+            sessions,
+            links,
+            audit,
+            pin_changes,
+            questions,
+            open_pages,
+            is_secure,
+        })
     }
 
     /// Returns true if `path` belongs to the console.
@@ -311,22 +328,29 @@ impl Console {
     fn changes(self: &Arc<Self>) -> OutgoingResponse {
         let records = self.sources.host.audit().subscribe();
         let begun = tokio::time::Instant::now();
-        let events = stream::unfold((records, begun), |(mut records, last)| async move {
+        let state = (records, begun, self.open_pages.clone());
+        let events = stream::unfold(state, |(mut records, last, page)| async move {
             // Progress of jobs leaves no record, so jobs are looked at regularly as well.
             let topic = match timeout(JOBS_INTERVAL, records.recv()).await {
                 Ok(Ok(_) | Err(RecvError::Lagged(_))) => "calls",
                 Ok(Err(RecvError::Closed)) => return None,
                 Err(_) => "jobs",
             };
-            tokio::time::sleep_until(last + CHANGE_INTERVAL).await;
+            tokio::time::sleep_until(last + change_interval(Arc::strong_count(&page))).await;
             // The page shows all changes at once.
-            while records.try_recv().is_ok() {}
+            let records = records.resubscribe();
             let event =
                 ServerSentEvent { name: Some("change"), ..ServerSentEvent::plain(topic.into()) };
-            Some((event, (records, tokio::time::Instant::now())))
+            Some((event, (records, tokio::time::Instant::now(), page)))
         });
         OutgoingResponse::LongStream(Box::pin(events))
     }
+}
+
+/// Returns the shortest time between two messages to one of `count` open pages.
+fn change_interval(count: usize) -> Duration {
+    let count = u32::try_from(count).unwrap_or(u32::MAX);
+    CHANGE_INTERVAL * count.div_ceil(PAGES_PER_INTERVAL).max(1)
 }
 
 /// Returns a page that explains why a request was refused.

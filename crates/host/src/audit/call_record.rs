@@ -97,6 +97,8 @@ pub struct RecordFilter {
     pub failed: bool,
     /// Earliest start of a call.
     pub since: Option<Timestamp>,
+    /// Part of the subject, such as the name of a file.
+    pub subject: Option<String>,
 }
 
 impl RecordFilter {
@@ -109,11 +111,15 @@ impl RecordFilter {
                 None => record.folded_tool() == pattern,
             }
         };
+        let is_subject = |part: &String| {
+            record.subject.as_ref().is_some_and(|subject| subject.contains(part.as_str()))
+        };
         self.caller.as_ref().is_none_or(|caller| *caller == record.caller)
             && self.outcome.as_ref().is_none_or(|outcome| *outcome == record.outcome)
             && self.since.is_none_or(|since| since <= record.ts)
             && !(self.failed && record.is_ok())
             && self.tool.as_ref().is_none_or(is_tool)
+            && self.subject.as_ref().is_none_or(is_subject)
     }
 }
 
@@ -130,7 +136,8 @@ mod tests {
     #[test]
     fn a_filter_compares_tools_in_any_spelling() {
         let line =
-            br#"{"ts":"2026-01-01T00:00:00Z","caller":"ada","tool":"files_read","outcome":"ok"}"#;
+            br#"{"ts":"2026-01-01T00:00:00Z","caller":"ada","tool":"files_read","outcome":"ok",
+                "subject":"src/main.rs"}"#;
         let record = CallRecord::parse(line).expect("a record");
         let all = RecordFilter::default;
         for (filter, expected) in [
@@ -140,6 +147,8 @@ mod tests {
             (RecordFilter { tool: Some("files.re".to_owned()), ..all() }, false),
             (RecordFilter { caller: Some("bob".to_owned()), ..all() }, false),
             (RecordFilter { failed: true, ..all() }, false),
+            (RecordFilter { subject: Some("main".to_owned()), ..all() }, true),
+            (RecordFilter { subject: Some("lib".to_owned()), ..all() }, false),
             (RecordFilter { since: Timestamp::from_second(1_800_000_000).ok(), ..all() }, false),
         ] {
             assert_eq!(filter.matches(&record), expected, "{filter:?}");

@@ -1,37 +1,77 @@
 //! Index of the audit log, for statistics and for searching: a SQLite file beside the log, which
 //! can be rebuilt from it at any time.
 
+mod record_search;
+mod statistics;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use jiff::Timestamp;
-use rusqlite::types::Value as SqlValue;
-use rusqlite::{Connection, OptionalExtension, Transaction, params, params_from_iter};
-use toolgate_contract::fold_name;
+use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
-use super::call_record::{CallRecord, RecordFilter};
+use super::call_record::CallRecord;
 use super::file::first_line;
 use super::log_reader::LogFollower;
+pub use record_search::FoundRecords;
+use statistics::duration_bucket;
+pub use statistics::{CallGroup, CallStatistics};
 
 /// Version of the tables. An index of another version is rebuilt.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 /// Longest wait for another process that updates the index.
 const BUSY_WAIT: Duration = Duration::from_secs(10);
 /// Length of an hour in seconds.
 const HOUR_S: i64 = 3600;
 
+/// Tables of the index. Calls are counted by the hour in three tables, so that no page reads more
+/// rows than its answer needs.
 const TABLES: &str = "
 CREATE TABLE place (id INTEGER PRIMARY KEY CHECK (id = 0), inode INTEGER, bytes INTEGER, mac TEXT);
-CREATE TABLE records (seq INTEGER PRIMARY KEY, ts INTEGER NOT NULL, caller TEXT NOT NULL,
-  tool TEXT NOT NULL, outcome TEXT NOT NULL, duration_us INTEGER NOT NULL, line TEXT NOT NULL);
+CREATE TABLE records (seq INTEGER PRIMARY KEY, ended INTEGER NOT NULL, caller TEXT NOT NULL,
+  tool TEXT NOT NULL, outcome TEXT NOT NULL, line TEXT NOT NULL);
 CREATE INDEX records_by_caller ON records (caller, seq);
 CREATE INDEX records_by_tool ON records (tool, seq);
 CREATE INDEX records_failed ON records (seq) WHERE outcome <> 'ok';
+CREATE INDEX records_failed_by_tool ON records (tool, seq) WHERE outcome <> 'ok';
 CREATE TABLE hours (hour INTEGER NOT NULL, caller TEXT NOT NULL, tool TEXT NOT NULL,
-  outcome TEXT NOT NULL, calls INTEGER NOT NULL, duration_us INTEGER NOT NULL,
-  longest_us INTEGER NOT NULL, PRIMARY KEY (hour, caller, tool, outcome)) WITHOUT ROWID;
+  outcome TEXT NOT NULL, bucket INTEGER NOT NULL, calls INTEGER NOT NULL,
+  duration_us INTEGER NOT NULL, longest_us INTEGER NOT NULL,
+  PRIMARY KEY (hour, caller, tool, outcome, bucket)) WITHOUT ROWID;
+CREATE TABLE tool_hours (hour INTEGER NOT NULL, tool TEXT NOT NULL, outcome TEXT NOT NULL,
+  bucket INTEGER NOT NULL, calls INTEGER NOT NULL, duration_us INTEGER NOT NULL,
+  longest_us INTEGER NOT NULL, PRIMARY KEY (hour, tool, outcome, bucket)) WITHOUT ROWID;
+CREATE TABLE caller_hours (hour INTEGER NOT NULL, caller TEXT NOT NULL, outcome TEXT NOT NULL,
+  bucket INTEGER NOT NULL, calls INTEGER NOT NULL, duration_us INTEGER NOT NULL,
+  longest_us INTEGER NOT NULL, PRIMARY KEY (hour, caller, outcome, bucket)) WITHOUT ROWID;
 ";
+
+/// Names of the tables.
+const TABLE_NAMES: [&str; 5] = ["place", "records", "hours", "tool_hours", "caller_hours"];
+
+/// Returns the statement that counts a call in a table of hours.
+macro_rules! count_call {
+    ($table:literal, $columns:literal, $values:literal) => {
+        concat!(
+            "INSERT INTO ",
+            $table,
+            " (hour, ",
+            $columns,
+            "outcome, bucket, calls, duration_us, longest_us) VALUES (?1, ",
+            $values,
+            "?4, ?5, 1, ?6, ?6) ON CONFLICT DO UPDATE SET calls = calls + 1, \
+             duration_us = duration_us + ?6, longest_us = max(longest_us, ?6)"
+        )
+    };
+}
+
+/// Statements that count a call: by hour (1), caller (2), tool (3), outcome (4) and bucket (5), with
+/// its duration (6).
+const COUNT_CALL: [&str; 3] = [
+    count_call!("hours", "caller, tool, ", "?2, ?3, "),
+    count_call!("tool_hours", "tool, ", "?3, "),
+    count_call!("caller_hours", "caller, ", "?2, "),
+];
 
 /// Index of one audit log.
 pub struct AuditIndex {
@@ -43,48 +83,6 @@ impl fmt::Debug for AuditIndex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AuditIndex").field("log", &self.log).finish_non_exhaustive()
     }
-}
-
-/// Property of calls by which statistics are grouped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CallGroup {
-    /// Name of the caller.
-    Caller,
-    /// Name of the tool.
-    Tool,
-    /// Outcome in one word.
-    Outcome,
-    /// Day in UTC.
-    Day,
-    /// Hour in UTC.
-    Hour,
-}
-
-impl CallGroup {
-    fn expression(self) -> &'static str {
-        match self {
-            Self::Caller => "caller",
-            Self::Tool => "tool",
-            Self::Outcome => "outcome",
-            Self::Day => "strftime('%Y-%m-%d', hour * 3600, 'unixepoch')",
-            Self::Hour => "strftime('%Y-%m-%dT%H:00Z', hour * 3600, 'unixepoch')",
-        }
-    }
-}
-
-/// Numbers of the calls in one group.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CallStatistics {
-    /// Values of the properties by which the calls are grouped.
-    pub group: Vec<String>,
-    /// Number of calls.
-    pub calls: u64,
-    /// Number of calls that did not end with `ok`.
-    pub failed: u64,
-    /// Mean duration in microseconds.
-    pub mean_us: u64,
-    /// Longest duration in microseconds.
-    pub longest_us: u64,
 }
 
 impl AuditIndex {
@@ -116,7 +114,7 @@ impl AuditIndex {
         let version: i64 =
             transaction.pragma_query_value(None, "user_version", |row| row.get(0))?;
         if version != VERSION {
-            for table in ["place", "records", "hours"] {
+            for table in TABLE_NAMES {
                 transaction.execute_batch(&format!("DROP TABLE IF EXISTS {table}"))?;
             }
             transaction.execute_batch(TABLES)?;
@@ -137,7 +135,9 @@ impl AuditIndex {
         let mut follower =
             known_place(&transaction, &log)?.unwrap_or_else(|| LogFollower::from_start(&log));
         if follower.position() == (0, 0) {
-            transaction.execute_batch("DELETE FROM records; DELETE FROM hours;")?;
+            for table in &TABLE_NAMES[1..] {
+                transaction.execute_batch(&format!("DELETE FROM {table}"))?;
+            }
         }
         let before = follower.position();
         let mut last_mac = None;
@@ -173,72 +173,6 @@ impl AuditIndex {
         transaction.commit()
     }
 
-    /// Returns the numbers of the calls that `filter` selects, by the properties `by`, most calls
-    /// first. Times are rounded down to the hour.
-    ///
-    /// # Errors
-    /// The index cannot be read.
-    pub fn statistics(
-        &self,
-        by: &[CallGroup],
-        filter: &RecordFilter,
-    ) -> rusqlite::Result<Vec<CallStatistics>> {
-        let groups: Vec<_> = by.iter().map(|group| group.expression()).collect();
-        let (condition, values) =
-            conditions(filter, "hour >= ?", |since| since.as_second().div_euclid(HOUR_S));
-        let columns: String = groups.iter().map(|group| format!("{group}, ")).collect();
-        let grouping = match groups.is_empty() {
-            true => String::new(),
-            false => format!("GROUP BY {}", groups.join(", ")),
-        };
-        let order = match by {
-            [CallGroup::Day | CallGroup::Hour, ..] => "1",
-            _ => "calls_sum DESC",
-        };
-        let sql = format!(
-            "SELECT {columns} coalesce(sum(calls), 0) AS calls_sum, \
-             coalesce(sum(CASE WHEN outcome = 'ok' THEN 0 ELSE calls END), 0), \
-             coalesce(sum(duration_us) / max(sum(calls), 1), 0), coalesce(max(longest_us), 0) \
-             FROM hours WHERE {condition} {grouping} ORDER BY {order}"
-        );
-        let mut statement = self.db.prepare_cached(&sql)?;
-        let rows = statement.query_map(params_from_iter(values), |row| {
-            let group = (0..by.len()).map(|at| row.get(at)).collect::<Result<_, _>>()?;
-            let number = |at: usize| row.get::<_, i64>(by.len() + at).map(i64::cast_unsigned);
-            Ok(CallStatistics {
-                group,
-                calls: number(0)?,
-                failed: number(1)?,
-                mean_us: number(2)?,
-                longest_us: number(3)?,
-            })
-        })?;
-        rows.collect()
-    }
-
-    /// Returns the newest `count` records that `filter` selects and that precede the position
-    /// `before`, newest first.
-    ///
-    /// # Errors
-    /// The index cannot be read.
-    pub fn records(
-        &self,
-        filter: &RecordFilter,
-        before: Option<u64>,
-        count: usize,
-    ) -> rusqlite::Result<Vec<CallRecord>> {
-        let (condition, mut values) = conditions(filter, "ts >= ?", Timestamp::as_microsecond);
-        values.push(before.map_or(SqlValue::Integer(i64::MAX), |seq| seq.cast_signed().into()));
-        values.push(i64::try_from(count).unwrap_or(i64::MAX).into());
-        let sql = format!(
-            "SELECT line FROM records WHERE {condition} AND seq < ? ORDER BY seq DESC LIMIT ?"
-        );
-        let mut statement = self.db.prepare_cached(&sql)?;
-        let lines = statement.query_map(params_from_iter(values), |row| row.get::<_, String>(0))?;
-        let lines = lines.collect::<rusqlite::Result<Vec<_>>>()?;
-        Ok(lines.iter().filter_map(|line| CallRecord::parse(line.as_bytes())).collect())
-    }
-
     /// Returns the record at the position `seq`.
     ///
     /// # Errors
@@ -271,27 +205,28 @@ fn add_record(
 ) -> rusqlite::Result<()> {
     let tool = record.folded_tool();
     let duration_us = i64::try_from(record.duration_us).unwrap_or(i64::MAX);
+    let ended = record.ts.as_microsecond().saturating_add(duration_us);
     let line = String::from_utf8_lossy(line);
     let CallRecord { caller, outcome, .. } = record;
-    let sql = "INSERT OR IGNORE INTO records VALUES (?, ?, ?, ?, ?, ?, ?)";
+    let sql = "INSERT OR IGNORE INTO records VALUES (?, ?, ?, ?, ?, ?)";
     let added = transaction.prepare_cached(sql)?.execute(params![
         seq.cast_signed(),
-        record.ts.as_microsecond(),
+        ended,
         caller,
         tool,
         outcome,
-        duration_us,
         line,
     ])?;
     if added == 0 {
         return Ok(());
     }
     let hour = record.ts.as_second().div_euclid(HOUR_S);
-    let sql = "INSERT INTO hours VALUES (?1, ?2, ?3, ?4, 1, ?5, ?5) ON CONFLICT DO UPDATE \
-               SET calls = calls + 1, duration_us = duration_us + ?5, \
-               longest_us = max(longest_us, ?5)";
-    let mut statement = transaction.prepare_cached(sql)?;
-    statement.execute(params![hour, caller, tool, outcome, duration_us]).map(drop)
+    let bucket = duration_bucket(record.duration_us);
+    for sql in COUNT_CALL {
+        let mut statement = transaction.prepare_cached(sql)?;
+        statement.execute(params![hour, caller, tool, outcome, bucket, duration_us])?;
+    }
+    Ok(())
 }
 
 /// Removes the records before the position `first`, which the log no longer contains.
@@ -299,58 +234,23 @@ fn remove_before(transaction: &Transaction<'_>, first: u64) -> rusqlite::Result<
     let removed =
         transaction.execute("DELETE FROM records WHERE seq < ?", [first.cast_signed()])?;
     if removed > 0 {
-        let sql = "DELETE FROM hours WHERE hour < (SELECT min(ts) / 3600000000 FROM records)";
-        transaction.execute(sql, [])?;
-    }
-    Ok(())
-}
-
-/// Returns the SQL condition of `filter` and its values. `since` is the condition for the earliest
-/// time, which `time` converts.
-fn conditions(
-    filter: &RecordFilter,
-    since: &str,
-    time: impl Fn(Timestamp) -> i64,
-) -> (String, Vec<SqlValue>) {
-    let mut all = vec!["1"];
-    let mut values = Vec::new();
-    if let Some(earliest) = filter.since {
-        all.push(since);
-        values.push(time(earliest).into());
-    }
-    if let Some(caller) = &filter.caller {
-        all.push("caller = ?");
-        values.push(caller.clone().into());
-    }
-    if let Some(outcome) = &filter.outcome {
-        all.push("outcome = ?");
-        values.push(outcome.clone().into());
-    }
-    if filter.failed {
-        all.push("outcome <> 'ok'");
-    }
-    if let Some(tool) = &filter.tool {
-        let folded = fold_name(tool);
-        match folded.strip_suffix('*') {
-            Some(start) => {
-                all.push("substr(tool, 1, ?) = ?");
-                let length = start.chars().count();
-                values.push(i64::try_from(length).unwrap_or(i64::MAX).into());
-                values.push(start.to_owned().into());
-            }
-            None => {
-                all.push("tool = ?");
-                values.push(folded.into_owned().into());
-            }
+        // The hour of the oldest record that is kept stays whole.
+        let oldest = "SELECT ended / 3600000000 FROM records ORDER BY seq LIMIT 1";
+        for table in &TABLE_NAMES[2..] {
+            let sql = format!("DELETE FROM {table} WHERE hour < ({oldest})");
+            transaction.execute(&sql, [])?;
         }
     }
-    (all.join(" AND "), values)
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::Write as _;
 
+    use jiff::Timestamp;
+
+    use super::super::call_record::RecordFilter;
     use super::super::file::rotated_path;
     use super::*;
 
@@ -390,8 +290,9 @@ mod tests {
         assert_eq!(totals(&index, &ada), (10, 2));
         let failed = RecordFilter { failed: true, ..RecordFilter::default() };
         let newest = index.records(&failed, Some(15), 2).expect("read");
+        assert_eq!(newest.next, Some(13));
         assert_eq!(
-            newest.iter().map(|record| record.seq).collect::<Vec<_>>(),
+            newest.records.iter().map(|record| record.seq).collect::<Vec<_>>(),
             [Some(14), Some(13)]
         );
         let by = index.statistics(&[CallGroup::Tool, CallGroup::Outcome], &RecordFilter::default());

@@ -80,6 +80,7 @@ impl FilterArgs {
             outcome: None,
             failed: self.failed,
             since: self.since,
+            subject: None,
         }
     }
 }

@@ -1,11 +1,15 @@
-//! Queries of the audit log's index, off the threads that serve requests.
+//! Queries of the audit log's index, on a thread of their own with a low priority.
 
+use std::any::Any;
+use std::collections::HashMap;
 use std::fmt::Display;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use tokio::task::spawn_blocking;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 use toolgate_host::AuditIndex;
 
@@ -13,56 +17,120 @@ use crate::sync::lock_mutex;
 
 /// Longest wait of a page for the index. A new index of a long log takes longer.
 const WAIT_MAX: Duration = Duration::from_secs(5);
+/// Number of queries that may wait for the thread.
+const WAITING_MAX: usize = 256;
+/// Time for which a result is shown again, so that many open pages cost little more than one. Pages
+/// wait longer before they read a change.
+const LIFETIME: Duration = Duration::from_millis(900);
+/// Priority of the thread: under full load, calls come first.
+const NICE: i32 = 10;
 
 /// Index of the audit log, opened when it is first needed.
 pub(crate) struct AuditQueries {
     log: Option<PathBuf>,
-    index: Arc<Mutex<Option<AuditIndex>>>,
+    /// Thread that owns the index. It ends when this value is dropped.
+    thread: Mutex<Option<SyncSender<IndexQuery>>>,
+}
+
+type IndexQuery = Box<dyn FnOnce(&mut IndexThread) + Send>;
+/// Result of a query. The error is for people.
+type QueryResult<T> = Result<Arc<T>, String>;
+
+/// State of the thread that reads the index.
+struct IndexThread {
+    log: PathBuf,
+    index: Option<AuditIndex>,
+    /// Last results by the name of their query.
+    results: HashMap<String, (Instant, Arc<dyn Any + Send + Sync>)>,
 }
 
 impl AuditQueries {
     pub(crate) fn new(log: Option<PathBuf>) -> Self {
-        Self { log, index: Arc::default() }
+        Self { log, thread: Mutex::default() }
     }
 
-    /// Updates the index and returns the result of `query`.
+    /// Updates the index and returns the result of `query`. Queries with the same `name` must have
+    /// the same meaning: they share a result for a moment.
     ///
     /// # Errors
     /// The log is not a file, or the index cannot be read in time. The message is for people.
-    pub(crate) async fn run<T: Send + 'static, E: Display>(
+    pub(crate) async fn run<T: Send + Sync + 'static, E: Display>(
         &self,
+        name: String,
         query: impl FnOnce(&AuditIndex) -> Result<T, E> + Send + 'static,
-    ) -> Result<T, String> {
-        let Some(log) = self.log.clone() else {
+    ) -> QueryResult<T> {
+        let Some(log) = &self.log else {
             return Err(
-                "The audit log is not a file (setting audit.to), so there is no record of \
-                        calls."
+                "The audit log is not a file (setting audit.to), so there is no record of calls."
                     .to_owned(),
             );
         };
-        let index = self.index.clone();
-        let work = spawn_blocking(move || {
-            let mut index = lock_mutex(&index);
-            let open = match index.take() {
-                Some(open) => Ok(open),
-                None => AuditIndex::open(&log),
-            };
-            let mut open = open.map_err(|why| format!("The index cannot be opened: {why}"))?;
-            let updated =
-                open.update().map_err(|why| format!("The index cannot be updated: {why}"));
-            let result = updated.and_then(|()| query(&open).map_err(|why| why.to_string()));
-            // After an error, the next query opens the index again.
-            if result.is_ok() {
-                *index = Some(open);
+        let (sender, receiver) = oneshot::channel();
+        let work: IndexQuery = Box::new(move |thread| {
+            // The page no longer waits.
+            if !sender.is_closed() {
+                let _ = sender.send(thread.answer(name, query));
             }
-            result
         });
-        match timeout(WAIT_MAX, work).await {
+        let thread = self.thread(log)?;
+        if thread.try_send(work).is_err() {
+            return Err("Too many pages wait for the index of the audit log.".to_owned());
+        }
+        match timeout(WAIT_MAX, receiver).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err("The index cannot be read.".to_owned()),
-            Err(_) => Err("The index of the audit log is being built. Reload the page in a \
-                           moment."
-                .to_owned()),
+            Err(_) => {
+                Err("The index of the audit log is being built. Reload the page in a moment."
+                    .to_owned())
+            }
         }
+    }
+
+    /// Returns the queue of the thread, which is started if needed.
+    fn thread(&self, log: &Path) -> Result<SyncSender<IndexQuery>, String> {
+        let mut running = lock_mutex(&self.thread);
+        if let Some(sender) = &*running {
+            return Ok(sender.clone());
+        }
+        let (sender, receiver) = sync_channel::<IndexQuery>(WAITING_MAX);
+        let mut state = IndexThread { log: log.to_owned(), index: None, results: HashMap::new() };
+        let started = thread::Builder::new().name("audit-index".to_owned()).spawn(move || {
+            // If this fails, the thread continues at normal priority.
+            let _ = rustix::process::nice(NICE);
+            while let Ok(query) = receiver.recv() {
+                query(&mut state);
+            }
+        });
+        started.map_err(|why| format!("The index cannot be read: {why}"))?;
+        *running = Some(sender.clone());
+        Ok(sender)
+    }
+}
+
+impl IndexThread {
+    /// Returns the last result of the query `name` if it is recent, or runs `query`.
+    fn answer<T: Send + Sync + 'static, E: Display>(
+        &mut self,
+        name: String,
+        query: impl FnOnce(&AuditIndex) -> Result<T, E>,
+    ) -> QueryResult<T> {
+        self.results.retain(|_, (at, _)| at.elapsed() < LIFETIME);
+        let known =
+            self.results.get(&name).and_then(|(_, known)| known.clone().downcast::<T>().ok());
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let open = match self.index.take() {
+            Some(open) => Ok(open),
+            None => AuditIndex::open(&self.log),
+        };
+        let mut open = open.map_err(|why| format!("The index cannot be opened: {why}"))?;
+        open.update().map_err(|why| format!("The index cannot be updated: {why}"))?;
+        let result = Arc::new(query(&open).map_err(|why| why.to_string())?);
+        // After an error, the next query opens the index again.
+        self.index = Some(open);
+        let shared: Arc<dyn Any + Send + Sync> = result.clone();
+        self.results.insert(name, (Instant::now(), shared));
+        Ok(result)
     }
 }

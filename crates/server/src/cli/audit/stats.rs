@@ -87,7 +87,9 @@ fn json_lines(names: &[&str], statistics: &[CallStatistics]) -> String {
         let numbers = json!({
             "calls": one.calls,
             "failed": one.failed,
-            "mean_us": one.mean_us,
+            "mean_us": one.mean_us(),
+            "median_us": one.percentile_us(50),
+            "p99_us": one.percentile_us(99),
             "longest_us": one.longest_us,
         });
         fields.extend(numbers.as_object().cloned().unwrap_or_default());
@@ -97,14 +99,16 @@ fn json_lines(names: &[&str], statistics: &[CallStatistics]) -> String {
 }
 
 fn table(names: &[&str], statistics: &[CallStatistics]) -> String {
-    let heads = ["calls", "failed", "mean", "longest"];
+    let heads = ["calls", "failed", "mean", "median", "p99", "longest"];
     let head = names.iter().chain(&heads).map(|name| (*name).to_owned()).collect();
     let rows = statistics.iter().map(|one| {
         let group = one.group.iter().map(|value| escape_line(value).into_owned());
         let numbers = [
             one.calls.to_string(),
             one.failed.to_string(),
-            duration_text(one.mean_us),
+            duration_text(one.mean_us()),
+            duration_text(one.percentile_us(50)),
+            duration_text(one.percentile_us(99)),
             duration_text(one.longest_us),
         ];
         group.chain(numbers).collect::<Vec<_>>()

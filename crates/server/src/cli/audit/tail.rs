@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use toolgate::telemetry::call_lines::{TimeStyle, call_line};
 use toolgate_contract::printable::is_hidden;
-use toolgate_host::{CallRecord, LogFollower, newest_records};
+use toolgate_host::{CallRecord, LogFollower, RecordFilter, newest_records};
 
 use super::{FilterArgs, is_missing, no_log_message};
 use crate::cli::{complain, print};
@@ -28,6 +28,9 @@ pub(super) struct TailArgs {
     /// Print the records as lines of JSON
     #[arg(long)]
     json: bool,
+    /// Only calls whose subject contains this text, such as the name of a file
+    #[arg(long, value_name = "TEXT")]
+    subject: Option<String>,
     #[command(flatten)]
     select: FilterArgs,
 }
@@ -37,7 +40,7 @@ pub(super) struct TailArgs {
     reason = "a command that follows a file looks at it again and again, until ctrl-c"
 )]
 pub(super) fn run(args: &TailArgs, log: &Path) -> anyhow::Result<ExitCode> {
-    let filter = args.select.filter();
+    let filter = RecordFilter { subject: args.subject.clone(), ..args.select.filter() };
     let cannot_read = || format!("cannot read the audit log {}", log.display());
     if is_missing(log) {
         complain(&no_log_message(log));

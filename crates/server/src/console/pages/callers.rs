@@ -10,9 +10,14 @@ use crate::console::Console;
 use crate::console::layout::{ConsolePage, time};
 use crate::telemetry::call_lines::duration_text;
 
+/// Largest number of callers on the page.
+const CALLERS_MAX: usize = 100;
+/// Largest number of keys on the page.
+const KEYS_MAX: usize = 100;
+
 pub(super) async fn page(console: &Console) -> Option<ConsolePage<'static>> {
     let since = Timestamp::now() - SignedDuration::from_hours(7 * 24);
-    let found = console.audit.run(move |index| callers(index, since)).await;
+    let found = console.audit.run("callers".to_owned(), move |index| callers(index, since)).await;
     let content = html! {
         h2 { "Callers of the last seven days" }
         section data-part="callers" {
@@ -28,7 +33,7 @@ pub(super) async fn page(console: &Console) -> Option<ConsolePage<'static>> {
                                 }
                             }
                             tbody {
-                                @for (one, last) in callers {
+                                @for (one, last) in &callers.busiest {
                                     @let name = one.group.first().map_or("", String::as_str);
                                     tr {
                                         td {
@@ -39,10 +44,16 @@ pub(super) async fn page(console: &Console) -> Option<ConsolePage<'static>> {
                                         td { @if let Some(last) = last { (time(*last)) } }
                                         td .number { (one.calls) }
                                         td .number { (one.failed) }
-                                        td .number { (duration_text(one.mean_us)) }
+                                        td .number { (duration_text(one.mean_us())) }
                                     }
                                 }
                             }
+                        }
+                    }
+                    @if callers.others > 0 {
+                        p {
+                            "And " (callers.others) " callers with fewer calls, which "
+                            code { "toolgate audit stats --by caller" } " prints."
                         }
                     }
                 }
@@ -59,20 +70,28 @@ pub(super) async fn page(console: &Console) -> Option<ConsolePage<'static>> {
     })
 }
 
-/// Returns the calls of each caller since a time, and the time of its last call.
-fn callers(
-    index: &AuditIndex,
-    since: Timestamp,
-) -> anyhow::Result<Vec<(CallStatistics, Option<Timestamp>)>> {
+/// Callers with the most calls.
+struct BusyCallers {
+    /// Calls of each caller, and the time of its last call.
+    busiest: Vec<(CallStatistics, Option<Timestamp>)>,
+    /// Number of other callers.
+    others: usize,
+}
+
+/// Returns the callers with the most calls since a time.
+fn callers(index: &AuditIndex, since: Timestamp) -> anyhow::Result<BusyCallers> {
     let filter = RecordFilter { since: Some(since), ..RecordFilter::default() };
-    let mut callers = Vec::new();
-    for one in index.statistics(&[CallGroup::Caller], &filter)? {
+    let mut all = index.statistics(&[CallGroup::Caller], &filter)?;
+    let others = all.len().saturating_sub(CALLERS_MAX);
+    all.truncate(CALLERS_MAX);
+    let mut busiest = Vec::with_capacity(all.len());
+    for one in all {
         let caller = one.group.first().cloned();
-        let newest = RecordFilter { caller, ..RecordFilter::default() };
-        let last = index.records(&newest, None, 1)?.pop().map(|record| record.ts);
-        callers.push((one, last));
+        let own = RecordFilter { caller, ..RecordFilter::default() };
+        let last = index.records(&own, None, 1)?.records.pop().map(|record| record.ts);
+        busiest.push((one, last));
     }
-    Ok(callers)
+    Ok(BusyCallers { busiest, others })
 }
 
 fn keys(console: &Console) -> Markup {
@@ -94,7 +113,7 @@ fn keys(console: &Console) -> Markup {
                 table {
                     thead { tr { th { "Name" } th { "Roles" } th { "Created" } th { "Expires" } } }
                     tbody {
-                        @for key in &all {
+                        @for key in all.iter().take(KEYS_MAX) {
                             tr {
                                 td { (key.name) }
                                 td { (key.roles.join(", ")) }
@@ -112,6 +131,9 @@ fn keys(console: &Console) -> Markup {
                         }
                     }
                 }
+            }
+            @if all.len() > KEYS_MAX {
+                p { "And " (all.len() - KEYS_MAX) " others, which " code { "toolgate key list" } " prints." }
             }
             p .hint { "Create, rotate and revoke keys with " code { "toolgate key" } "." }
         }

@@ -25,19 +25,25 @@ pub(super) async fn list(console: &Console, query: &FormFields) -> Option<Consol
         outcome: query.get("outcome").map(str::to_owned),
         failed: query.get("failed").is_some(),
         since: hours.map(|hours| Timestamp::now() - SignedDuration::from_hours(hours)),
+        subject: query.get("subject").map(str::to_owned),
     };
     let before = query.get("before").and_then(|seq| seq.parse().ok());
     let wanted = filter.clone();
-    let found = console.audit.run(move |index| index.records(&wanted, before, PAGE_SIZE)).await;
+    let name = format!("calls before {before:?} {:?}", address_fields(&filter, hours));
+    let found =
+        console.audit.run(name, move |index| index.records(&wanted, before, PAGE_SIZE)).await;
     let content = html! {
         (filter_form(&filter, hours))
         section data-part="calls" {
             @match &found {
                 Err(why) => (notice(why)),
-                Ok(records) if records.is_empty() => p { "No call matches." },
-                Ok(records) => {
-                    (table(records.iter()))
-                    @if let Some(seq) = next_before(records) {
+                Ok(found) => {
+                    @match (found.records.is_empty(), found.next) {
+                        (true, None) => p { "No call matches." },
+                        (true, Some(_)) => p { "No call matches among those that were searched." },
+                        (false, _) => (table(found.records.iter())),
+                    }
+                    @if let Some(seq) = found.next {
                         p { a href=(older(&filter, hours, seq)) { "Older calls" } }
                     }
                 }
@@ -47,11 +53,6 @@ pub(super) async fn list(console: &Console, query: &FormFields) -> Option<Consol
     // An older page does not change.
     let live = if before.is_none() { "calls" } else { "" };
     Some(ConsolePage { title: "Calls".to_owned(), section: "/console/calls", live, content })
-}
-
-/// Returns the position before which the next page ends, if there may be one.
-fn next_before(records: &[CallRecord]) -> Option<u64> {
-    records.last().filter(|_| records.len() == PAGE_SIZE)?.seq
 }
 
 fn filter_form(filter: &RecordFilter, hours: Option<i64>) -> Markup {
@@ -64,6 +65,11 @@ fn filter_form(filter: &RecordFilter, hours: Option<i64>) -> Markup {
             div {
                 label for="tool" { "Tool" }
                 input #tool name="tool" value=[filter.tool.as_deref()] placeholder="files.*";
+            }
+            div {
+                label for="subject" { "Subject contains" }
+                input #subject name="subject" value=[filter.subject.as_deref()]
+                    placeholder="src/main.rs";
             }
             div {
                 label for="outcome" { "Outcome" }
@@ -90,19 +96,20 @@ fn filter_form(filter: &RecordFilter, hours: Option<i64>) -> Markup {
 /// Returns the address of the calls before `seq`.
 fn older(filter: &RecordFilter, hours: Option<i64>, seq: u64) -> String {
     let mut address = format!("/console/calls?before={seq}");
-    let fields = [("caller", &filter.caller), ("tool", &filter.tool), ("outcome", &filter.outcome)];
-    for (name, value) in fields {
-        if let Some(value) = value {
-            address.push_str(&format!("&{name}={}", encode(value)));
-        }
-    }
-    if let Some(hours) = hours {
-        address.push_str(&format!("&hours={hours}"));
-    }
-    if filter.failed {
-        address.push_str("&failed=1");
+    for (name, value) in address_fields(filter, hours) {
+        address.push_str(&format!("&{name}={}", encode(&value)));
     }
     address
+}
+
+/// Returns the fields of `filter` in the address of a page.
+fn address_fields(filter: &RecordFilter, hours: Option<i64>) -> Vec<(&'static str, String)> {
+    let RecordFilter { caller, tool, outcome, failed, since: _, subject } = filter;
+    let texts = [("caller", caller), ("tool", tool), ("outcome", outcome), ("subject", subject)];
+    let texts = texts.into_iter().filter_map(|(name, text)| Some((name, text.clone()?)));
+    let failed = failed.then(|| ("failed", "1".to_owned()));
+    let hours = hours.map(|hours| ("hours", hours.to_string()));
+    texts.chain(failed).chain(hours).collect()
 }
 
 /// Returns a table of `records`.
@@ -140,8 +147,9 @@ pub(super) fn table<'r>(records: impl Iterator<Item = &'r CallRecord>) -> Markup
 
 pub(super) async fn single(console: &Console, seq: &str) -> Option<ConsolePage<'static>> {
     let seq: u64 = seq.parse().ok()?;
-    let content = match console.audit.run(move |index| index.record(seq)).await {
-        Ok(record) => details(&record?),
+    let found = console.audit.run(format!("call {seq}"), move |index| index.record(seq)).await;
+    let content = match found {
+        Ok(record) => details((*record).as_ref()?),
         Err(why) => notice(&why),
     };
     Some(ConsolePage { title: format!("Call {seq}"), section: "/console/calls", live: "", content })

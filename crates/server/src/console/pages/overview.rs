@@ -7,9 +7,10 @@ use toolgate_host::{AuditIndex, CallGroup, CallRecord, CallStatistics, RecordFil
 use toolgate_upstream::UpstreamState;
 use toolgate_upstream::pins::PinMismatchReaction;
 
-use super::{calls, encode, notice};
+use super::{calls, encode, notice, upstreams};
 use crate::console::console_sessions::ConsoleSession;
 use crate::console::layout::{ConsolePage, csrf_field, time};
+use crate::console::upstream_calls::{self, UpstreamReport};
 use crate::console::{ChangedUpstream, Console, job_views};
 use crate::sessions::waiting_questions::WaitingQuestion;
 use crate::telemetry::call_lines::duration_text;
@@ -22,6 +23,8 @@ const SAMPLE_MAX: usize = 1000;
 const HOURS: u32 = 24;
 /// Largest number of lines about one changed upstream.
 const SUMMARY_LINES_MAX: usize = 12;
+/// Largest number of upstreams on the page.
+const UPSTREAMS_MAX: usize = 10;
 /// Largest number of questions to connected clients on the page.
 const QUESTIONS_MAX: usize = 10;
 /// Number of jobs that are searched for questions.
@@ -41,18 +44,26 @@ pub(super) async fn page(
     let jobs = newest_jobs(console).await;
     let pins = changed_pins(console, session).await;
     let now = Timestamp::now();
-    let recent = console.audit.run(move |index| recent_calls(index, now)).await;
+    let recent =
+        console.audit.run("overview".to_owned(), move |index| recent_calls(index, now)).await;
+    let report = upstream_calls::report(console).await;
     let content = html! {
         section data-part="questions" { (questions(console, session)) }
         section data-part="pins" { (pins) }
-        section data-part="waiting" { (waiting(console, &jobs)) }
+        section data-part="waiting" { (waiting(&jobs, &report)) }
         section data-part="figures" {
             h2 { "Last five minutes" }
             @match &recent {
                 Ok(recent) => (figures(&recent.sample)),
                 Err(why) => (notice(why)),
             }
-            (load(console, &jobs))
+            (load(console, &jobs, &report))
+        }
+        @if !report.upstreams.is_empty() {
+            section data-part="upstreams" {
+                h2 { "Upstreams" }
+                (upstreams::short_table(&report, UPSTREAMS_MAX))
+            }
         }
         @if let Ok(recent) = &recent {
             section data-part="hours" {
@@ -81,7 +92,7 @@ fn recent_calls(
         |ago: SignedDuration| RecordFilter { since: Some(now - ago), ..RecordFilter::default() };
     let failed = RecordFilter { failed: true, ..since(SignedDuration::from_hours(1)) };
     Ok(RecentCalls {
-        sample: index.records(&since(WINDOW), None, SAMPLE_MAX)?,
+        sample: index.records(&since(WINDOW), None, SAMPLE_MAX)?.records,
         hours: index.statistics(
             &[CallGroup::Hour],
             &since(SignedDuration::from_hours(i64::from(HOURS) - 1)),
@@ -142,12 +153,10 @@ fn question(session: &ConsoleSession, waiting: &WaitingQuestion) -> Markup {
 }
 
 /// Returns jobs and upstreams that wait for a person.
-fn waiting(console: &Console, jobs: &[JobSnapshot]) -> Markup {
+fn waiting(jobs: &[JobSnapshot], report: &UpstreamReport) -> Markup {
     let asking: Vec<JobSnapshot> =
         jobs.iter().filter(|job| !job.questions.is_empty()).cloned().collect();
-    let health = console.sources.upstreams.health();
-    let down: Vec<_> =
-        health.iter().filter(|(_, health)| health.is_failing == Some(true)).collect();
+    let down: Vec<_> = report.upstreams.iter().filter(|one| one.is_down()).collect();
     html! {
         @if !asking.is_empty() {
             h2 { "Waits for your answer" }
@@ -156,11 +165,15 @@ fn waiting(console: &Console, jobs: &[JobSnapshot]) -> Markup {
         @if !down.is_empty() {
             h2 { "Unavailable upstreams" }
             ul {
-                @for (name, health) in down {
+                @for one in down.iter().take(UPSTREAMS_MAX) {
                     li {
-                        a href="/console/upstreams" { (name) } ": "
-                        (health.last_error.as_deref().unwrap_or_default())
+                        a href="/console/upstreams" { (one.name) }
+                        @if let Some(since) = one.health.since { " since " (time(since)) }
+                        ": " (one.health.last_error.as_deref().unwrap_or_default())
                     }
+                }
+                @if down.len() > UPSTREAMS_MAX {
+                    li { "and " (down.len() - UPSTREAMS_MAX) " others" }
                 }
             }
         }
@@ -225,9 +238,9 @@ fn figures(sample: &[CallRecord]) -> Markup {
     }
 }
 
-fn load(console: &Console, jobs: &[JobSnapshot]) -> Markup {
-    let states = console.sources.upstreams.states();
-    let connected = states.iter().filter(|(_, it)| *it == UpstreamState::Connected).count();
+fn load(console: &Console, jobs: &[JobSnapshot], report: &UpstreamReport) -> Markup {
+    let states = report.upstreams.iter().map(|one| one.state);
+    let connected = states.filter(|state| *state == UpstreamState::Connected).count();
     let running = jobs.iter().filter(|job| job.state == JobState::Running).count();
     let gauges = console.sources.host.gauges();
     html! {
@@ -240,8 +253,11 @@ fn load(console: &Console, jobs: &[JobSnapshot]) -> Markup {
                 }
             }
             div { dt { "Running jobs" } dd { (running) } }
-            @if !states.is_empty() {
-                div { dt { "Connected upstreams" } dd { (connected) " of " (states.len()) } }
+            @if !report.upstreams.is_empty() {
+                div {
+                    dt { "Connected upstreams" }
+                    dd { (connected) " of " (report.upstreams.len()) }
+                }
             }
             @if let Some(records) = &gauges.records {
                 div {

@@ -11,6 +11,9 @@ use crate::console::Console;
 use crate::console::forms::FormFields;
 use crate::console::layout::ConsolePage;
 
+/// Largest number of rules on the page.
+const RULES_MAX: usize = 200;
+
 pub(super) fn page(console: &Console, query: &FormFields) -> Option<ConsolePage<'static>> {
     let settings = (console.sources.settings)();
     let rules = &settings.policy.rules;
@@ -23,10 +26,11 @@ pub(super) fn page(console: &Console, query: &FormFields) -> Option<ConsolePage<
         } @else {
             p { "The first rule that matches a call decides. A change of the settings applies at once." }
             ol {
-                @for rule in rules {
+                @for rule in rules.iter().take(RULES_MAX) {
                     li { code { (rule.name) } ": " (format!("{:?}", rule.effect).to_lowercase()) }
                 }
             }
+            @if rules.len() > RULES_MAX { p { "And " (rules.len() - RULES_MAX) " other rules." } }
         }
         p .hint {
             "To allow a call, add a rule to " code { "[[policy.rules]]" } " in the settings file."

@@ -15,8 +15,8 @@ use crate::console::layout::{ConsolePage, csrf_field, field};
 
 /// Path of the list.
 const SECTION: &str = "/console/tools";
-/// Largest number of tools on a page.
-const SHOWN_MAX: usize = 200;
+/// Number of tools on a page.
+const PAGE_SIZE: usize = 100;
 /// Largest number of characters of a description in the list.
 const SUMMARY_CHARS_MAX: usize = 160;
 /// Largest part of a result that is shown, in bytes.
@@ -35,6 +35,8 @@ pub(super) fn list(
     };
     let tools = console.sources.host.tools(&session.caller).tools;
     let found: Vec<_> = tools.iter().map(|tool| tool.spec()).filter(|it| is_found(it)).collect();
+    let skipped = query.get("skip").and_then(|skip| skip.parse().ok()).unwrap_or(0_usize);
+    let next = skipped.saturating_add(PAGE_SIZE);
     let content = html! {
         form .filter method="get" action=(SECTION) {
             div { label for="q" { "Search" } input #q name="q" type="search" value=(words); }
@@ -47,7 +49,7 @@ pub(super) fn list(
                     tr { th { "Tool" } th .wide { "Description" } th { "Effects" } th .number { "Tokens" } }
                 }
                 tbody {
-                    @for spec in found.iter().take(SHOWN_MAX) {
+                    @for spec in found.iter().skip(skipped).take(PAGE_SIZE) {
                         tr {
                             td {
                                 a href=(format!("{SECTION}/{}", encode(spec.id.as_str()))) {
@@ -62,7 +64,9 @@ pub(super) fn list(
                 }
             }
         }
-        @if found.len() > SHOWN_MAX { p { "Search to see the others." } }
+        @if found.len() > next {
+            p { a href=(format!("{SECTION}?skip={next}&q={}", encode(&words))) { "More tools" } }
+        }
     };
     Some(ConsolePage { title: "Tools".to_owned(), section: SECTION, live: "", content })
 }

@@ -1,74 +1,41 @@
 //! Upstreams: state, last error, tools, durations of calls and pins.
 
+use std::collections::HashMap;
+
 use jiff::Timestamp;
 use maud::{Markup, html};
-use toolgate_contract::fold_name;
-use toolgate_host::{CallGroup, CallStatistics, RecordFilter};
-use toolgate_upstream::{UpstreamHealth, UpstreamState};
+use toolgate_host::CallStatistics;
+use toolgate_upstream::UpstreamState;
 
 use super::{encode, notice};
 use crate::console::console_sessions::ConsoleSession;
 use crate::console::layout::{ConsolePage, csrf_field, time};
+use crate::console::upstream_calls::{self, UpstreamFigures, UpstreamReport};
 use crate::console::{Console, changes_digest};
 use crate::telemetry::call_lines::duration_text;
 
 /// Path of the list.
 const SECTION: &str = "/console/upstreams";
 
-/// Numbers of the recent calls of one upstream's tools.
-#[derive(Default)]
-struct UpstreamCalls {
-    calls: u64,
-    total_us: u64,
-    longest_us: u64,
-}
-
-impl UpstreamCalls {
-    /// Adds up the numbers of the tools whose names begin with `start`.
-    fn of_tools(tools: &[CallStatistics], start: &str) -> Self {
-        let is_own = |one: &&CallStatistics| {
-            one.group.first().is_some_and(|tool| fold_name(tool).starts_with(start))
-        };
-        tools.iter().filter(is_own).fold(Self::default(), |sum, one| Self {
-            calls: sum.calls + one.calls,
-            total_us: sum.total_us.saturating_add(one.mean_us.saturating_mul(one.calls)),
-            longest_us: sum.longest_us.max(one.longest_us),
-        })
-    }
-
-    /// Returns the mean duration, if there was a call.
-    fn mean_us(&self) -> Option<u64> {
-        self.total_us.checked_div(self.calls)
-    }
-}
+/// Largest number of upstreams on the page.
+const SHOWN_MAX: usize = 100;
 
 pub(super) async fn list(
     console: &Console,
     session: &ConsoleSession,
 ) -> Option<ConsolePage<'static>> {
-    // Statistics are counted by the hour.
-    let hour = Timestamp::now().as_second().div_euclid(3600) - 1;
-    let counted_from = Timestamp::from_second(hour * 3600).ok();
-    let filter = RecordFilter { since: counted_from, ..RecordFilter::default() };
-    let called =
-        console.audit.run(move |index| index.statistics(&[CallGroup::Tool], &filter)).await;
-    // Without an audit log, calls are not counted.
-    let counted_from = counted_from.filter(|_| called.is_ok());
-    let called = called.unwrap_or_default();
-    let states = console.sources.upstreams.states();
-    let health = console.sources.upstreams.health();
+    let report = upstream_calls::report(console).await;
     let tools = console.sources.host.tools(&session.caller).tools;
-    let settings = (console.sources.settings)();
-    let start_of = |name: &String| {
-        let prefix = settings.upstream.get(name).and_then(|one| one.prefix.clone());
-        format!("{}_", prefix.unwrap_or_else(|| name.clone()))
-    };
-    let count = |start: &str| {
-        tools.iter().filter(|it| fold_name(it.spec().id.as_str()).starts_with(start)).count()
-    };
+    let mut counts: HashMap<&String, usize> = HashMap::new();
+    for tool in &tools {
+        if let Some(owner) = report.owners.find(tool.spec().id.as_str()) {
+            *counts.entry(owner).or_default() += 1;
+        }
+    }
+    let others = report.upstreams.len().saturating_sub(SHOWN_MAX);
     let content = html! {
         section data-part="upstreams" {
-            @if states.is_empty() {
+            @if report.upstreams.is_empty() {
                 p { "No upstream is configured." }
             } @else {
                 div .scroll {
@@ -76,39 +43,29 @@ pub(super) async fn list(
                         thead {
                             tr {
                                 th { "Upstream" } th { "State" } th { "Since" } th { "Last error" }
-                                th .number { "Tools" } th .number { "Calls" }
-                                th .number { "Mean time" } th .number { "Longest time" }
+                                th .number { "Tools" } (call_headings())
                                 th { "Actions" }
                             }
                         }
                         tbody {
-                            @for (name, state) in &states {
-                                @let one = health.iter().find(|(it, _)| it == name).map(|(_, it)| it);
-                                @let start = start_of(name);
-                                @let calls = UpstreamCalls::of_tools(&called, &start);
+                            @for one in report.upstreams.iter().take(SHOWN_MAX) {
                                 tr {
-                                    td { a href=(format!("{SECTION}/{}", encode(name))) { (name) } }
-                                    td { (state_word(*state, one)) }
-                                    td { (since(one)) }
-                                    td .text {
-                                        (one.and_then(|one| one.last_error.as_deref()).unwrap_or_default())
-                                    }
-                                    td .number { (count(&start)) }
-                                    td .number { (calls.calls) }
-                                    td .number { (calls.mean_us().map_or_else(String::new, duration_text)) }
-                                    td .number {
-                                        @if calls.calls > 0 { (duration_text(calls.longest_us)) }
-                                    }
-                                    td { (restart_form(session, name)) }
+                                    (state_cells(one))
+                                    td .number { (counts.get(&one.name).copied().unwrap_or_default()) }
+                                    (call_cells(&one.calls))
+                                    td { (restart_form(session, &one.name)) }
                                 }
                             }
                         }
                     }
                 }
-                @match counted_from {
-                    Some(at) => p .hint { "Calls and times since " (time(at)) "." },
-                    None => p .hint { "Without an audit log (audit.to), calls are not counted." },
+                @if others > 0 {
+                    p {
+                        "And " (others) " others, which " code { "toolgate doctor upstreams" }
+                        " prints."
+                    }
                 }
+                (counted_since(report.counted_from))
             }
         }
     };
@@ -120,20 +77,67 @@ pub(super) async fn list(
     })
 }
 
-fn state_word(state: UpstreamState, health: Option<&UpstreamHealth>) -> Markup {
-    let is_failing = health.is_some_and(|health| health.is_failing == Some(true));
-    let (class, word) = match state {
-        _ if is_failing => ("bad", "unavailable"),
-        UpstreamState::Connected => ("good", "connected"),
-        UpstreamState::Failing => ("bad", "unavailable"),
-        UpstreamState::Idle => ("muted", "idle"),
-    };
-    html! { span .state .(class) { (word) } }
+/// Returns a table of the first `count` upstreams, for the overview.
+pub(super) fn short_table(report: &UpstreamReport, count: usize) -> Markup {
+    html! {
+        div .scroll {
+            table {
+                thead {
+                    tr {
+                        th { "Upstream" } th { "State" } th { "Since" } th { "Last error" }
+                        (call_headings())
+                    }
+                }
+                tbody {
+                    @for one in report.upstreams.iter().take(count) {
+                        tr { (state_cells(one)) (call_cells(&one.calls)) }
+                    }
+                }
+            }
+        }
+        @if report.upstreams.len() > count { p { a href=(SECTION) { "All upstreams" } } }
+        (counted_since(report.counted_from))
+    }
 }
 
-fn since(health: Option<&UpstreamHealth>) -> Markup {
-    let since = health.and_then(|health| health.since);
-    html! { @if let Some(since) = since { (time(since)) } }
+fn call_headings() -> Markup {
+    html! {
+        th .number { "Calls" } th .number { "Failed" } th .number { "Half faster than" }
+        th .number { "99 % faster than" }
+    }
+}
+
+fn call_cells(calls: &CallStatistics) -> Markup {
+    html! {
+        td .number { (calls.calls) }
+        td .number .bad[calls.failed > 0] { (calls.failed) }
+        @for percent in [50, 99] {
+            td .number { @if calls.calls > 0 { (duration_text(calls.percentile_us(percent))) } }
+        }
+    }
+}
+
+fn state_cells(one: &UpstreamFigures) -> Markup {
+    let (class, word) = match one.state {
+        _ if one.is_down() => ("bad", "unavailable"),
+        UpstreamState::Connected => ("good", "connected"),
+        UpstreamState::Failing | UpstreamState::Idle => ("muted", "idle"),
+    };
+    html! {
+        td { a href=(format!("{SECTION}/{}", encode(&one.name))) { (one.name) } }
+        td { span .state .(class) { (word) } }
+        td { @if let Some(since) = one.health.since { (time(since)) } }
+        td .text { (one.health.last_error.as_deref().unwrap_or_default()) }
+    }
+}
+
+fn counted_since(since: Option<Timestamp>) -> Markup {
+    html! {
+        @match since {
+            Some(at) => p .hint { "Calls and times since " (time(at)) "." },
+            None => p .hint { "Without an audit log (audit.to), calls are not counted." },
+        }
+    }
 }
 
 fn restart_form(session: &ConsoleSession, name: &str) -> Markup {

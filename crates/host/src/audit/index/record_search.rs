@@ -1,0 +1,89 @@
+//! Searches records from the newest to the oldest, in bounded time.
+
+use std::time::{Duration, Instant};
+
+use rusqlite::params_from_iter;
+use rusqlite::types::Value as SqlValue;
+use toolgate_contract::fold_name;
+
+use super::AuditIndex;
+use crate::audit::call_record::{CallRecord, RecordFilter};
+
+/// Time after which a search stops, so that a page is fast even if few records match.
+const SEARCH_TIME: Duration = Duration::from_millis(100);
+/// Largest time by which the ends of two records may be in another order than the records.
+const ORDER_SLACK_US: i64 = 60_000_000;
+
+/// Records that a search found.
+#[derive(Debug, Default)]
+pub struct FoundRecords {
+    /// Matching records, newest first.
+    pub records: Vec<CallRecord>,
+    /// Position before which the search can continue. `None` if all records were searched.
+    pub next: Option<u64>,
+}
+
+impl AuditIndex {
+    /// Returns the newest `count` records that `filter` selects and that precede the position
+    /// `before`, newest first. Returns fewer if the search takes long, see [`FoundRecords::next`].
+    ///
+    /// # Errors
+    /// The index cannot be read.
+    pub fn records(
+        &self,
+        filter: &RecordFilter,
+        before: Option<u64>,
+        count: usize,
+    ) -> rusqlite::Result<FoundRecords> {
+        // Only conditions with an index are left to SQLite, which would not return while it skips
+        // rows.
+        let mut condition = "seq < ?".to_owned();
+        let mut values: Vec<SqlValue> = vec![before.map_or(i64::MAX, u64::cast_signed).into()];
+        if let Some(caller) = &filter.caller {
+            condition += " AND caller = ?";
+            values.push(caller.clone().into());
+        }
+        let tool = filter.tool.as_deref().map(fold_name);
+        if let Some(tool) = &tool
+            && !tool.ends_with('*')
+        {
+            condition += " AND tool = ?";
+            values.push(tool.to_string().into());
+        }
+        if filter.failed || filter.outcome.as_deref().is_some_and(|outcome| outcome != "ok") {
+            condition += " AND outcome <> 'ok'";
+        }
+        let earliest = filter.since.map(|since| since.as_microsecond() - ORDER_SLACK_US);
+        let start = tool.as_deref().and_then(|tool| tool.strip_suffix('*')).unwrap_or_default();
+        let sql = format!(
+            "SELECT seq, ended, tool, outcome, line FROM records WHERE {condition} \
+             ORDER BY seq DESC"
+        );
+        let mut statement = self.db.prepare_cached(&sql)?;
+        let mut rows = statement.query(params_from_iter(values))?;
+        let begun = Instant::now();
+        let mut found = FoundRecords::default();
+        while let Some(row) = rows.next()? {
+            let ended: i64 = row.get(1)?;
+            if earliest.is_some_and(|earliest| ended < earliest) {
+                break;
+            }
+            let is_tool = row.get_ref(2)?.as_str()?.starts_with(start);
+            let outcome = row.get_ref(3)?.as_str()?;
+            let is_outcome = filter.outcome.as_deref().is_none_or(|wanted| wanted == outcome);
+            // A line is parsed only if it may match.
+            if is_tool
+                && is_outcome
+                && let Some(record) = CallRecord::parse(row.get_ref(4)?.as_bytes()?)
+                && filter.matches(&record)
+            {
+                found.records.push(record);
+            }
+            if found.records.len() >= count || begun.elapsed() > SEARCH_TIME {
+                found.next = Some(row.get::<_, i64>(0)?.cast_unsigned());
+                break;
+            }
+        }
+        Ok(found)
+    }
+}

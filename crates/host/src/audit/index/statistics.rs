@@ -1,0 +1,241 @@
+//! Numbers of calls and their durations, from the tables that count calls by the hour.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use rusqlite::params_from_iter;
+use rusqlite::types::Value as SqlValue;
+use toolgate_contract::fold_name;
+
+use super::{AuditIndex, HOUR_S};
+use crate::audit::call_record::RecordFilter;
+
+/// Property of calls by which statistics are grouped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallGroup {
+    /// Name of the caller.
+    Caller,
+    /// Name of the tool.
+    Tool,
+    /// Outcome in one word.
+    Outcome,
+    /// Day in UTC.
+    Day,
+    /// Hour in UTC.
+    Hour,
+}
+
+impl CallGroup {
+    /// Returns the column of the property, or `NULL` for a time.
+    fn column(self) -> &'static str {
+        match self {
+            Self::Caller => "caller",
+            Self::Tool => "tool",
+            Self::Outcome => "outcome",
+            Self::Day | Self::Hour => "NULL",
+        }
+    }
+
+    /// Returns the name of the group of an hour since 1970, if calls are grouped by time.
+    fn time_name(self, hour: i64) -> Option<String> {
+        let format = match self {
+            Self::Caller | Self::Tool | Self::Outcome => return None,
+            Self::Day => "%Y-%m-%d",
+            Self::Hour => "%Y-%m-%dT%H:00Z",
+        };
+        let start = Timestamp::from_second(hour.saturating_mul(HOUR_S)).unwrap_or(Timestamp::MIN);
+        Some(start.strftime(format).to_string())
+    }
+}
+
+/// Numbers of the calls in one group.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CallStatistics {
+    /// Values of the properties by which the calls are grouped.
+    pub group: Vec<String>,
+    /// Number of calls.
+    pub calls: u64,
+    /// Number of calls that did not end with `ok`.
+    pub failed: u64,
+    /// Sum of all durations in microseconds.
+    pub total_us: u64,
+    /// Longest duration in microseconds.
+    pub longest_us: u64,
+    /// Number of calls in each range of durations.
+    buckets: BTreeMap<u32, u64>,
+}
+
+impl CallStatistics {
+    /// Returns the mean duration in microseconds. It is 0 if there was no call.
+    pub fn mean_us(&self) -> u64 {
+        self.total_us.checked_div(self.calls).unwrap_or_default()
+    }
+
+    /// Returns the duration in microseconds that `percent` of the calls did not exceed, with an
+    /// error of at most 13 %. Returns 0 if there was no call.
+    pub fn percentile_us(&self, percent: u64) -> u64 {
+        let rank = self.calls.saturating_mul(percent).div_ceil(100).max(1);
+        let mut counted = 0;
+        for (bucket, calls) in &self.buckets {
+            counted += calls;
+            if counted >= rank {
+                return bucket_middle(*bucket).min(self.longest_us);
+            }
+        }
+        self.longest_us
+    }
+
+    /// Adds the numbers of another group.
+    pub fn add(&mut self, other: &Self) {
+        self.calls += other.calls;
+        self.failed += other.failed;
+        self.total_us = self.total_us.saturating_add(other.total_us);
+        self.longest_us = self.longest_us.max(other.longest_us);
+        for (bucket, calls) in &other.buckets {
+            *self.buckets.entry(*bucket).or_default() += calls;
+        }
+    }
+}
+
+/// Returns the number of the range that contains a duration. Each power of two has four ranges.
+pub(super) fn duration_bucket(duration_us: u64) -> u32 {
+    let duration_us = duration_us.max(1);
+    let exponent = duration_us.ilog2();
+    let quarter = match exponent.checked_sub(2) {
+        Some(shift) => duration_us >> shift,
+        None => duration_us << (2 - exponent),
+    };
+    exponent * 4 + u32::try_from(quarter & 3).unwrap_or_default()
+}
+
+/// Returns the middle of the range `bucket`.
+fn bucket_middle(bucket: u32) -> u64 {
+    let (exponent, quarter) = ((bucket / 4).min(63), u128::from(bucket % 4));
+    // In eighths, so that the middle is a whole number.
+    let eighths = ((4 + quarter) * 2 + 1) << exponent;
+    u64::try_from(eighths >> 3).unwrap_or(u64::MAX)
+}
+
+impl AuditIndex {
+    /// Returns the numbers of the calls that `filter` selects, by the properties `by`, most calls
+    /// first. If the first property is a time, the oldest is first. Times are rounded down to the
+    /// hour. Subjects are not counted, so a filter by subject selects all calls.
+    ///
+    /// # Errors
+    /// The index cannot be read.
+    pub fn statistics(
+        &self,
+        by: &[CallGroup],
+        filter: &RecordFilter,
+    ) -> rusqlite::Result<Vec<CallStatistics>> {
+        let has_caller = filter.caller.is_some() || by.contains(&CallGroup::Caller);
+        let has_tool = filter.tool.is_some() || by.contains(&CallGroup::Tool);
+        let table = match (has_caller, has_tool) {
+            (true, true) => "hours",
+            (false, true) => "tool_hours",
+            (_, false) => "caller_hours",
+        };
+        let columns: String = by.iter().map(|group| format!(", {}", group.column())).collect();
+        let (condition, values) = conditions(filter);
+        let sql = format!(
+            "SELECT hour, bucket, outcome <> 'ok', calls, duration_us, longest_us{columns} \
+             FROM {table} WHERE {condition}"
+        );
+        let mut groups: BTreeMap<Vec<String>, CallStatistics> = BTreeMap::new();
+        if by.is_empty() {
+            groups.insert(Vec::new(), CallStatistics::default());
+        }
+        let mut statement = self.db.prepare_cached(&sql)?;
+        let mut rows = statement.query(params_from_iter(values))?;
+        while let Some(row) = rows.next()? {
+            let hour: i64 = row.get(0)?;
+            let name = |(at, group): (usize, &CallGroup)| match group.time_name(hour) {
+                Some(name) => Ok(name),
+                None => row.get::<_, String>(6 + at),
+            };
+            let group = by.iter().enumerate().map(name).collect::<rusqlite::Result<Vec<_>>>()?;
+            let number = |at: usize| row.get::<_, i64>(at).map(i64::cast_unsigned);
+            let calls = number(3)?;
+            let has_failed: bool = row.get(2)?;
+            let one = CallStatistics {
+                group: Vec::new(),
+                calls,
+                failed: if has_failed { calls } else { 0 },
+                total_us: number(4)?,
+                longest_us: number(5)?,
+                buckets: BTreeMap::from([(row.get(1)?, calls)]),
+            };
+            groups.entry(group).or_default().add(&one);
+        }
+        let mut groups: Vec<_> =
+            groups.into_iter().map(|(group, one)| CallStatistics { group, ..one }).collect();
+        if !matches!(by, [CallGroup::Day | CallGroup::Hour, ..]) {
+            groups.sort_by_key(|one| std::cmp::Reverse(one.calls));
+        }
+        Ok(groups)
+    }
+}
+
+/// Returns the SQL condition of `filter` for a table of hours, and its values.
+fn conditions(filter: &RecordFilter) -> (String, Vec<SqlValue>) {
+    let mut all = vec!["1"];
+    let mut values: Vec<SqlValue> = Vec::new();
+    if let Some(since) = filter.since {
+        all.push("hour >= ?");
+        values.push(since.as_second().div_euclid(HOUR_S).into());
+    }
+    if let Some(caller) = &filter.caller {
+        all.push("caller = ?");
+        values.push(caller.clone().into());
+    }
+    if let Some(outcome) = &filter.outcome {
+        all.push("outcome = ?");
+        values.push(outcome.clone().into());
+    }
+    if filter.failed {
+        all.push("outcome <> 'ok'");
+    }
+    if let Some(tool) = &filter.tool {
+        let folded = fold_name(tool);
+        match folded.strip_suffix('*') {
+            Some(start) => {
+                all.push("substr(tool, 1, ?) = ?");
+                let length = start.chars().count();
+                values.push(i64::try_from(length).unwrap_or(i64::MAX).into());
+                values.push(start.to_owned().into());
+            }
+            None => {
+                all.push("tool = ?");
+                values.push(folded.into_owned().into());
+            }
+        }
+    }
+    (all.join(" AND "), values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_middle_of_a_range_differs_little_from_each_duration_in_it() {
+        for duration in (1..2000).chain([123_456, 10_000_000, u64::MAX / 3, u64::MAX]) {
+            let middle = bucket_middle(duration_bucket(duration));
+            assert!(middle.abs_diff(duration) <= duration / 8 + 1, "{duration}: {middle}");
+        }
+    }
+
+    #[test]
+    fn percentiles_are_about_those_of_all_durations() {
+        let mut all = CallStatistics::default();
+        for duration in 1..=1000 {
+            let buckets = BTreeMap::from([(duration_bucket(duration), 1)]);
+            let none = CallStatistics::default();
+            all.add(&CallStatistics { calls: 1, longest_us: duration, buckets, ..none });
+        }
+        let (median, p99) = (all.percentile_us(50), all.percentile_us(99));
+        assert!((440..=560).contains(&median), "{median}");
+        assert!((870..=1000).contains(&p99), "{p99}");
+        assert_eq!(CallStatistics::default().percentile_us(50), 0);
+    }
+}
