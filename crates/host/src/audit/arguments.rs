@@ -36,7 +36,7 @@ const SUBJECT_NAMES: [&str; 15] = [
 pub enum RecordedArguments {
     /// Only the hash of the arguments.
     None,
-    /// The subject: the path, command line, repository or URI.
+    /// The subject: the path, command line, repository or URI, and the error message.
     #[default]
     Subject,
     /// The subject, and all arguments without secrets and long texts.
@@ -54,6 +54,11 @@ impl RecordedArguments {
             None => secrets.redact(&named_subject(input)?).into_owned(),
         };
         Some(truncate(&subject, SUBJECT_CHARS_MAX))
+    }
+
+    /// Returns true if records contain error messages, which may name arguments.
+    pub(crate) fn includes_errors(self) -> bool {
+        self != Self::None
     }
 
     /// Returns the arguments in `input`, if they are recorded.
@@ -143,7 +148,7 @@ fn shorten(
     }
 }
 
-fn truncate(text: &str, chars_max: usize) -> String {
+pub(super) fn truncate(text: &str, chars_max: usize) -> String {
     match text.char_indices().nth(chars_max) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),

@@ -2,14 +2,19 @@
 
 use serde_json::{Map, Value};
 use toolgate_contract::{
-    Base64Bytes, ContentBlock, ContentBody, MediaData, PromptText, ResourceContents, ResourceData,
-    ToolOutput,
+    Base64Bytes, CallEnding, ContentBlock, ContentBody, MediaData, PromptText, ResourceContents,
+    ResourceData, ToolOutput,
 };
 
 /// A value whose size is recorded.
 pub(crate) trait ByteSize {
     /// Returns the approximate size in bytes. Each implementation documents its parts.
     fn bytes(&self) -> u64;
+
+    /// Returns the error message, if the value is the output of a tool that reported a failure.
+    fn failure(&self) -> Option<String> {
+        None
+    }
 }
 
 /// Counts the structured value (or the text), the content blocks and the metadata.
@@ -21,6 +26,10 @@ impl ByteSize for ToolOutput {
         };
         let meta = if self.meta.is_empty() { 0 } else { object_bytes(&self.meta) };
         body + sum_bytes(&self.content) + meta
+    }
+
+    fn failure(&self) -> Option<String> {
+        (self.ending == CallEnding::ToolFailed).then(|| self.full_text())
     }
 }
 

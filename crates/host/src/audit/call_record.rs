@@ -35,6 +35,8 @@ pub struct CallRecord {
     pub rule: Option<String>,
     /// Outcome in one word.
     pub outcome: String,
+    /// First line of the error message that the caller got.
+    pub error: Option<String>,
     /// Cause of a failure, which the caller may not see.
     pub cause: Option<String>,
     /// Path, command line, repository or URI that the call acts on.

@@ -14,7 +14,7 @@ use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
 use toolgate_contract::{CallEnding, CallError, SandboxReport, ToolCall};
 
-use super::arguments::RecordedArguments;
+use super::arguments::{RecordedArguments, truncate};
 use super::byte_size::ByteSize;
 use super::chain::encode_hex;
 use super::queue::RecordQueue;
@@ -24,6 +24,8 @@ use crate::secrets::SecretSet;
 
 /// Maximum number of characters of a tool's name that are recorded.
 const NAME_CHARS_MAX: usize = 200;
+/// Maximum number of characters of an error message that are recorded.
+const ERROR_CHARS_MAX: usize = 200;
 /// Largest input of an unknown tool that is hashed, in bytes.
 const UNKNOWN_BYTES_MAX: u64 = 1 << 20;
 
@@ -63,6 +65,10 @@ pub(super) struct AuditRecord {
     rule: Option<RuleName>,
     /// Outcome: `ok`, `program_failed`, or the reason of the failure in one word.
     outcome: &'static str,
+    /// First line of the error message that the caller got, without secrets, if `audit.arguments` is
+    /// not `none`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
     /// Cause of a failure, which the caller may not see.
     #[serde(skip_serializing_if = "Option::is_none")]
     cause: Option<String>,
@@ -152,6 +158,7 @@ impl<'a> OpenRecord<'a> {
                 decision: None,
                 rule: None,
                 outcome: "dropped",
+                error: None,
                 cause: None,
                 subject: None,
                 arguments: None,
@@ -235,6 +242,14 @@ impl<'a> OpenRecord<'a> {
     pub(crate) fn note_steps(&mut self, steps: impl FnOnce() -> Option<StepTimes>) {
         if let Some((_, record, _)) = &mut self.open {
             record.steps_us = steps().map(Box::new);
+        }
+    }
+
+    /// Notes the first line of the error message that the caller got.
+    pub(crate) fn note_error(&mut self, message: &str) {
+        if let Some((_, record, _)) = &mut self.open {
+            let line = message.lines().find(|line| !line.trim().is_empty());
+            record.error = line.map(|line| truncate(line, ERROR_CHARS_MAX));
         }
     }
 

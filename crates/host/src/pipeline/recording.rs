@@ -108,6 +108,15 @@ pub(super) fn close_record<T: ByteSize>(
         *error = limited;
         return None;
     }
+    if gate.settings.recorded_arguments.includes_errors() {
+        let message = match &*outcome {
+            Ok(output) => output.failure(),
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(message) = message {
+            record.note_error(&message);
+        }
+    }
     let record = if outcome.is_err() { record.redact_tool(&gate.secrets) } else { record };
     Some(trace.finish(&gate.secrets, record, outcome.as_ref().map(ending)))
 }
@@ -120,7 +129,7 @@ pub(super) async fn record_refusal(
     error: CallError,
 ) -> CallError {
     let error = gate.secrets.redact_error(&gate.secrets.call_secrets(&call.input), error);
-    let record = match gate.audit.begin_record(call).await {
+    let mut record = match gate.audit.begin_record(call).await {
         Ok(record) => with_input(gate, record, call),
         Err(unavailable) => return unavailable,
     };
@@ -129,6 +138,9 @@ pub(super) async fn record_refusal(
     if let Err(limited) = CallAccount::for_call(gate, call).count_refusal(gate, &error) {
         trace.finish_unrecorded(record, &limited);
         return limited;
+    }
+    if gate.settings.recorded_arguments.includes_errors() {
+        record.note_error(&error.to_string());
     }
     let number = trace.finish(&gate.secrets, record.redact_tool(&gate.secrets), Err(&error));
     gate.audit.wait_until_stored(number).await.err().unwrap_or(error)

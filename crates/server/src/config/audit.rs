@@ -20,7 +20,8 @@ pub struct AuditSection {
     /// Number of rotated log files to keep. The log file is rotated at 32 MiB.
     pub keep: u32,
     /// Arguments in the records: `none` (only their hash), `subject` (the path, command line,
-    /// repository or URI) or `redacted` (all arguments, with long texts cut). Secrets are redacted.
+    /// repository or URI, and the error message) or `redacted` (all arguments, with long texts cut).
+    /// Secrets are redacted.
     pub arguments: ArgumentRecording,
 }
 
@@ -30,7 +31,7 @@ pub struct AuditSection {
 pub enum ArgumentRecording {
     /// Only the hash of the arguments.
     None,
-    /// The path, command line, repository or URI.
+    /// The path, command line, repository or URI, and the error message.
     #[default]
     Subject,
     /// All arguments, with long texts cut.

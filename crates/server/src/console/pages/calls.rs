@@ -2,10 +2,13 @@
 
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
+use serde_json::{Value, json};
+use toolgate_contract::fold_name;
 use toolgate_host::{CallRecord, RecordFilter, StepTimes};
 
 use super::{encode, notice};
 use crate::console::Console;
+use crate::console::console_sessions::ConsoleSession;
 use crate::console::forms::FormFields;
 use crate::console::layout::{ConsolePage, field, outcome, time};
 use crate::telemetry::call_lines::duration_text;
@@ -135,7 +138,10 @@ pub(super) fn table<'r>(records: impl Iterator<Item = &'r CallRecord>) -> Markup
                                 }
                             }
                             td .text { (record.subject.as_deref().unwrap_or_default()) }
-                            td { (outcome(&record.outcome)) }
+                            td .text {
+                                (outcome(&record.outcome))
+                                @if let Some(error) = &record.error { " " span .hint { (error) } }
+                            }
                             td .number { (duration_text(record.duration_us)) }
                         }
                     }
@@ -145,19 +151,52 @@ pub(super) fn table<'r>(records: impl Iterator<Item = &'r CallRecord>) -> Markup
     }
 }
 
-pub(super) async fn single(console: &Console, seq: &str) -> Option<ConsolePage<'static>> {
+pub(super) async fn single(
+    console: &Console,
+    session: &ConsoleSession,
+    seq: &str,
+) -> Option<ConsolePage<'static>> {
     let seq: u64 = seq.parse().ok()?;
     let found = console.audit.run(format!("call {seq}"), move |index| index.record(seq)).await;
     let content = match found {
-        Ok(record) => details((*record).as_ref()?),
+        Ok(record) => {
+            let record = (*record).as_ref()?;
+            details(record, recorded_input(console, session, record).as_ref())
+        }
         Err(why) => notice(&why),
     };
     Some(ConsolePage { title: format!("Call {seq}"), section: "/console/calls", live: "", content })
 }
 
-fn details(record: &CallRecord) -> Markup {
-    let explain =
+/// Arguments that a subject may be, the most frequent first.
+const SUBJECT_NAMES: [&str; 8] =
+    ["path", "file_path", "uri", "url", "repo", "project", "folder", "id"];
+
+/// Returns the arguments of a call, as far as its record contains them.
+fn recorded_input(
+    console: &Console,
+    session: &ConsoleSession,
+    record: &CallRecord,
+) -> Option<Value> {
+    if let Some(arguments) = &record.arguments {
+        return Some(arguments.clone());
+    }
+    let subject = record.subject.as_ref()?;
+    let tools = console.sources.host.tools(&session.caller).tools;
+    let folded = record.folded_tool();
+    let tool = tools.iter().find(|tool| fold_name(tool.spec().id.as_str()) == folded)?;
+    let properties = tool.spec().input_schema.get("properties")?.as_object()?;
+    let name = SUBJECT_NAMES.into_iter().find(|name| properties.contains_key(*name))?;
+    Some(json!({ name: subject }))
+}
+
+fn details(record: &CallRecord, input: Option<&Value>) -> Markup {
+    let mut explain =
         format!("/console/policy?caller={}&tool={}", encode(&record.caller), encode(&record.tool));
+    if let Some(input) = input {
+        explain.push_str(&format!("&input={}", encode(&input.to_string())));
+    }
+    let is_refused = record.decision.as_deref() == Some("deny");
     let arguments = record.arguments.as_ref().and_then(|it| serde_json::to_string_pretty(it).ok());
     html! {
         div .scroll {
@@ -168,6 +207,7 @@ fn details(record: &CallRecord) -> Markup {
                     (field("Tool", Some(&record.tool)))
                     (field("Subject", record.subject.as_ref()))
                     tr { th scope="row" { "Outcome" } td { (outcome(&record.outcome)) } }
+                    (field("Error", record.error.as_ref()))
                     (field("Cause", record.cause.as_ref()))
                     (field("Duration", Some(duration_text(record.duration_us))))
                     (field("Decision", record.decision.as_ref()))
@@ -201,10 +241,16 @@ fn details(record: &CallRecord) -> Markup {
             pre { (arguments) }
         } @else {
             p .hint {
-                "The setting " code { "audit.arguments" } " selects which arguments are recorded."
+                "To see the arguments of later calls, such as the edits of a file, set "
+                code { "audit.arguments = \"redacted\"" } "."
             }
         }
-        p { a href=(explain) { "Explain the policy decision about such a call" } }
+        p {
+            a href=(explain) {
+                @if is_refused { "Why the call was refused, and how to allow it" }
+                @else { "Explain the policy decision about such a call" }
+            }
+        }
     }
 }
 

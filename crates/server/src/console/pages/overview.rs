@@ -1,5 +1,8 @@
 //! Overview: what waits for a person, and how the server does.
 
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use toolgate_contract::{ClientQuestion, JobSnapshot, JobState};
@@ -27,6 +30,8 @@ const SUMMARY_LINES_MAX: usize = 12;
 const UPSTREAMS_MAX: usize = 10;
 /// Largest number of questions to connected clients on the page.
 const QUESTIONS_MAX: usize = 10;
+/// Number of tools with the most failures on the page.
+const FAILING_MAX: usize = 5;
 /// Number of jobs that are searched for questions.
 const JOBS_MAX: usize = 100;
 
@@ -34,7 +39,17 @@ const JOBS_MAX: usize = 100;
 struct RecentCalls {
     sample: Vec<CallRecord>,
     hours: Vec<CallStatistics>,
-    failing: Vec<CallStatistics>,
+    failing: Vec<FailingTool>,
+}
+
+/// Tool with failed calls.
+struct FailingTool {
+    tool: String,
+    /// Number of failed calls.
+    calls: u64,
+    /// Outcomes with their numbers of calls.
+    outcomes: Vec<String>,
+    newest: Option<CallRecord>,
 }
 
 pub(super) async fn page(
@@ -97,8 +112,34 @@ fn recent_calls(
             &[CallGroup::Hour],
             &since(SignedDuration::from_hours(i64::from(HOURS) - 1)),
         )?,
-        failing: index.statistics(&[CallGroup::Tool, CallGroup::Outcome], &failed)?,
+        failing: failing_tools(index, &failed)?,
     })
+}
+
+/// Returns the tools with the most failed calls that `failed` selects.
+fn failing_tools(
+    index: &AuditIndex,
+    failed: &RecordFilter,
+) -> Result<Vec<FailingTool>, Box<dyn std::error::Error + Send + Sync>> {
+    let mut tools: Vec<FailingTool> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
+    for one in index.statistics(&[CallGroup::Tool, CallGroup::Outcome], failed)? {
+        let [tool, outcome] = one.group.as_slice() else { continue };
+        let place = *places.entry(tool.clone()).or_insert_with(|| {
+            let (calls, outcomes, newest) = (0, Vec::new(), None);
+            tools.push(FailingTool { tool: tool.clone(), calls, outcomes, newest });
+            tools.len() - 1
+        });
+        tools[place].calls += one.calls;
+        tools[place].outcomes.push(format!("{outcome} {}", one.calls));
+    }
+    tools.sort_by_key(|one| Reverse(one.calls));
+    tools.truncate(FAILING_MAX);
+    for one in &mut tools {
+        let own = RecordFilter { tool: Some(one.tool.clone()), ..failed.clone() };
+        one.newest = index.records(&own, None, 1)?.records.pop();
+    }
+    Ok(tools)
 }
 
 async fn newest_jobs(console: &Console) -> Vec<JobSnapshot> {
@@ -295,30 +336,49 @@ fn chart(hours: &[CallStatistics], now: Timestamp) -> Markup {
     }
 }
 
-fn failing(failing: &[CallStatistics]) -> Markup {
+fn failing(failing: &[FailingTool]) -> Markup {
     html! {
         @if failing.is_empty() {
             p { "No call failed." }
         } @else {
             div .scroll {
                 table {
-                    thead { tr { th { "Tool" } th { "Outcome" } th .number { "Calls" } } }
+                    thead {
+                        tr {
+                            th { "Tool" } th .number { "Failed calls" } th { "Outcomes" }
+                            th { "Newest error" }
+                        }
+                    }
                     tbody {
-                        @for one in failing.iter().take(5) {
-                            @let tool = one.group.first().map_or("", String::as_str);
+                        @for one in failing {
                             tr {
                                 td {
-                                    a href=(format!("/console/calls?failed=1&tool={}", encode(tool))) {
-                                        (tool)
+                                    a href=(format!(
+                                        "/console/calls?failed=1&hours=1&tool={}",
+                                        encode(&one.tool)
+                                    )) {
+                                        (one.tool)
                                     }
                                 }
-                                td { (one.group.get(1).map_or("", String::as_str)) }
                                 td .number { (one.calls) }
+                                td { (one.outcomes.join(", ")) }
+                                td .text { @if let Some(newest) = &one.newest { (newest_error(newest)) } }
                             }
                         }
                     }
                 }
             }
+        }
+    }
+}
+
+/// Returns the error of a failed call as a link to the call.
+fn newest_error(record: &CallRecord) -> Markup {
+    let why = record.error.as_ref().or(record.cause.as_ref()).unwrap_or(&record.outcome);
+    html! {
+        @match record.seq {
+            Some(seq) => a href=(format!("/console/calls/{seq}")) { (why) },
+            None => (why),
         }
     }
 }

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::Value;
-use toolgate_contract::{Caller, CallerKind};
+use toolgate_contract::{Caller, CallerKind, fold_name};
+use toolgate_host::PolicyDecision;
 
 use super::notice;
+use crate::config::{Config, PolicyEffect, PolicyRule};
 use crate::console::Console;
 use crate::console::forms::FormFields;
 use crate::console::layout::ConsolePage;
@@ -19,7 +22,7 @@ pub(super) fn page(console: &Console, query: &FormFields) -> Option<ConsolePage<
     let rules = &settings.policy.rules;
     let content = html! {
         (question_form(query))
-        @if let Some(tool) = query.get("tool") { (explanation(console, query, tool)) }
+        @if let Some(tool) = query.get("tool") { (explanation(console, &settings, query, tool)) }
         h2 { "Rules" }
         @if rules.is_empty() {
             p { "There are no rules. Calls are decided by " code { "[tools]" } " and the default." }
@@ -27,7 +30,7 @@ pub(super) fn page(console: &Console, query: &FormFields) -> Option<ConsolePage<
             p { "The first rule that matches a call decides. A change of the settings applies at once." }
             ol {
                 @for rule in rules.iter().take(RULES_MAX) {
-                    li { code { (rule.name) } ": " (format!("{:?}", rule.effect).to_lowercase()) }
+                    li { pre tabindex="0" { (as_toml(rule)) } }
                 }
             }
             @if rules.len() > RULES_MAX { p { "And " (rules.len() - RULES_MAX) " other rules." } }
@@ -60,13 +63,19 @@ fn question_form(query: &FormFields) -> Markup {
     }
 }
 
-fn explanation(console: &Console, query: &FormFields, tool: &str) -> Markup {
+fn explanation(console: &Console, settings: &Config, query: &FormFields, tool: &str) -> Markup {
     let name = query.get("caller").unwrap_or("local");
-    let roles = query.get("roles").unwrap_or_default().split_whitespace().map(Arc::from).collect();
     let by_name = Caller::from_name(name);
     // A token's caller is named by issuer and subject. Key names have no colon.
     let kind = if name.contains(':') { CallerKind::Token } else { by_name.kind };
-    let caller = Caller { roles, kind, ..by_name };
+    let given: Vec<Arc<str>> =
+        query.get("roles").unwrap_or_default().split_whitespace().map(Arc::from).collect();
+    let of_key = match (given.is_empty(), kind) {
+        (true, CallerKind::Key) => key_roles(settings, name),
+        _ => Vec::new(),
+    };
+    let roles = given.into_iter().chain(of_key.iter().map(|role| Arc::from(role.as_str())));
+    let caller = Caller { roles: roles.collect(), kind, ..by_name };
     let input: Value = match serde_json::from_str(query.get("input").unwrap_or("{}")) {
         Ok(input) => input,
         Err(why) => return notice(&format!("The arguments are not JSON: {why}")),
@@ -75,10 +84,61 @@ fn explanation(console: &Console, query: &FormFields, tool: &str) -> Markup {
         Ok(explained) => html! {
             h2 { "Decision" }
             pre tabindex="0" { (explained) }
+            @if !of_key.is_empty() {
+                p .hint { "The key of " (name) " has the roles " (of_key.join(", ")) "." }
+            }
             @if let Some(problem) = &explained.input_problem {
-                p { "With these arguments, the call would be refused: " (problem) }
+                p {
+                    "With these arguments, the call would be refused: " (problem)
+                    ". A record contains all arguments only if " code { "audit.arguments" } " is "
+                    code { "redacted" } ", so complete them here."
+                }
+            }
+            @if explained.decision != PolicyDecision::Allowed {
+                (advice(settings, name, tool, &explained.rule))
             }
         },
         Err(why) => notice(&why.to_string()),
     }
+}
+
+/// Returns the roles of the valid key with this name.
+fn key_roles(settings: &Config, name: &str) -> Vec<String> {
+    let keys = settings.valid_keys(Timestamp::now()).unwrap_or_default();
+    let key = keys.into_iter().rfind(|key| key.name == name);
+    key.map(|key| key.roles).unwrap_or_default()
+}
+
+/// Returns advice on how to allow a call that `rule` refuses.
+fn advice(settings: &Config, caller: &str, tool: &str, rule: &str) -> Markup {
+    let is_rule = settings.policy.rules.iter().any(|one| one.name == rule);
+    let allowing = PolicyRule {
+        name: format!("allow-{}", fold_name(tool)),
+        effect: PolicyEffect::Allow,
+        callers: vec![caller.to_owned()],
+        roles: Vec::new(),
+        tools: vec![tool.to_owned()],
+        effects: Vec::new(),
+        when: None,
+        message: None,
+    };
+    html! {
+        h2 { "To allow the call" }
+        @if is_rule {
+            p {
+                "Change the rule " code { (rule) } " in the settings file, or put a rule before it. "
+                "This one allows all such calls of the caller:"
+            }
+            pre tabindex="0" { "[[policy.rules]]\n" (as_toml(&allowing)) }
+        } @else {
+            p {
+                "No rule of " code { "[[policy.rules]]" } " decides, but " code { (rule) }
+                ": change that setting in the settings file."
+            }
+        }
+    }
+}
+
+fn as_toml(rule: &PolicyRule) -> String {
+    toml::to_string(rule).unwrap_or_default()
 }

@@ -22,7 +22,14 @@ fn calls_are_listed_filtered_and_shown_in_full() {
     assert!(!by_subject.contains("README.md"), "{by_subject}");
     assert!(by_subject.contains("missing.md"), "{by_subject}");
     let one = person.page("/console/calls/2");
-    let parts = ["missing.md", "not_found", "Audit seal", "Hash of the input", "Time of each step"];
+    let parts = [
+        "missing.md",
+        "not_found",
+        "Audit seal",
+        "Hash of the input",
+        "Time of each step",
+        "does not exist",
+    ];
     for part in parts {
         assert!(one.contains(part), "{part}: {one}");
     }
@@ -30,9 +37,28 @@ fn calls_are_listed_filtered_and_shown_in_full() {
     assert_eq!(person.get("/console/calls/x").status, 404);
     let overview = person.page("/");
     assert!(overview.contains("Most failures in the last hour"), "{overview}");
-    assert!(overview.contains("/console/calls?failed=1&amp;tool=files"), "{overview}");
+    assert!(overview.contains("/console/calls?failed=1&amp;hours=1&amp;tool=files"), "{overview}");
+    assert!(overview.contains("`missing.md` does not exist"), "{overview}");
     let callers = person.page("/console/callers");
     assert!(callers.contains("/console/calls?caller=http"), "{callers}");
+}
+
+#[test]
+fn a_refused_call_leads_to_the_rule_and_to_one_that_allows_it() {
+    let rule = "[[policy.rules]]\nname = \"no-secrets\"\neffect = \"deny\"\ntools = [\"files.write\"]\n\
+                when = \"input.path.startsWith('secret')\"\n";
+    let served = Launch::over(&Workspace::new().file("toolgate.toml", rule)).served();
+    served.ask(&call(1, "files_write", json!({ "path": "secret.txt", "content": "x" })));
+    served.outcomes(1);
+    let person = ConsoleClient::with_link(&served);
+    let refused = person.page("/console/calls/1");
+    assert!(refused.contains("how to allow it"), "{refused}");
+    let (_, link) = refused.split_once("href=\"/console/policy?").unwrap();
+    let query = link.split('"').next().unwrap().replace("&amp;", "&");
+    let page = person.page(&format!("/console/policy?{query}"));
+    for part in ["denied by no-secrets", "To allow the call", "allow-files_write", "startsWith"] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
 }
 
 #[test]
