@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::attempt::{AttackAttempt, CallResult, call};
 use super::client::{Client, start_and_connect};
+use super::console_cases;
 use super::exploits;
 use super::fault_cases;
 use super::oracle::summary;
@@ -40,6 +41,9 @@ pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
         Some("resource") => return resource_cases::prepare(attempt),
         Some("fault") => return fault_cases::prepare(attempt),
         _ => {}
+    }
+    if attempt.case.input["kind"] == "console" {
+        console_cases::prepare(attempt);
     }
     match attempt.case.id.as_str() {
         "M20" => attempt.variant.input["args"] = json!(["-e", exploits::VSOCK]),
@@ -120,6 +124,7 @@ pub(super) fn perform(
     match attempt.case.input["kind"].as_str() {
         Some("connections") => open_silent_connections(attempt, server, client),
         Some("tool_list") => list_tools(attempt, client),
+        Some("console") => console_cases::perform(attempt, server, client),
         Some("resource") => resource_cases::perform(attempt, server, client),
         Some("fault") => fault_cases::perform(attempt, client),
         _ if attempt.variant.label == "job" => run_job(attempt, client),

@@ -32,6 +32,7 @@ mod perform;
 mod absent_tools;
 mod etag_cases;
 mod stream_cases;
+mod console_cases;
 mod extra_cases;
 mod race_cases;
 mod program_cases;

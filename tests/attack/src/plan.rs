@@ -109,7 +109,9 @@ fn applies_to(case: &AttackCase, route: DialectRoute) -> bool {
             Some("fault") if case.id == "M69" => {
                 !matches!(dialect, Dialect::Envelope | Dialect::Synesthetic)
             }
-            Some("connections" | "resource" | "fault") => dialect == Dialect::Mcp2026 && is_http,
+            Some("connections" | "resource" | "fault" | "console") => {
+                dialect == Dialect::Mcp2026 && is_http
+            }
             Some("tool_list") => is_stdio && dialect != Dialect::Synesthetic,
             _ => false,
         },
