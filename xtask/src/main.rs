@@ -103,6 +103,10 @@ Long runs, for a schedule or by hand:
                        build) and is written to docs/reference. --quick measures the release build,
                        --alone leaves other servers out. Sections: stdio web files start gate gateway
                        jobs search vectors scale
+  bench --console [--records N] [--consoles N] [--seconds N]
+                       measure each page of the console over an audit log of N (10 million) records,
+                       and what N (50) open pages cost the calls of others. It needs python3, and
+                       5 GB on the disk of temporary files
   eval-search [--split fresh | report | tune] [--no-model] [--queries N]
               | --rules [--split S] | --draw SEED | --commits REPOSITORY..
                        measure how well search ranks, compared with baselines, on packages that

@@ -96,6 +96,9 @@ impl AuditIndex {
         db.pragma_update(None, "journal_mode", "WAL")?;
         // A lost index is rebuilt, so no write waits for the disk.
         db.pragma_update(None, "synchronous", "OFF")?;
+        // A confined server may have no folder for the temporary file of a large change, such as the
+        // removal of all records.
+        db.pragma_update(None, "temp_store", "MEMORY")?;
         let mut index = Self { log: log.to_owned(), db };
         index.create_tables()?;
         Ok(index)
