@@ -40,7 +40,7 @@ def generate(index, log, count):
     db = sqlite3.connect(index)
     db.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF;" + tables)
     db.execute(f"PRAGMA user_version = {version}")
-    hours, tool_hours, caller_hours = (collections.defaultdict(lambda: [0, 0, 0]) for _ in range(3))
+    hours, tool_hours, caller_hours = (collections.defaultdict(lambda count=count: [0] * count) for count in [3, 3, 4])
     rng, now = random.Random(1), time.time()
 
     def rows():
@@ -51,9 +51,10 @@ def generate(index, log, count):
             duration = int(math.exp(rng.gauss(8, 1.5)))
             hour, at = int(start // 3600), bucket(duration)
             for sums, key in [(hours, (hour, caller, tool, outcome, at)), (tool_hours, (hour, tool, outcome, at)),
-                              (caller_hours, (hour, caller, outcome, at))]:
+                              (caller_hours, (hour, caller))]:
                 one = sums[key]
-                one[0], one[1], one[2] = one[0] + 1, one[1] + duration, max(one[2], duration)
+                one[-3], one[-2], one[-1] = one[-3] + 1, one[-2] + duration, max(one[-1], duration)
+            caller_hours[hour, caller][0] += outcome != "ok"
             stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(start))
             line = (f'{{"ts":"{stamp}.000000Z","caller":"{caller}","dialect":"mcp","tool":"{tool}","decision":"allow",'
                     f'"rule":"default","outcome":"{outcome}","subject":"src/file-{-seq % 5000}.rs","bytes_in":31,'
@@ -62,7 +63,7 @@ def generate(index, log, count):
 
     db.executemany("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?)", rows())
     for table, sums in [("hours", hours), ("tool_hours", tool_hours), ("caller_hours", caller_hours)]:
-        marks = ", ".join("?" * (len(next(iter(sums))) + 3))
+        marks = ", ".join("?" * sum(map(len, next(iter(sums.items())))))
         db.executemany(f"INSERT INTO {table} VALUES ({marks})", (key + tuple(one) for key, one in sums.items()))
     # The index continues at the end of the log.
     db.execute("INSERT INTO place VALUES (0, ?, ?, NULL)", (log.stat().st_ino, log.stat().st_size))

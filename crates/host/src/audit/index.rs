@@ -41,36 +41,27 @@ CREATE TABLE hours (hour INTEGER NOT NULL, caller TEXT NOT NULL, tool TEXT NOT N
 CREATE TABLE tool_hours (hour INTEGER NOT NULL, tool TEXT NOT NULL, outcome TEXT NOT NULL,
   bucket INTEGER NOT NULL, calls INTEGER NOT NULL, duration_us INTEGER NOT NULL,
   longest_us INTEGER NOT NULL, PRIMARY KEY (hour, tool, outcome, bucket)) WITHOUT ROWID;
-CREATE TABLE caller_hours (hour INTEGER NOT NULL, caller TEXT NOT NULL, outcome TEXT NOT NULL,
-  bucket INTEGER NOT NULL, calls INTEGER NOT NULL, duration_us INTEGER NOT NULL,
-  longest_us INTEGER NOT NULL, PRIMARY KEY (hour, caller, outcome, bucket)) WITHOUT ROWID;
+CREATE TABLE caller_hours (hour INTEGER NOT NULL, caller TEXT NOT NULL, failed INTEGER NOT NULL,
+  calls INTEGER NOT NULL, duration_us INTEGER NOT NULL, longest_us INTEGER NOT NULL,
+  PRIMARY KEY (hour, caller)) WITHOUT ROWID;
 ";
 
 /// Names of the tables.
 const TABLE_NAMES: [&str; 5] = ["place", "records", "hours", "tool_hours", "caller_hours"];
 
-/// Returns the statement that counts a call in a table of hours.
-macro_rules! count_call {
-    ($table:literal, $columns:literal, $values:literal) => {
-        concat!(
-            "INSERT INTO ",
-            $table,
-            " (hour, ",
-            $columns,
-            "outcome, bucket, calls, duration_us, longest_us) VALUES (?1, ",
-            $values,
-            "?4, ?5, 1, ?6, ?6) ON CONFLICT DO UPDATE SET calls = calls + 1, \
-             duration_us = duration_us + ?6, longest_us = max(longest_us, ?6)"
-        )
-    };
-}
-
-/// Statements that count a call: by hour (1), caller (2), tool (3), outcome (4) and bucket (5), with
-/// its duration (6).
+/// Statements that count a call: hour (1), caller (2), tool (3), outcome (4), range of its duration
+/// (5) and duration (6).
 const COUNT_CALL: [&str; 3] = [
-    count_call!("hours", "caller, tool, ", "?2, ?3, "),
-    count_call!("tool_hours", "tool, ", "?3, "),
-    count_call!("caller_hours", "caller, ", "?2, "),
+    "INSERT INTO hours (hour, caller, tool, outcome, bucket, calls, duration_us, longest_us)
+     VALUES (?1, ?2, ?3, ?4, ?5, 1, ?6, ?6) ON CONFLICT DO UPDATE SET calls = calls + 1,
+     duration_us = duration_us + ?6, longest_us = max(longest_us, ?6)",
+    "INSERT INTO tool_hours (hour, tool, outcome, bucket, calls, duration_us, longest_us)
+     VALUES (?1, ?3, ?4, ?5, 1, ?6, ?6) ON CONFLICT DO UPDATE SET calls = calls + 1,
+     duration_us = duration_us + ?6, longest_us = max(longest_us, ?6)",
+    "INSERT INTO caller_hours (hour, caller, failed, calls, duration_us, longest_us)
+     VALUES (?1, ?2, ?4 <> 'ok', 1, ?6, ?6) ON CONFLICT DO UPDATE SET calls = calls + 1,
+     failed = failed + (?4 <> 'ok'), duration_us = duration_us + ?6,
+     longest_us = max(longest_us, ?6)",
 ];
 
 /// Index of one audit log.
@@ -302,6 +293,12 @@ mod tests {
         let by = by.expect("read");
         assert_eq!(by[0].group, ["files_read", "ok"]);
         assert_eq!((by[0].calls, by[1].calls, by[1].longest_us), (15, 5, 15));
+        let callers = index.caller_totals(&[CallGroup::Caller], Timestamp::UNIX_EPOCH);
+        let callers = callers.expect("read");
+        assert_eq!(
+            (callers[0].group[0].as_str(), callers[0].calls, callers[0].failed),
+            ("ada", 10, 2)
+        );
         assert_eq!(index.record(7).expect("read").and_then(|record| record.seq), Some(7));
     }
 

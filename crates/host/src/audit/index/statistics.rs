@@ -72,7 +72,7 @@ impl CallStatistics {
     }
 
     /// Returns the duration in microseconds that `percent` of the calls did not exceed, with an
-    /// error of at most 13 %. Returns 0 if there was no call.
+    /// error of at most 13 %. Returns the longest duration if the ranges of durations are not known.
     pub fn percentile_us(&self, percent: u64) -> u64 {
         let rank = self.calls.saturating_mul(percent).div_ceil(100).max(1);
         let mut counted = 0;
@@ -129,23 +129,47 @@ impl AuditIndex {
         filter: &RecordFilter,
     ) -> rusqlite::Result<Vec<CallStatistics>> {
         let has_caller = filter.caller.is_some() || by.contains(&CallGroup::Caller);
-        let has_tool = filter.tool.is_some() || by.contains(&CallGroup::Tool);
-        let table = match (has_caller, has_tool) {
-            (true, true) => "hours",
-            (false, true) => "tool_hours",
-            (_, false) => "caller_hours",
-        };
-        let columns: String = by.iter().map(|group| format!(", {}", group.column())).collect();
+        let table = if has_caller { "hours" } else { "tool_hours" };
         let (condition, values) = conditions(filter);
         let sql = format!(
-            "SELECT hour, bucket, outcome <> 'ok', calls, duration_us, longest_us{columns} \
-             FROM {table} WHERE {condition}"
+            "SELECT hour, bucket, CASE WHEN outcome = 'ok' THEN 0 ELSE calls END, calls, \
+             duration_us, longest_us{} FROM {table} WHERE {condition}",
+            columns(by)
         );
+        self.sum_groups(by, &sql, values)
+    }
+
+    /// Returns the numbers of all calls since the hour of `since` by caller and time, without the
+    /// durations that percentiles need. This reads few rows, even if there are many tools.
+    ///
+    /// # Errors
+    /// The index cannot be read.
+    pub fn caller_totals(
+        &self,
+        by: &[CallGroup],
+        since: Timestamp,
+    ) -> rusqlite::Result<Vec<CallStatistics>> {
+        let sql = format!(
+            "SELECT hour, NULL, failed, calls, duration_us, longest_us{} \
+             FROM caller_hours WHERE hour >= ?",
+            columns(by)
+        );
+        self.sum_groups(by, &sql, vec![since.as_second().div_euclid(HOUR_S).into()])
+    }
+
+    /// Adds up the rows of `sql`: hour, range of durations, failed calls, calls, sum and maximum of
+    /// durations, and a column for each property.
+    fn sum_groups(
+        &self,
+        by: &[CallGroup],
+        sql: &str,
+        values: Vec<SqlValue>,
+    ) -> rusqlite::Result<Vec<CallStatistics>> {
         let mut groups: BTreeMap<Vec<String>, CallStatistics> = BTreeMap::new();
         if by.is_empty() {
             groups.insert(Vec::new(), CallStatistics::default());
         }
-        let mut statement = self.db.prepare_cached(&sql)?;
+        let mut statement = self.db.prepare_cached(sql)?;
         let mut rows = statement.query(params_from_iter(values))?;
         while let Some(row) = rows.next()? {
             let hour: i64 = row.get(0)?;
@@ -156,24 +180,29 @@ impl AuditIndex {
             let group = by.iter().enumerate().map(name).collect::<rusqlite::Result<Vec<_>>>()?;
             let number = |at: usize| row.get::<_, i64>(at).map(i64::cast_unsigned);
             let calls = number(3)?;
-            let has_failed: bool = row.get(2)?;
+            let bucket: Option<u32> = row.get(1)?;
             let one = CallStatistics {
                 group: Vec::new(),
                 calls,
-                failed: if has_failed { calls } else { 0 },
+                failed: number(2)?,
                 total_us: number(4)?,
                 longest_us: number(5)?,
-                buckets: BTreeMap::from([(row.get(1)?, calls)]),
+                buckets: bucket.map(|bucket| (bucket, calls)).into_iter().collect(),
             };
             groups.entry(group).or_default().add(&one);
         }
-        let mut groups: Vec<_> =
-            groups.into_iter().map(|(group, one)| CallStatistics { group, ..one }).collect();
+        let groups = groups.into_iter().map(|(group, one)| CallStatistics { group, ..one });
+        let mut groups: Vec<_> = groups.collect();
         if !matches!(by, [CallGroup::Day | CallGroup::Hour, ..]) {
             groups.sort_by_key(|one| std::cmp::Reverse(one.calls));
         }
         Ok(groups)
     }
+}
+
+/// Returns a column for each property, each after a comma.
+fn columns(by: &[CallGroup]) -> String {
+    by.iter().map(|group| format!(", {}", group.column())).collect()
 }
 
 /// Returns the SQL condition of `filter` for a table of hours, and its values.

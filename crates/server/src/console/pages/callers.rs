@@ -80,8 +80,7 @@ struct BusyCallers {
 
 /// Returns the callers with the most calls since a time.
 fn callers(index: &AuditIndex, since: Timestamp) -> anyhow::Result<BusyCallers> {
-    let filter = RecordFilter { since: Some(since), ..RecordFilter::default() };
-    let mut all = index.statistics(&[CallGroup::Caller], &filter)?;
+    let mut all = index.caller_totals(&[CallGroup::Caller], since)?;
     let others = all.len().saturating_sub(CALLERS_MAX);
     all.truncate(CALLERS_MAX);
     let mut busiest = Vec::with_capacity(all.len());

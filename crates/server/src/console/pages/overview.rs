@@ -108,9 +108,9 @@ fn recent_calls(
     let failed = RecordFilter { failed: true, ..since(SignedDuration::from_hours(1)) };
     Ok(RecentCalls {
         sample: index.records(&since(WINDOW), None, SAMPLE_MAX)?.records,
-        hours: index.statistics(
+        hours: index.caller_totals(
             &[CallGroup::Hour],
-            &since(SignedDuration::from_hours(i64::from(HOURS) - 1)),
+            now - SignedDuration::from_hours(i64::from(HOURS) - 1),
         )?,
         failing: failing_tools(index, &failed)?,
     })
