@@ -5,14 +5,17 @@ mod table;
 mod single;
 mod describe;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use serde_json::json;
 use toolgate::assembly::wiring::ServedWorkspace;
+use toolgate_contract::printable::escape_line;
 use toolgate_contract::{
-    CallError, EndedJobAnswer, HostAnswer, HostRequest, JobSnapshot, JobState,
+    CallError, ClientAnswer, ClientQuestion, EndedJobAnswer, HostAnswer, HostRequest, JobSnapshot,
+    JobState, PersonChoice,
 };
 use toolgate_host::{Host, IncomingRequest, JobService};
 
@@ -30,6 +33,7 @@ Examples:
   toolgate jobs 3f9a --no-follow      print its present state and output
   toolgate jobs 3f9a --get all        write the files it left into a zip
   toolgate jobs 3f9a --cancel         cancel the job, whichever server runs it
+  toolgate jobs 3f9a --answer '{}'    agree to what the job asks
   toolgate jobs --json --limit 1000 | jq 'select(.state == \"failed\")'
 
 A server runs the job; ctrl-c ends this command, and the job goes on. The result goes to standard
@@ -47,6 +51,12 @@ pub(super) struct JobsArgs {
     /// Cancel the job
     #[arg(long, requires = "id", conflicts_with_all = ["no_follow", "get"])]
     cancel: bool,
+    /// Answer the question that the job asks: a JSON object with the values, or `{}` to agree
+    #[arg(long, value_name = "JSON", requires = "id", conflicts_with_all = ["no_follow", "get", "cancel"])]
+    answer: Option<String>,
+    /// Decline the question that the job asks
+    #[arg(long, requires = "id", conflicts_with_all = ["no_follow", "get", "cancel", "answer"])]
+    decline: bool,
     /// Cancel the job with a request to this server, instead of through the stored jobs
     #[arg(long, requires = "cancel")]
     url: Option<String>,
@@ -98,6 +108,8 @@ async fn run_command(args: &JobsArgs, host: &Host) -> anyhow::Result<Result<Exit
     };
     if args.cancel {
         cancel(args, host, &job).await
+    } else if args.answer.is_some() || args.decline {
+        answer(args.answer.as_deref(), host, &job).await
     } else if let Some(name) = &args.get {
         single::write_artefact(host, &job, name, args.output.as_deref()).await
     } else {
@@ -160,6 +172,37 @@ async fn cancel(
         }
         Err(refusal) => Err(refusal),
     })
+}
+
+/// Answers the question of `job` on behalf of its caller: with `values`, a JSON object, or with a
+/// refusal.
+async fn answer(
+    values: Option<&str>,
+    host: &Host,
+    job: &JobSnapshot,
+) -> anyhow::Result<Result<ExitCode, CallError>> {
+    let id = job.id.to_string();
+    let conflict = |message: String| CallError::Conflict { message, details: json!({}) };
+    let Some((key, question)) = job.questions.first_key_value() else {
+        return Ok(Err(conflict(format!("job {id} asks no question"))));
+    };
+    let (ClientQuestion::Form { message, .. } | ClientQuestion::Visit { message, .. }) = question
+    else {
+        return Ok(Err(conflict(format!("only the client of job {id} can answer its question"))));
+    };
+    complain(&format!("the question: {}", escape_line(message)));
+    let choice = match values {
+        None => PersonChoice::Declined,
+        Some(values) => PersonChoice::Accepted(
+            serde_json::from_str(values).context("--answer needs a JSON object, such as {}")?,
+        ),
+    };
+    let given = BTreeMap::from([(key.clone(), ClientAnswer::Choice(choice))]);
+    let request = HostRequest::AnswerJob { id: id.clone(), given };
+    Ok(ask_host(host, job, request).await.map(|_| {
+        complain(&format!("the answer was sent to job {id}"));
+        ExitCode::SUCCESS
+    }))
 }
 
 /// Sends a request to the host on behalf of the job's caller. The owner of the machine may act for

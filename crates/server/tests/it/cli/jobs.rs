@@ -47,6 +47,18 @@ fn script(served: &HttpServer, workspace: &Workspace, script: &str) -> String {
     id
 }
 
+#[test]
+fn a_job_that_asks_nothing_cannot_be_answered() {
+    let workspace = workspace();
+    let served = Launch::over(&workspace).served();
+    let id = script(&served, &workspace, "true");
+    for args in [&["jobs", &id, "--answer", "{}"][..], &["jobs", &id, "--decline"]] {
+        let done = toolgate_line(&served, &workspace, args).run();
+        assert_eq!((done.code, done.out.as_str()), (1, ""), "{done:?}");
+        assert!(done.err.contains("asks no question"), "{done:?}");
+    }
+}
+
 /// A running command line, with its standard error so far.
 struct RunningCommand {
     child: Child,
