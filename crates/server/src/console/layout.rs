@@ -1,5 +1,7 @@
 //! Frame of a page, its headers, and the parts that pages share.
 
+use std::sync::LazyLock;
+
 use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, html};
 use toolgate_contract::Reply;
@@ -24,6 +26,18 @@ const PAGES: [(&str, &str); 9] = [
     ("Search", "/console/search"),
     ("Settings", "/console/settings"),
 ];
+
+/// Name of this machine, which tells the servers of a fleet apart.
+pub(crate) static HOST_NAME: LazyLock<String> = LazyLock::new(host_name);
+
+#[allow(clippy::disallowed_methods, reason = "a file of the kernel")]
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match name.trim() {
+        "" => "this machine".to_owned(),
+        name => name.to_owned(),
+    }
+}
 
 /// A page of the console.
 pub(crate) struct ConsolePage<'a> {
@@ -72,7 +86,7 @@ impl ConsolePage<'_> {
                     footer {
                         p {
                             "toolgate " (env!("CARGO_PKG_VERSION")) ", server process "
-                            (std::process::id()) ". Times are UTC. "
+                            (std::process::id()) " on " (*HOST_NAME) ". Times are UTC. "
                             span #live role="status" {}
                         }
                     }

@@ -10,7 +10,7 @@ use super::{encode, notice};
 use crate::console::Console;
 use crate::console::console_sessions::ConsoleSession;
 use crate::console::forms::FormFields;
-use crate::console::layout::{ConsolePage, field, outcome, time};
+use crate::console::layout::{ConsolePage, HOST_NAME, field, outcome, time};
 use crate::telemetry::call_lines::duration_text;
 
 /// Number of calls on a page.
@@ -36,6 +36,7 @@ pub(super) async fn list(console: &Console, query: &FormFields) -> Option<Consol
     let found =
         console.audit.run(name, move |index| index.records(&wanted, before, PAGE_SIZE)).await;
     let content = html! {
+        p { "Calls at all servers of your user on " (*HOST_NAME) ", newest first." }
         (filter_form(&filter, hours))
         section data-part="calls" {
             @match &found {

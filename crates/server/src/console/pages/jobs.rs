@@ -29,7 +29,7 @@ pub(super) async fn list(console: &Console, query: &FormFields) -> Option<Consol
         Err(why) => Err(why),
     };
     let content = html! {
-        p { "Jobs of all callers and servers of this workspace, newest first." }
+        p { "Jobs of all callers and all servers of this workspace or its fleet, newest first." }
         section data-part="jobs" {
             @match &page {
                 Err(why) => (notice(&why.to_string())),
