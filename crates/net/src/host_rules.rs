@@ -19,6 +19,8 @@ pub struct HostRule {
     host: RuledHost,
     /// The allowed port. `None` allows the default ports.
     port: Option<u16>,
+    /// `true` if the host may only be at public addresses, even if it is named exactly.
+    is_public_only: bool,
 }
 
 /// The host of a rule. Names are in lower case.
@@ -50,6 +52,13 @@ impl HostRules {
         self
     }
 
+    /// Returns these rules, limited to hosts at public addresses.
+    #[must_use]
+    pub fn only_public(self) -> Self {
+        let rules = self.0.into_iter();
+        Self(rules.map(|rule| HostRule { is_public_only: true, ..rule }).collect())
+    }
+
     /// Returns true if no host is allowed.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -77,9 +86,11 @@ impl HostRules {
         self.matching(host, port).any(|rule| rule.port.is_some())
     }
 
-    /// Returns true if a rule without a wildcard allows connections to `host` on `port`.
+    /// Returns true if a rule without a wildcard allows connections to `host` on `port`, also if
+    /// `host` is in a private network.
     pub fn name_exactly(&self, host: &str, port: u16) -> bool {
-        self.matching(host, port).any(|rule| !matches!(rule.host, RuledHost::Below(_)))
+        let is_exact = |rule: &HostRule| !matches!(rule.host, RuledHost::Below(_));
+        self.matching(host, port).any(|rule| is_exact(rule) && !rule.is_public_only)
     }
 
     /// Returns true if a rule allows a connection to `host` on `port` at its address `address`.
@@ -88,7 +99,7 @@ impl HostRules {
     /// this machine allows loopback addresses, and no rule allows link-local addresses or metadata
     /// services.
     pub fn allow_address(&self, host: &str, port: u16, address: IpAddr) -> bool {
-        self.matching(host, port).any(|rule| rule.host.allows_address(address))
+        self.matching(host, port).any(|rule| rule.allows_address(address))
     }
 
     fn matching(&self, host: &str, port: u16) -> impl Iterator<Item = &HostRule> {
@@ -174,7 +185,11 @@ impl HostRule {
                 }
             }
         };
-        Ok(Self { host, port })
+        Ok(Self { host, port, is_public_only: false })
+    }
+
+    fn allows_address(&self, address: IpAddr) -> bool {
+        (!self.is_public_only || is_public(address)) && self.host.allows_address(address)
     }
 
     fn allows_port(&self, port: u16) -> bool {
@@ -418,6 +433,22 @@ mod tests {
         check("localhost:443", "localhost", &["10.0.0.1", "1.1.1.1"], false);
         check("10.0.0.1", "10.0.0.1", &["10.0.0.1"], true);
         check("10.0.0.1", "10.0.0.1", &["10.0.0.2"], false);
+    }
+
+    #[test]
+    fn a_rule_limited_to_public_addresses_leads_to_no_private_network() {
+        let rules = rules(&["a.example", "10.0.0.1", "localhost:443"]).only_public();
+        for (host, address, expected) in [
+            ("a.example", "1.1.1.1", true),
+            ("a.example", "10.0.0.1", false),
+            ("a.example", "127.0.0.1", false),
+            ("10.0.0.1", "10.0.0.1", false),
+            ("localhost", "127.0.0.1", false),
+        ] {
+            let address = address.parse().expect("an address");
+            assert_eq!(rules.allow_address(host, 443, address), expected, "{host} at {address}");
+        }
+        assert!(!rules.name_exactly("a.example", 443));
     }
 
     proptest! {

@@ -12,6 +12,7 @@ mod pytest_options;
 mod build_tool;
 mod runner;
 mod projects;
+mod project_hosts;
 mod project_input;
 mod actions;
 mod registry;

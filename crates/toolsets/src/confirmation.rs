@@ -41,6 +41,17 @@ pub(crate) async fn ask_confirmation(
     }
 }
 
+/// The answer to a question that need not be answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PersonConsent {
+    /// A person agreed.
+    Given,
+    /// A person did not agree.
+    Refused,
+    /// Nobody could be asked.
+    NobodyAsked,
+}
+
 /// Asks the caller to confirm `request`. If the caller cannot be asked, the action is allowed.
 ///
 /// # Errors
@@ -48,12 +59,27 @@ pub(crate) async fn ask_confirmation(
 pub(crate) async fn confirm_if_possible(
     ctx: &ToolContext,
     request: ConfirmationRequest<'_>,
-) -> Result<(), ToolError> {
+) -> Result<PersonConsent, ToolError> {
     let ConfirmationRequest { key, question, action, setting } = request;
+    match ask_if_possible(ctx, key, question).await? {
+        PersonConsent::Refused => Err(not_agreed(action, setting)),
+        consent => Ok(consent),
+    }
+}
+
+/// Asks the caller `question`, which `key` names within the call, if possible.
+///
+/// # Errors
+/// Fails if [`ToolContext::ask_form`] fails for a reason other than that nobody can be asked.
+pub(crate) async fn ask_if_possible(
+    ctx: &ToolContext,
+    key: &str,
+    question: String,
+) -> Result<PersonConsent, ToolError> {
     match ask_person(ctx, key, question).await {
-        Ok(PersonChoice::Accepted(_)) => Ok(()),
-        Ok(PersonChoice::Declined | PersonChoice::Canceled) => Err(not_agreed(action, setting)),
-        Err(err) if matches!(err.fault, ToolFault::CannotAsk(_)) => Ok(()),
+        Ok(PersonChoice::Accepted(_)) => Ok(PersonConsent::Given),
+        Ok(PersonChoice::Declined | PersonChoice::Canceled) => Ok(PersonConsent::Refused),
+        Err(err) if matches!(err.fault, ToolFault::CannotAsk(_)) => Ok(PersonConsent::NobodyAsked),
         Err(err) => Err(err),
     }
 }

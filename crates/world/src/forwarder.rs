@@ -9,6 +9,7 @@
 
 mod connection;
 mod gate;
+mod host_sources;
 mod refused_hosts;
 mod tunnel;
 
@@ -24,6 +25,7 @@ use tokio::runtime::Handle;
 use tokio::task::{JoinHandle, JoinSet};
 use toolgate_net::HostRules;
 
+pub use host_sources::HostSource;
 pub use refused_hosts::RefusedHost;
 
 use gate::ForwarderGate;
@@ -42,19 +44,38 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub struct HostAccess {
     /// The rules.
     pub rules: HostRules,
+    /// The package managers whose configuration names further hosts. They are asked before the
+    /// program starts.
+    pub sources: Vec<HostSource>,
     /// The setting in which the rules are, for messages: for example `sandbox.hosts`.
     pub setting: String,
 }
 
 impl HostAccess {
-    /// Creates the access that the rules `hosts` in `setting` describe. `None` if there are none.
+    /// Creates the access that the rules and presets `hosts` in `setting` describe. `None` if there
+    /// are none.
     ///
     /// # Errors
-    /// A sentence about the first invalid rule, which names `setting`.
+    /// A sentence about the first invalid rule or unknown preset, which names `setting`.
     pub fn parse(hosts: &[String], setting: &str) -> Result<Option<Arc<Self>>, String> {
-        let rules = HostRules::parse(hosts).map_err(|why| format!("in {setting}, {why}"))?;
-        let access = || Arc::new(Self { rules, setting: setting.to_owned() });
+        let odd = |why: String| format!("in {setting}, {why}");
+        let (presets, rules): (Vec<&String>, Vec<&String>) =
+            hosts.iter().partition(|host| host.starts_with('@'));
+        let rules = HostRules::parse(&rules).map_err(odd)?;
+        let sources = presets.into_iter().map(|preset| HostSource::parse_preset(preset));
+        let sources = sources.collect::<Result<Vec<_>, _>>().map_err(odd)?.concat();
+        let access = || Arc::new(Self { rules, sources, setting: setting.to_owned() });
         Ok((!hosts.is_empty()).then(access))
+    }
+
+    /// Returns this access with the hosts and sources of `other`, too. The setting stays the same.
+    #[must_use]
+    pub fn merge(&self, other: &Self) -> Self {
+        let mut sources = [&self.sources[..], &other.sources[..]].concat();
+        sources.sort_unstable();
+        sources.dedup();
+        let rules = self.rules.clone().merge(&other.rules);
+        Self { rules, sources, setting: self.setting.clone() }
     }
 }
 

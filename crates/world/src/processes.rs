@@ -7,6 +7,10 @@
 #![allow(clippy::disallowed_methods, reason = "this module starts programs and reads /proc")]
 
 mod environment;
+mod host_questions;
+mod host_answers;
+mod package_caches;
+mod allowed_hosts;
 mod output_capture;
 mod running;
 mod family;
@@ -29,11 +33,13 @@ use tokio_util::task::TaskTracker;
 use toolgate_contract::OutputStream;
 
 pub use environment::refused_variable;
+pub use host_questions::{HostAnswer, rule_for_url};
 pub use output_capture::{CapturedOutput, OutputPiece};
 pub use running::{OpenProgram, ProgramGuard};
 pub use worker::{WorkerFailure, WorkerProcess, WorkerStarter};
 
 use crate::programs::{ResolvedProgram, ServerProcessMark, TagLimits};
+use host_answers::HostAnswers;
 use spawn::ProgramSpawner;
 
 use super::forwarder::NetworkUse;
@@ -48,6 +54,8 @@ struct RunnerState {
     environment: BTreeMap<OsString, OsString>,
     spawner: ProgramSpawner,
     sandbox: RwLock<Sandbox>,
+    /// The hosts that package managers named.
+    host_answers: HostAnswers,
     shutdown: CancellationToken,
     tasks: TaskTracker,
 }
@@ -159,6 +167,7 @@ impl ProcessRunner {
             environment: environment.into_iter().collect(),
             spawner: ProgramSpawner::start(ServerProcessMark::random()?, leftovers)?,
             sandbox: RwLock::new(sandbox),
+            host_answers: HostAnswers::default(),
             shutdown: CancellationToken::new(),
             tasks: TaskTracker::new(),
         })))
@@ -217,10 +226,11 @@ impl ProcessRunner {
     /// the run was cancelled before the program started.
     pub async fn run(
         &self,
-        start: ProgramStart,
+        mut start: ProgramStart,
         cancel: &CancellationToken,
         watch: &(dyn Fn(OutputStream, &[u8]) + Send + Sync),
     ) -> io::Result<ProgramOutcome> {
+        Box::pin(host_answers::prepare_network(self, &mut start, cancel)).await;
         running::run(self, start, cancel, watch).await
     }
 
@@ -228,7 +238,9 @@ impl ProcessRunner {
     ///
     /// # Errors
     /// The program cannot be started. The error is `Interrupted` if the server is closing.
-    pub async fn open(&self, start: ProgramStart) -> io::Result<OpenProgram> {
+    pub async fn open(&self, mut start: ProgramStart) -> io::Result<OpenProgram> {
+        let cancel = &self.0.shutdown;
+        Box::pin(host_answers::prepare_network(self, &mut start, cancel)).await;
         running::open(self, start).await
     }
 

@@ -114,6 +114,9 @@ pub struct Confinement {
     pub visible_paths: Vec<PathBuf>,
     /// Parts of a repository outside the workspace, in the program's view.
     pub repository_places: Vec<OutsideRepositoryPath>,
+    /// Folders of package caches in the program's view. A program that may write the workspace may
+    /// write them, too.
+    pub cache_folders: Vec<PathBuf>,
     /// The only files and folders that may be executed. `None` allows every file in the program's
     /// view.
     pub executables: Option<Vec<PathBuf>>,
@@ -161,6 +164,12 @@ pub struct SandboxPaths {
     pub instructions: Vec<String>,
     /// The server's own folders, as absolute paths. They are hidden from all programs.
     pub hidden: Vec<PathBuf>,
+    /// The folder of the package caches, as an absolute path. The programs of each workspace write
+    /// to a subfolder. `None` if there are no caches.
+    pub package_caches: Option<PathBuf>,
+    /// The folder in which the server remembers the hosts that a person allowed, as an absolute
+    /// path. `None` if it forgets them.
+    pub allowed_hosts: Option<PathBuf>,
 }
 
 impl Sandbox {
@@ -245,6 +254,16 @@ impl Sandbox {
         Self::new_confinement(profile, false, workspace)
     }
 
+    /// Returns the paths that the server passed to this sandbox.
+    pub(super) fn paths(&self) -> &SandboxPaths {
+        &self.0.paths
+    }
+
+    /// Returns `true` if no program but git may change the workspace's `.git`.
+    pub(super) fn protects_git_folder(&self) -> bool {
+        self.0.settings.git == GitFolderAccess::Read
+    }
+
     fn new_confinement(
         profile: SandboxProfile,
         only_reads: bool,
@@ -257,6 +276,7 @@ impl Sandbox {
             git_folder: None,
             visible_paths: Vec::new(),
             repository_places: Vec::new(),
+            cache_folders: Vec::new(),
             executables: None,
             hosts: None,
         };

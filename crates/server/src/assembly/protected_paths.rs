@@ -81,7 +81,7 @@ pub(crate) fn check_allowed_programs(root: &Path, config: &Config) -> anyhow::Re
 }
 
 /// Returns the paths that the sandbox adds to its settings: program folders, the protected paths of
-/// `files`, and hidden folders.
+/// `files`, hidden folders, and the folders of package caches and allowed hosts.
 ///
 /// `variables` is the environment of the server.
 pub(crate) fn sandbox_additions(
@@ -106,5 +106,7 @@ pub(crate) fn sandbox_additions(
         guarded: files.protected_names(),
         instructions: files.instructions.clone(),
         hidden: hidden.map(|folder| resolve_links(&folder)).collect(),
+        package_caches: cache_folder().map(|folder| resolve_links(&folder).join("packages")),
+        allowed_hosts: state_folder().map(|folder| resolve_links(&folder).join("allowed-hosts")),
     }
 }

@@ -10,6 +10,7 @@ use super::build_tool::{BuildTool, ProjectAction};
 use super::output_parsers::OutputReader;
 use super::project_input::ProjectInput;
 use super::projects::{Project, find_nearest, join};
+use super::registry::RegistryAccess;
 use super::report::{CiCounts, CiFailure, CiReport, FailureSeverity, fit_failures};
 use crate::exec::{self, InputFields, StartFailureCause, TIMEOUT_MS_MAX};
 use toolgate_world::Root;
@@ -21,6 +22,9 @@ const OUTPUT_BYTES: usize = 8 << 10;
 
 /// The maximum number of failures in a result. The first failures usually explain the others.
 const FAILURES_MAX: usize = 50;
+
+/// The maximum number of times that a restore runs again after a person has allowed further hosts.
+const FURTHER_RUNS_MAX: usize = 3;
 
 /// The maximum number of suffixes of a path that are tried.
 const SUFFIXES_MAX: usize = 20;
@@ -56,13 +60,23 @@ const QUIET_VARIABLES: [(&str, &str); 6] = [
 
 /// Environment variables with which package managers do not repeat downloads. Without a network,
 /// repetitions only delay the failure, by minutes.
-pub(super) const OFFLINE_VARIABLES: [(&str, &str); 5] = [
+const OFFLINE_VARIABLES: [(&str, &str); 5] = [
     ("npm_config_fetch_retries", "0"),
     ("YARN_HTTP_RETRY", "0"),
     ("PIP_RETRIES", "0"),
     ("UV_HTTP_RETRIES", "0"),
     ("CARGO_NET_RETRY", "0"),
 ];
+
+/// A command of a project to run.
+#[derive(Clone, Copy)]
+struct ProjectCommand<'p> {
+    verb: ProjectAction,
+    project: &'p Project,
+    argv: &'p [String],
+    timeout_ms: u64,
+    output_bytes: usize,
+}
 
 impl CiContext {
     /// Performs `verb` on the project that `input` names. `filter` selects tests by name.
@@ -94,44 +108,30 @@ impl CiContext {
         let (project, argv) = choose_project(found.collect(), kind, verb, is_named)?;
         let command = project.kind.with_call_args(argv, args, filter.clone(), &project.facts);
         let command = command.map_err(|reason| ToolError::invalid("/filter", reason))?;
-        let (program, rest) = command
-            .split_first()
-            .ok_or_else(|| ToolError::failed("the project has no command to run"))?;
         let Project { kind, folder, .. } = &project;
-        let output_bytes = max_output_bytes.unwrap_or(OUTPUT_BYTES);
-        let access = match verb {
+        let mut access = match verb {
             ProjectAction::Restore => self.registry_access(ctx, &project, &command).await?,
             _ => None,
         };
-        let mut env = self.variables();
-        if let Some(access) = &access {
-            access.set_variables(&mut env);
-        }
-        let run_input = exec::RunProgramInput {
-            command: program.clone(),
-            args: rest.to_vec(),
-            shell: false,
-            cwd: Some(folder.clone()),
-            env,
-            stdin: None,
-            timeout_ms: Some(timeout_ms.unwrap_or(TIMEOUT_MS_MAX)),
-            max_output_bytes: Some(output_bytes),
+        let run = ProjectCommand {
+            verb,
+            project: &project,
+            argv: &command,
+            timeout_ms: timeout_ms.unwrap_or(TIMEOUT_MS_MAX),
+            output_bytes: max_output_bytes.unwrap_or(OUTPUT_BYTES),
         };
-        let start = self.programs.prepare(ctx, run_input, InputFields::Project).await;
-        let mut start = start.map_err(|err| unavailable_program(program, err))?;
-        if let (Some(access), Some(confinement)) = (&access, &mut start.confinement) {
-            confinement.limit_to_hosts(&access.hosts);
+        let first = Box::pin(self.run_command(ctx, &run, access.as_ref()));
+        let (mut outcome, mut reader) = first.await?;
+        // A registry often points to a second host, whose files point to no further one.
+        for _ in 0..FURTHER_RUNS_MAX {
+            let Some(known) = access.as_ref().filter(|_| outcome.exit_code != 0) else { break };
+            let refused = &outcome.refused_hosts;
+            let wider = self.allow_refused_hosts(ctx, &project, known, refused).await?;
+            let Some(wider) = wider else { break };
+            (outcome, reader) = Box::pin(self.run_command(ctx, &run, Some(&wider))).await?;
+            access = Some(wider);
         }
-        let reader = Mutex::new(OutputReader::new(*kind, verb, FAILURES_MAX, output_bytes));
-        let lock = || reader.lock().unwrap_or_else(PoisonError::into_inner);
-        let show = |stream, bytes: &[u8]| lock().read(stream, bytes);
-        let to_error = |cause, message: String| match cause {
-            StartFailureCause::Program => ToolError::new(ToolFault::Unavailable, message),
-            StartFailureCause::Arguments => ToolError::invalid("/args", message),
-        };
-        let outcome = self.programs.run_filtered(ctx, start, to_error, &show).await?;
-        let (mut summary, mut failures, mut failures_left_out, output, is_all) =
-            reader.into_inner().unwrap_or_else(PoisonError::into_inner).finish();
+        let (mut summary, mut failures, mut failures_left_out, output, is_all) = reader.finish();
         let ended_well = outcome.exit_code == 0 && !outcome.timed_out;
         if ended_well && verb != ProjectAction::Lint {
             // In a successful run, a line that looks like an error may come from a test.
@@ -152,6 +152,10 @@ impl CiContext {
         let is_offline = outcome.sandbox.is_offline() && !outcome.is_forwarded;
         let needs_advice = !ok && verb == ProjectAction::Restore && is_offline;
         let network_note = outcome.offline_note().filter(|_| !needs_advice);
+        let network_note = network_note.map(|note| match verb {
+            ProjectAction::Restore => note,
+            _ => format!("{FETCH_ADVICE}{note}"),
+        });
         if needs_advice {
             failures.push(CiFailure::new(FailureSeverity::Failure, OFFLINE_ADVICE));
         }
@@ -181,6 +185,50 @@ impl CiContext {
         })
     }
 
+    /// Runs the command `run` to its end, with `access` to package registries if there is any.
+    /// Returns its result, and the reader of its output.
+    async fn run_command(
+        &self,
+        ctx: &ToolContext,
+        run: &ProjectCommand<'_>,
+        access: Option<&RegistryAccess>,
+    ) -> Result<(exec::RunResult, OutputReader), ToolError> {
+        let ProjectCommand { verb, project, argv, timeout_ms, output_bytes } = *run;
+        let (program, rest) = argv
+            .split_first()
+            .ok_or_else(|| ToolError::failed("the project has no command to run"))?;
+        let mut env = self.variables();
+        if access.is_some() {
+            for (name, _) in OFFLINE_VARIABLES {
+                env.remove(name);
+            }
+        }
+        let run_input = exec::RunProgramInput {
+            command: program.clone(),
+            args: rest.to_vec(),
+            shell: false,
+            cwd: Some(project.folder.clone()),
+            env,
+            stdin: None,
+            timeout_ms: Some(timeout_ms),
+            max_output_bytes: Some(output_bytes),
+        };
+        let start = self.programs.prepare(ctx, run_input, InputFields::Project).await;
+        let mut start = start.map_err(|err| unavailable_program(program, err))?;
+        if let (Some(access), Some(confinement)) = (access, &mut start.confinement) {
+            confinement.limit_to_hosts(&access.hosts);
+        }
+        let reader = Mutex::new(OutputReader::new(project.kind, verb, FAILURES_MAX, output_bytes));
+        let lock = || reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let show = |stream, bytes: &[u8]| lock().read(stream, bytes);
+        let to_error = |cause, message: String| match cause {
+            StartFailureCause::Program => ToolError::new(ToolFault::Unavailable, message),
+            StartFailureCause::Arguments => ToolError::invalid("/args", message),
+        };
+        let outcome = self.programs.run_filtered(ctx, start, to_error, &show).await?;
+        Ok((outcome, reader.into_inner().unwrap_or_else(PoisonError::into_inner)))
+    }
+
     /// Returns the server's virtual environment, if it is passed to programs.
     pub(super) fn virtual_env(&self) -> Option<String> {
         self.variables().remove("VIRTUAL_ENV").filter(|venv| !venv.is_empty())
@@ -202,6 +250,9 @@ impl CiContext {
         kept.chain(quiet).chain(offline).collect()
     }
 }
+
+/// The advice if a build or test without network access fails.
+const FETCH_ADVICE: &str = "; to fetch missing dependencies first, run ci_restore";
 
 /// The advice if a restore without network access fails. Its last lines are TOML.
 const OFFLINE_ADVICE: &str = "the program ran without a network; the server's operator can \

@@ -13,7 +13,7 @@ use toolgate_world::forwarder::RefusedHost;
 use toolgate_world::sandbox::{SandboxCoverage, SandboxLayer, SandboxProfile};
 
 /// Parts of messages about a failed name resolution or connection, in lower case.
-const NETWORK_ERRORS: [&str; 14] = [
+const NETWORK_ERRORS: [&str; 19] = [
     "could not resolve",
     "couldn't resolve",
     "name or service not known",
@@ -28,6 +28,11 @@ const NETWORK_ERRORS: [&str; 14] = [
     "econnrefused",
     "couldn't connect to server",
     "could not connect to server",
+    "no such host",
+    "dns error",
+    "failed to lookup address",
+    "unknownhostexception",
+    "unknown host",
 ];
 /// Note for a program that failed because it did not use the proxy.
 const BYPASS_NOTE: &str = "; programs reach the allowed hosts only through the proxy in HTTPS_PROXY \
@@ -238,6 +243,8 @@ mod tests {
             "wget: unable to resolve: Name or service not known",
             "connect: Network is unreachable",
             "Error: connect ECONNREFUSED 127.0.0.1:5432",
+            "dial tcp: lookup a.example: no such host",
+            "Caused by: java.net.UnknownHostException: a.example",
             "curl: (7) Failed to connect to 192.0.2.7 port 80: Couldn't connect to server",
         ] {
             assert!(has_network_error(output), "{output}");

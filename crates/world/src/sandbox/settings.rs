@@ -27,9 +27,15 @@ pub struct SandboxSettings {
     /// Hosts that programs may reach although their profile has no network, for example
     /// `["packages.example.com", "*.mirror.example", "git.example.com:22"]`. Without a port, the
     /// ports 443 and 80 are allowed. A host that is named exactly may be in a private network.
+    ///
+    /// A preset stands for the hosts that your own settings of a package manager name, and gives
+    /// programs a package cache in toolgate's cache folder: `@npm`, `@pypi`, `@cargo`, `@go`,
+    /// `@maven`, `@nuget`, `@debian` (without a cache), and `@git` for the remotes of the workspace's
+    /// repository.
     pub hosts: Vec<String>,
-    /// Access of `ci.restore` to the package registry that your own settings of npm or pip name.
-    /// Applies if its programs have the profile `workspace` and no `[[sandbox.for]]` table matches.
+    /// Access of `ci.restore` to the package registry that your own settings of the package manager
+    /// name. Applies if its programs have the profile `workspace` and no `[[sandbox.for]]` table
+    /// matches.
     pub restore: RestoreAccess,
     /// Access of programs to the workspace's `.git` folder. A program that can write this folder
     /// can make git run other programs later, outside the sandbox. The git tools may always write

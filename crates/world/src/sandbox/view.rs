@@ -35,6 +35,7 @@ pub(super) struct SandboxViewRequest<'i> {
     runs_only_git: bool,
     visible_paths: &'i [PathBuf],
     repository_places: &'i [OutsideRepositoryPath],
+    cache_folders: &'i [PathBuf],
 }
 
 impl<'i> SandboxViewRequest<'i> {
@@ -46,6 +47,7 @@ impl<'i> SandboxViewRequest<'i> {
         runs_only_git: false,
         visible_paths: &[],
         repository_places: &[],
+        cache_folders: &[],
     };
 
     pub(super) fn new(inside: &'i Confinement) -> Self {
@@ -56,6 +58,7 @@ impl<'i> SandboxViewRequest<'i> {
             git_folder: repository,
             visible_paths,
             repository_places,
+            cache_folders,
             executables: runs,
             hosts: _,
         } = inside;
@@ -69,6 +72,7 @@ impl<'i> SandboxViewRequest<'i> {
             runs_only_git,
             visible_paths,
             repository_places,
+            cache_folders,
         }
     }
 
@@ -141,7 +145,8 @@ impl MachineMounts {
     ) -> Vec<PlannedMount> {
         let how = wanted.workspace_access();
         let git = if wanted.repository.is_some() { &self.git_places[..] } else { &[] };
-        let write = self.writable.iter().map(|at| SandboxMount::SamePath { at: at.into(), how });
+        let writable = self.writable.iter().chain(wanted.cache_folders);
+        let write = writable.map(|at| SandboxMount::SamePath { at: at.into(), how });
         let seen = wanted
             .visible_paths
             .iter()

@@ -1,0 +1,85 @@
+//! Presets of hosts: `@npm` stands for the hosts that your own configuration of npm names.
+
+/// A package manager, or git, whose configuration names hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum HostSource {
+    /// npm: the registry of the user.
+    Npm,
+    /// pnpm: the registry of the user.
+    Pnpm,
+    /// Yarn: the registry of the user.
+    Yarn,
+    /// pip: the package index of the user.
+    Pip,
+    /// uv: the package index of the user.
+    Uv,
+    /// Cargo: the registry of the user.
+    Cargo,
+    /// Go: the module proxies and the checksum database of the user.
+    Go,
+    /// Maven: the repositories of the user.
+    Maven,
+    /// NuGet: the package sources of the user.
+    Nuget,
+    /// apt: the package sources of the machine.
+    Apt,
+    /// git: the remotes of the workspace's repository.
+    Git,
+}
+
+/// The presets, with the sources of their hosts.
+const PRESETS: [(&str, &[HostSource]); 8] = [
+    ("@npm", &[HostSource::Npm, HostSource::Pnpm, HostSource::Yarn]),
+    ("@pypi", &[HostSource::Pip, HostSource::Uv]),
+    ("@cargo", &[HostSource::Cargo]),
+    ("@go", &[HostSource::Go]),
+    ("@maven", &[HostSource::Maven]),
+    ("@nuget", &[HostSource::Nuget]),
+    ("@debian", &[HostSource::Apt]),
+    ("@git", &[HostSource::Git]),
+];
+
+impl HostSource {
+    /// Returns the sources of the preset `text`.
+    ///
+    /// # Errors
+    /// A sentence that lists the presets, if `text` is none of them.
+    pub(super) fn parse_preset(text: &str) -> Result<&'static [Self], String> {
+        let known = PRESETS.iter().find(|(name, _)| *name == text);
+        known.map(|(_, sources)| *sources).ok_or_else(|| {
+            let names = PRESETS.map(|(name, _)| name).join(", ");
+            format!("{text:?} is not a preset of hosts; the presets are {names}")
+        })
+    }
+
+    /// Returns the name of the program.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Npm => "npm",
+            Self::Pnpm => "pnpm",
+            Self::Yarn => "yarn",
+            Self::Pip => "pip",
+            Self::Uv => "uv",
+            Self::Cargo => "cargo",
+            Self::Go => "go",
+            Self::Maven => "Maven",
+            Self::Nuget => "NuGet",
+            Self::Apt => "apt",
+            Self::Git => "git",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_preset_is_refused_with_a_list_of_the_presets() {
+        assert_eq!(HostSource::parse_preset("@cargo"), Ok(&[HostSource::Cargo][..]));
+        for text in ["@crates", "@", "@NPM", "@npm:443"] {
+            let refusal = HostSource::parse_preset(text).unwrap_err();
+            assert!(refusal.contains("@npm, @pypi, @cargo, @go, @maven, @nuget"), "{refusal}");
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Asks package managers for the hosts that the user's own configuration names, and adds these hosts
+//! to the network of a program.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, statat};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use toolgate_contract::OutputStream;
+use toolgate_net::HostRules;
+
+use super::host_questions::{HostAnswer, HostQuestion};
+use super::{ProcessRunner, ProgramStart, RunLimits, package_caches, running};
+use crate::Root;
+use crate::forwarder::{HostAccess, HostSource};
+use crate::programs::ResolvedProgram;
+use crate::sandbox::{Confinement, SandboxLayer, SandboxProfile};
+
+/// The time limit of a question to a package manager.
+const QUESTION_TIMEOUT: Duration = Duration::from_secs(20);
+/// The time between asking a package manager to stop and killing it.
+const QUESTION_GRACE: Duration = Duration::from_millis(500);
+/// The maximum number of bytes of an answer that are read.
+const ANSWER_BYTES_MAX: usize = 256 << 10;
+/// The time for which an answer is used without asking again.
+const ANSWER_LIFETIME: Duration = Duration::from_secs(300);
+/// Variables of the server that package managers get.
+const KEPT_VARIABLES: [&str; 3] = ["HOME", "LANG", "TMPDIR"];
+
+/// The answers of package managers, and the time of each.
+#[derive(Default)]
+pub(super) struct HostAnswers(
+    tokio::sync::Mutex<BTreeMap<HostSource, (Instant, Option<HostAnswer>)>>,
+);
+
+impl ProcessRunner {
+    /// Returns the hosts that the user's own configuration of `source` names. `None` if the package
+    /// manager is missing or does not say, or if this system cannot limit programs to some hosts.
+    ///
+    /// The package manager is asked without a network, in an empty folder. An answer is used for 5
+    /// minutes.
+    pub async fn host_answer(
+        &self,
+        source: HostSource,
+        workspace: &Root,
+        cancel: &CancellationToken,
+    ) -> Option<HostAnswer> {
+        if source == HostSource::Git {
+            return ask(self, source, workspace, cancel).await;
+        }
+        // Programs that start at the same time wait for one answer.
+        let mut answers = self.0.host_answers.0.lock().await;
+        if let Some((since, answer)) = answers.get(&source)
+            && since.elapsed() < ANSWER_LIFETIME
+        {
+            return answer.clone();
+        }
+        let answer = ask(self, source, workspace, cancel).await;
+        if !cancel.is_cancelled() {
+            answers.insert(source, (Instant::now(), answer.clone()));
+        }
+        answer
+    }
+}
+
+/// Adds the hosts of the package managers in the network rules of `start`, with the variables that
+/// name their registries. Adds the package caches, too.
+pub(super) async fn prepare_network(
+    processes: &ProcessRunner,
+    start: &mut ProgramStart,
+    cancel: &CancellationToken,
+) {
+    let ProgramStart { confinement: Some(confinement), env, cwd, .. } = start else { return };
+    let access = confinement.hosts.clone().filter(|access| !access.sources.is_empty());
+    if let Some(access) = &access {
+        let mut rules = access.rules.clone();
+        for &source in &access.sources {
+            let answer = processes.host_answer(source, &confinement.workspace, cancel).await;
+            let Some(HostAnswer { hosts, variables }) = answer else { continue };
+            let Ok(named) = HostRules::parse(&hosts) else { continue };
+            rules = rules.merge(&named);
+            if !has_project_settings(source, cwd, &confinement.workspace) {
+                for (name, value) in variables {
+                    env.entry(name.into()).or_insert_with(|| value.into());
+                }
+            }
+        }
+        let setting = access.setting.clone();
+        confinement.hosts = Some(Arc::new(HostAccess { rules, sources: Vec::new(), setting }));
+    }
+    let sources = access.as_ref().map(|access| &access.sources[..]).unwrap_or_default();
+    package_caches::add_caches(processes, confinement, env, sources);
+}
+
+/// Returns `true` if the project in `cwd`, or the workspace, has settings of its own for `source`.
+/// A variable would take precedence over them.
+fn has_project_settings(source: HostSource, cwd: &OwnedFd, workspace: &Root) -> bool {
+    let files = HostQuestion::for_source(source).project_settings;
+    let folder = workspace.open_dir(".").ok();
+    let folders = [Some(cwd.as_fd()), folder.as_ref().map(AsFd::as_fd)];
+    let mut folders = folders.into_iter().flatten();
+    folders.any(|folder| {
+        files.iter().any(|file| statat(folder, *file, AtFlags::SYMLINK_NOFOLLOW).is_ok())
+    })
+}
+
+/// Asks `source` for the hosts that the user's configuration names.
+async fn ask(
+    processes: &ProcessRunner,
+    source: HostSource,
+    workspace: &Root,
+    cancel: &CancellationToken,
+) -> Option<HostAnswer> {
+    let question = HostQuestion::for_source(source);
+    let sandbox = processes.sandbox();
+    if source == HostSource::Git && !sandbox.protects_git_folder() {
+        tracing::warn!("`@git` names no host while programs can change `.git` (sandbox.git)");
+        return None;
+    }
+    let path = processes.unwritable_path(&processes.search_path(), workspace);
+    let empty = tempfile::tempdir().ok()?;
+    let folder = empty.path().canonicalize().ok()?;
+    let cwd = match question.is_about_workspace {
+        true => workspace.open_dir(".").ok()?,
+        false => OwnedFd::from(File::open(&folder).ok()?),
+    };
+    let program = ResolvedProgram::find(question.program, cwd.as_fd(), &path).ok()?;
+    let settings = user_settings(processes, &question);
+    let home = processes.variable("HOME").map(Path::new);
+    let is_planted = |file: &PathBuf| {
+        let folder = file.parent().unwrap_or(file);
+        sandbox.can_write(workspace, home, folder)
+    };
+    // A file that confined programs can change does not speak for the user.
+    if is_planted(&program.path) || settings.iter().any(is_planted) {
+        tracing::warn!("{} is not asked for its hosts: programs can change it", source.name());
+        return None;
+    }
+    let confinement = sandbox.confinement_with(SandboxProfile::ReadOnly, workspace)?;
+    let visible_paths = settings.into_iter().chain([folder]).collect();
+    // Shows the user's configuration of git.
+    let git_folder = question.is_about_workspace.then(PathBuf::new);
+    let confinement = Confinement { visible_paths, git_folder, ..confinement };
+    let kept = KEPT_VARIABLES.iter().chain(question.kept_variables);
+    let kept: Vec<String> = kept.map(|&name| name.to_owned()).collect();
+    let mut env = processes.environment(&kept, &path);
+    let own = question.variables.iter();
+    env.extend(own.map(|&(name, value)| (OsString::from(name), OsString::from(value))));
+    let start = ProgramStart {
+        program,
+        args: question.args.iter().map(|&arg| arg.into()).collect(),
+        cwd,
+        env,
+        stdin: Some(question.stdin.as_bytes().to_vec()),
+        bounds: RunLimits {
+            timeout: QUESTION_TIMEOUT,
+            grace: QUESTION_GRACE,
+            memory_bytes_max: ANSWER_BYTES_MAX,
+            spool_bytes_max: 0,
+        },
+        confinement: Some(confinement),
+    };
+    let answer = Mutex::new(Vec::new());
+    let read = |stream: OutputStream, bytes: &[u8]| {
+        let mut answer = answer.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_part = question.fails || stream == OutputStream::Stdout;
+        if is_part && answer.len() < ANSWER_BYTES_MAX {
+            answer.extend_from_slice(bytes);
+        }
+    };
+    let ended = match Box::pin(running::run(processes, start, cancel, &read)).await {
+        Ok(ended) => ended,
+        Err(err) if err.kind() == ErrorKind::Interrupted => return None,
+        Err(err) => {
+            tracing::warn!("{} could not be asked for its hosts: {err}", source.name());
+            return None;
+        }
+    };
+    let is_needed = |layer| matches!(layer, SandboxLayer::View | SandboxLayer::Network);
+    let cannot_limit = ended.sandbox.missing.iter().any(|missing| is_needed(missing.layer));
+    if cannot_limit || (!question.fails && !ended.status.success()) {
+        return None;
+    }
+    let answer = answer.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let answer = (question.parse)(&String::from_utf8_lossy(&answer));
+    if answer.hosts.is_empty() {
+        tracing::debug!("the configuration of {} names no host", source.name());
+    }
+    Some(answer).filter(|answer| !answer.hosts.is_empty())
+}
+
+/// Returns the files and folders with the user's settings that exist.
+fn user_settings(processes: &ProcessRunner, question: &HostQuestion) -> Vec<PathBuf> {
+    let home = processes.variable("HOME").map(Path::new).filter(|home| home.is_absolute());
+    let home = home.unwrap_or(Path::new("/"));
+    let files = question.settings.iter().map(|file| home.join(file));
+    files.filter(|file| file.exists()).collect()
+}

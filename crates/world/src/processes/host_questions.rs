@@ -1,0 +1,389 @@
+//! Questions to package managers about the hosts that the user's own configuration names.
+//!
+//! A package manager is asked without a network and without the settings of a project. Its answer is
+//! its configured registry, or an error that names the registry that it cannot reach.
+
+use toolgate_net::HttpUrl;
+
+use crate::forwarder::HostSource;
+
+/// The maximum number of hosts of one answer.
+const HOSTS_MAX: usize = 64;
+
+/// The hosts that a package manager names.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HostAnswer {
+    /// Rules that allow the hosts.
+    pub hosts: Vec<String>,
+    /// Variables that name the registry to the package manager, which does not see the user's
+    /// settings in the sandbox. The values have no user name and password.
+    pub variables: Vec<(&'static str, String)>,
+}
+
+/// A question to one package manager.
+pub(super) struct HostQuestion {
+    pub(super) program: &'static str,
+    pub(super) args: &'static [&'static str],
+    pub(super) stdin: &'static str,
+    /// The files and folders with the user's settings: absolute, or relative to the home folder.
+    pub(super) settings: &'static [&'static str],
+    /// Variables of the server with the user's settings.
+    pub(super) kept_variables: &'static [&'static str],
+    /// Further variables of the question.
+    pub(super) variables: &'static [(&'static str, &'static str)],
+    /// The files with a project's settings, relative to its folder.
+    pub(super) project_settings: &'static [&'static str],
+    /// `true` if the question is about the workspace, and not asked in an empty folder.
+    pub(super) is_about_workspace: bool,
+    /// `true` if the answer is the message of an error.
+    pub(super) fails: bool,
+    /// Returns the hosts in an answer.
+    pub(super) parse: fn(&str) -> HostAnswer,
+}
+
+impl HostQuestion {
+    /// The parts that most questions share.
+    const PLAIN: Self = Self {
+        program: "",
+        args: &[],
+        stdin: "",
+        settings: &[],
+        kept_variables: &[],
+        variables: &[],
+        project_settings: &[],
+        is_about_workspace: false,
+        fails: false,
+        parse: parse_words,
+    };
+
+    /// Returns the question to `source`.
+    pub(super) fn for_source(source: HostSource) -> Self {
+        match source {
+            HostSource::Npm => Self {
+                program: "npm",
+                // In its global mode, npm does not read a project's settings.
+                args: &["config", "get", "registry", "--global"],
+                settings: &[".npmrc"],
+                kept_variables: &["npm_config_registry", "NPM_CONFIG_REGISTRY"],
+                project_settings: &[".npmrc"],
+                parse: |answer| registry_answer(first_line(answer), &["npm_config_registry"]),
+                ..Self::PLAIN
+            },
+            HostSource::Pnpm => Self {
+                program: "pnpm",
+                args: &["config", "get", "registry"],
+                settings: &[".npmrc", ".config/pnpm/rc"],
+                kept_variables: &["npm_config_registry", "NPM_CONFIG_REGISTRY"],
+                project_settings: &[".npmrc"],
+                parse: |answer| registry_answer(first_line(answer), &["npm_config_registry"]),
+                ..Self::PLAIN
+            },
+            HostSource::Yarn => Self {
+                program: "yarn",
+                args: &["config", "get", "registry"],
+                settings: &[".npmrc", ".yarnrc", ".yarnrc.yml"],
+                kept_variables: &["YARN_REGISTRY", "YARN_NPM_REGISTRY_SERVER"],
+                project_settings: &[".npmrc", ".yarnrc", ".yarnrc.yml"],
+                parse: |answer| {
+                    let variables = &["YARN_REGISTRY", "YARN_NPM_REGISTRY_SERVER"];
+                    registry_answer(first_line(answer), variables)
+                },
+                ..Self::PLAIN
+            },
+            HostSource::Pip => Self {
+                program: "python3",
+                // Isolated, Python loads no module of the folder.
+                args: &["-I", "-m", "pip", "install", "--help"],
+                settings: &[".config/pip/pip.conf", ".pip/pip.conf", "/etc/pip.conf"],
+                kept_variables: &["PIP_INDEX_URL", "PYENV_ROOT"],
+                variables: &[("COLUMNS", ANSWER_COLUMNS)],
+                project_settings: &[".venv/pip.conf", "venv/pip.conf"],
+                parse: |help| registry_answer(default_index(help), &["PIP_INDEX_URL"]),
+                ..Self::PLAIN
+            },
+            HostSource::Uv => Self {
+                program: "uv",
+                args: &["pip", "compile", "-"],
+                stdin: "toolgate\n",
+                settings: &[".config/uv/uv.toml", "/etc/uv/uv.toml"],
+                kept_variables: &["UV_DEFAULT_INDEX", "UV_INDEX_URL", "PYENV_ROOT"],
+                variables: &[("UV_HTTP_RETRIES", "0")],
+                project_settings: &["uv.toml"],
+                fails: true,
+                parse: |error| {
+                    let package = first_url(error).map(|url| url.trim_end_matches('/'));
+                    let index = package.map(|url| url.strip_suffix("/toolgate").unwrap_or(url));
+                    registry_answer(index, &["UV_DEFAULT_INDEX"])
+                },
+                ..Self::PLAIN
+            },
+            HostSource::Cargo => Self {
+                program: "cargo",
+                // Nothing is installed, because the registry cannot be reached.
+                args: &["install", "toolgate"],
+                settings: &[".cargo/config.toml", ".cargo/config"],
+                kept_variables: &["CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN"],
+                variables: &[("CARGO_NET_RETRY", "0"), ("CARGO_TERM_COLOR", "never")],
+                fails: true,
+                // The user's configuration is visible in the sandbox.
+                parse: |error| registry_answer(first_url(error), &[]),
+                ..Self::PLAIN
+            },
+            HostSource::Go => Self {
+                program: "go",
+                args: &["env", "GOPROXY", "GOSUMDB"],
+                settings: &[".config/go/env"],
+                kept_variables: &["GOPROXY", "GOSUMDB", "GOROOT"],
+                variables: &[("GOTOOLCHAIN", "local")],
+                parse: parse_go,
+                ..Self::PLAIN
+            },
+            HostSource::Maven => Self {
+                program: "mvn",
+                // The prefix has no plugin, so Maven lists the repositories that it would ask.
+                args: &["-B", "-o", "toolgate:none"],
+                settings: &[".m2/settings.xml"],
+                kept_variables: &["JAVA_HOME"],
+                fails: true,
+                parse: parse_maven,
+                ..Self::PLAIN
+            },
+            HostSource::Nuget => Self {
+                program: "dotnet",
+                args: &["nuget", "list", "source", "--format", "short"],
+                settings: &[".nuget/NuGet/NuGet.Config", ".config/NuGet/NuGet.Config"],
+                kept_variables: &["DOTNET_ROOT"],
+                variables: &[("DOTNET_CLI_TELEMETRY_OPTOUT", "1"), ("DOTNET_NOLOGO", "1")],
+                // Sources that are turned off begin with `D`.
+                parse: |answer| {
+                    let lines = answer.lines().filter_map(|line| line.trim().strip_prefix("E "));
+                    answer_with(lines.map(str::trim))
+                },
+                ..Self::PLAIN
+            },
+            HostSource::Apt => Self {
+                program: "sh",
+                args: &["-c", "cat /etc/apt/sources.list /etc/apt/sources.list.d/*; true"],
+                settings: &["/etc/apt/sources.list", "/etc/apt/sources.list.d"],
+                parse: |lists| {
+                    let lines = lists.lines().filter(|line| !line.trim_start().starts_with('#'));
+                    answer_with(lines.flat_map(str::split_whitespace))
+                },
+                ..Self::PLAIN
+            },
+            HostSource::Git => Self {
+                program: "git",
+                args: &["-c", "safe.directory=*", "remote", "-v"],
+                is_about_workspace: true,
+                parse: parse_remotes,
+                ..Self::PLAIN
+            },
+        }
+    }
+}
+
+/// The width of the terminal that a package manager is told, so that it does not break lines.
+const ANSWER_COLUMNS: &str = "4000";
+
+/// Returns an answer with the registry `url`, and with `variables` that name it.
+fn registry_answer(url: Option<&str>, variables: &'static [&'static str]) -> HostAnswer {
+    let url = url.map(without_user).and_then(|url| HttpUrl::parse(&url).ok());
+    let Some(url) = url else { return HostAnswer::default() };
+    let value = url.uri().to_string();
+    HostAnswer {
+        hosts: vec![host_rule(&url)],
+        variables: variables.iter().map(|&name| (name, value.clone())).collect(),
+    }
+}
+
+/// Returns an answer with the hosts of all words that are URLs.
+fn answer_with<'w>(words: impl Iterator<Item = &'w str>) -> HostAnswer {
+    let mut hosts: Vec<String> = Vec::new();
+    for rule in words.filter_map(rule_for_url) {
+        if hosts.len() < HOSTS_MAX && !hosts.contains(&rule) {
+            hosts.push(rule);
+        }
+    }
+    HostAnswer { hosts, variables: Vec::new() }
+}
+
+fn parse_words(answer: &str) -> HostAnswer {
+    answer_with(answer.split_whitespace())
+}
+
+/// Reads the module proxies, separated by `,` or `|`, and the checksum database: a host, with its
+/// key, or a key and a URL.
+fn parse_go(answer: &str) -> HostAnswer {
+    let mut lines = answer.lines().map(str::trim);
+    let proxies = lines.next().unwrap_or_default();
+    let database = lines.next().unwrap_or_default();
+    let (key, url) = database.split_once(' ').unwrap_or((database, ""));
+    let host = key.split('+').next().unwrap_or_default();
+    let checksums = match url {
+        "" => format!("https://{host}"),
+        url => url.to_owned(),
+    };
+    let is_checked = !["", "off"].contains(&host);
+    let found = answer_with(
+        proxies.split([',', '|']).chain(is_checked.then_some(checksums.as_str())).map(str::trim),
+    );
+    if found.hosts.is_empty() || proxies.contains('@') || database.contains('@') {
+        return found;
+    }
+    let variables = vec![("GOPROXY", proxies.to_owned()), ("GOSUMDB", database.to_owned())];
+    HostAnswer { variables, ..found }
+}
+
+/// Reads the repositories in an error of Maven: `[local (/home/ada/.m2), central (https://…)]`.
+fn parse_maven(error: &str) -> HostAnswer {
+    let addresses = error.split('(').skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
+    answer_with(addresses)
+}
+
+/// Reads the remotes of a repository, one in each line: its name, its URL and its use.
+fn parse_remotes(remotes: &str) -> HostAnswer {
+    let urls = remotes.lines().filter_map(|line| line.split_whitespace().nth(1));
+    let mut hosts: Vec<String> = Vec::new();
+    for rule in urls.filter_map(|url| rule_for_url(url).or_else(|| rule_for_ssh(url))) {
+        if hosts.len() < HOSTS_MAX && !hosts.contains(&rule) {
+            hosts.push(rule);
+        }
+    }
+    HostAnswer { hosts, variables: Vec::new() }
+}
+
+/// Returns the rule that allows the host of an SSH remote: `ssh://git@host/path` or `git@host:path`.
+fn rule_for_ssh(remote: &str) -> Option<String> {
+    let rest = remote.strip_prefix("ssh://");
+    let authority = match rest {
+        Some(rest) => rest.split('/').next()?,
+        None => remote.split_once(':').map(|(host, _)| host).filter(|host| host.contains('@'))?,
+    };
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    Some(if has_port { host.to_owned() } else { format!("{host}:22") })
+}
+
+/// Returns the rule that allows the host of `url`. `None` if `url` is not an HTTP URL.
+pub fn rule_for_url(url: &str) -> Option<String> {
+    HttpUrl::parse(&without_user(url)).ok().map(|url| host_rule(&url))
+}
+
+/// Returns the rule that allows the host of `url`.
+fn host_rule(url: &HttpUrl) -> String {
+    let host = match url.host() {
+        host if host.contains(':') => format!("[{host}]"),
+        host => host.to_owned(),
+    };
+    match url.port() {
+        443 | 80 => host,
+        port => format!("{host}:{port}"),
+    }
+}
+
+/// Returns `url` without a user name and password, which the programs of a project must not see.
+fn without_user(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    format!("{scheme}://{host}{path}")
+}
+
+/// Returns the first line of an answer that consists of a URL.
+fn first_line(answer: &str) -> Option<&str> {
+    answer.lines().map(str::trim).find(|line| !line.is_empty())
+}
+
+/// Returns the first URL in an error.
+fn first_url(error: &str) -> Option<&str> {
+    let at = ["https://", "http://"].iter().filter_map(|scheme| error.find(scheme)).min()?;
+    let rest = &error[at..];
+    let is_end = |c: char| c.is_whitespace() || "`'\"()<>,".contains(c);
+    Some(&rest[..rest.find(is_end).unwrap_or(rest.len())])
+}
+
+/// Returns the index that the help of pip names as the default. It is the configured one.
+fn default_index(help: &str) -> Option<&str> {
+    let (_, rest) = help.split_once("--index-url <url>")?;
+    let (description, _) = rest.split_once("--extra-index-url").unwrap_or((rest, ""));
+    let (_, rest) = description.split_once("(default")?;
+    let (url, _) = rest.split_once(')')?;
+    Some(url.trim_start_matches(':').trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Checks the hosts that `source` names in `answer`.
+    #[track_caller]
+    fn check(source: HostSource, answer: &str, hosts: &[&str]) -> HostAnswer {
+        let found = (HostQuestion::for_source(source).parse)(answer);
+        assert_eq!(found.hosts, hosts, "{answer}");
+        found
+    }
+
+    #[test]
+    fn the_index_is_read_from_the_help_of_pip() {
+        let help = "  -i, --index-url <url>       Base URL of the Python Package Index (default \
+                    https://packages.example.com/simple). This should point to\n  \
+                    --extra-index-url <url>     Extra URLs (default no)\n";
+        assert_eq!(default_index(help), Some("https://packages.example.com/simple"));
+        let other = "--index-url <url> An index.\n--extra-index-url <url> (default x)\n";
+        assert_eq!(default_index(other), None);
+        assert_eq!(default_index(""), None);
+    }
+
+    #[test]
+    fn a_user_name_and_password_are_removed_from_a_url() {
+        for (url, expected) in [
+            ("https://ada:key@a.example/simple/", "https://a.example/simple/"),
+            ("https://****@a.example:8443", "https://a.example:8443"),
+            ("https://a.example/@scope", "https://a.example/@scope"),
+            ("undefined", "undefined"),
+        ] {
+            assert_eq!(without_user(url), expected);
+        }
+    }
+
+    #[test]
+    fn the_rule_of_a_registry_names_its_host_and_an_unusual_port() {
+        for (url, rule) in [
+            ("https://a.example/x", "a.example"),
+            ("http://a.example", "a.example"),
+            ("http://a.example:4873/", "a.example:4873"),
+            ("https://[fd12::1]:8443/", "[fd12::1]:8443"),
+        ] {
+            assert_eq!(rule_for_url(url).as_deref(), Some(rule));
+        }
+    }
+
+    #[test]
+    fn a_registry_is_read_from_the_answer_of_each_package_manager() {
+        let npm = check(HostSource::Npm, "https://ada:key@a.example/npm/\n", &["a.example"]);
+        let expected = [("npm_config_registry", "https://a.example/npm/".to_owned())];
+        assert_eq!(npm.variables, expected);
+        check(HostSource::Npm, "undefined\n", &[]);
+        let cargo = "    Updating crates index\nerror: download of config.json failed\n\n\
+                     Caused by:\n  failed to download from `https://index.a.example/config.json`\n";
+        check(HostSource::Cargo, cargo, &["index.a.example"]);
+        let uv = "error: Failed to fetch: `https://a.example/simple/toolgate/`\n";
+        let uv = check(HostSource::Uv, uv, &["a.example"]);
+        assert_eq!(uv.variables[0].1, "https://a.example/simple");
+        let go = "https://proxy.a.example|https://b.example,direct\nsum.a.example\n";
+        let go = check(HostSource::Go, go, &["proxy.a.example", "b.example", "sum.a.example"]);
+        assert_eq!(go.variables[1], ("GOSUMDB", "sum.a.example".to_owned()));
+        check(HostSource::Go, "https://proxy.a.example\noff\n", &["proxy.a.example"]);
+        check(HostSource::Go, "off\nsum+key https://b.example/sum\n", &["b.example"]);
+        let maven = "from the repositories [local (/home/ada/.m2), central (https://a.example/m2)]";
+        check(HostSource::Maven, maven, &["a.example"]);
+        let nuget = "E https://a.example/v3/index.json\nD https://b.example/v3/index.json\n";
+        check(HostSource::Nuget, nuget, &["a.example"]);
+        let apt = "# deb http://no.example/ x\ndeb http://a.example/debian stable main\n\
+                   URIs: https://b.example/debian\n";
+        check(HostSource::Apt, apt, &["a.example", "b.example"]);
+        let git = "origin\tgit@a.example:acme/x.git (fetch)\nup\thttps://b.example/x (fetch)\n\
+                   up\tssh://git@c.example:2222/x (push)\nlocal\t/srv/x.git (fetch)\n";
+        check(HostSource::Git, git, &["a.example:22", "b.example", "c.example:2222"]);
+    }
+}
