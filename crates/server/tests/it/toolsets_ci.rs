@@ -9,10 +9,17 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::support::{Client, Launch, MODERN, Workspace, path, refusal, structured, text};
+use crate::support::{
+    Client, ClientTransport, Launch, MODERN, Workspace, converse, path, refusal, structured, text,
+};
 
 /// Creates a client of a server that finds the build tools of this machine.
 fn client(workspace: &Workspace, configure: impl Fn(Launch) -> Launch) -> Client {
+    Client::stdio(configure(launch_with_tools(workspace)), MODERN)
+}
+
+/// Returns the launch of a server that finds the build tools of this machine.
+fn launch_with_tools(workspace: &Workspace) -> Launch {
     let judges = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/judges/bin");
     assert!(judges.join("pytest").exists(), "pytest is missing: run `cargo xtask setup`");
     let folders = [judges.into_os_string(), path()].join(&OsString::from(":"));
@@ -20,11 +27,10 @@ fn client(workspace: &Workspace, configure: impl Fn(Launch) -> Launch) -> Client
         let set = std::env::var_os(name).map(PathBuf::from);
         set.unwrap_or_else(|| PathBuf::from(std::env::var_os("HOME").unwrap()).join(folder))
     };
-    let launch = Launch::over(workspace)
+    Launch::over(workspace)
         .env("PATH", folders)
         .env("CARGO_HOME", home("CARGO_HOME", ".cargo"))
-        .env("RUSTUP_HOME", home("RUSTUP_HOME", ".rustup"));
-    Client::stdio(configure(launch), MODERN)
+        .env("RUSTUP_HOME", home("RUSTUP_HOME", ".rustup"))
 }
 
 /// Returns the structured result of a program with any exit code.
@@ -180,6 +186,112 @@ fn a_restore_does_not_reach_a_registry_that_only_the_project_names() {
         let refused = report["refused_hosts"].to_string();
         assert!(refused.contains("one.example:"), "{answer}");
     }
+}
+
+/// Serves one package whose archive is at another host, until the test process ends. Returns the port.
+fn serve_package_with_archive_elsewhere() -> u16 {
+    let registry = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = registry.local_addr().unwrap().port();
+    let tarball = "http://files.example/leaf-1.0.0.tgz";
+    let version = json!({ "name": "leaf", "version": "1.0.0", "dist": { "tarball": tarball } });
+    let package = json!({
+        "name": "leaf", "dist-tags": { "latest": "1.0.0" }, "versions": { "1.0.0": version }
+    });
+    let body = package.to_string();
+    thread::spawn(move || {
+        for mut stream in registry.incoming().map_while(Result::ok) {
+            let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            lines.map_while(Result::ok).take_while(|line| !line.is_empty()).for_each(drop);
+            let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: application/json";
+            let length = body.len();
+            let answer = format!("{head}\r\ncontent-length: {length}\r\n\r\n{body}");
+            let _ = stream.write_all(answer.as_bytes());
+        }
+    });
+    port
+}
+
+#[test]
+fn a_person_is_asked_once_about_the_second_host_of_a_registry() {
+    let port = serve_package_with_archive_elsewhere();
+    let package = json!({ "name": "tiny", "version": "1.0.0", "dependencies": { "leaf": "1" } });
+    let workspace = Workspace::new().file("package.json", package.to_string());
+    let home = Workspace::new().file(".npmrc", format!("registry=http://one.localhost:{port}/\n"));
+    let launch = launch_with_tools(&workspace).env("HOME", home.root());
+    let wire = ClientTransport::Stdio(launch.stdio());
+    let mut client = Client::open(wire, "2025-11-25", json!({ "elicitation": {} }));
+    let accept = |_: &Value| json!({ "action": "accept", "content": {} });
+    let arguments = json!({ "args": ["--no-audit", "--no-fund", "--fetch-retries=0"] });
+    let restore = json!({ "name": "ci_restore", "arguments": arguments });
+    let messages = |questions: &[Value]| -> Vec<String> {
+        questions.iter().map(|question| question["params"]["message"].to_string()).collect()
+    };
+    let (answer, questions) = converse(&mut client, "tools/call", restore.clone(), accept);
+    if !can_limit_hosts(report(&answer)) {
+        return;
+    }
+    let asked = messages(&questions);
+    assert_eq!(asked.len(), 2, "{asked:?} {answer}");
+    assert!(asked[0].contains(&format!("from `one.localhost:{port}`")), "{asked:?}");
+    assert!(asked[1].contains("also needs `files.example`"), "{asked:?}");
+    // The host is allowed, although it does not exist.
+    let refused = report(&answer)["refused_hosts"].to_string();
+    assert!(!refused.contains("files.example"), "{answer}");
+    let (answer, questions) = converse(&mut client, "tools/call", restore, accept);
+    assert_eq!(messages(&questions).len(), 1, "{questions:?} {answer}");
+}
+
+#[test]
+fn a_refused_second_host_stays_refused_and_the_report_says_how_to_allow_it() {
+    let port = serve_package_with_archive_elsewhere();
+    let package = json!({ "name": "tiny", "version": "1.0.0", "dependencies": { "leaf": "1" } });
+    let workspace = Workspace::new().file("package.json", package.to_string());
+    let home = Workspace::new().file(".npmrc", format!("registry=http://one.localhost:{port}/\n"));
+    let mut client = client(&workspace, |launch| launch.env("HOME", home.root()));
+    let arguments = json!({ "args": ["--no-audit", "--no-fund", "--fetch-retries=0"] });
+    let answer = client.call("ci_restore", arguments);
+    let report = report(&answer);
+    if can_limit_hosts(report) {
+        let refused = report["refused_hosts"][0].clone();
+        assert_eq!(refused["host"], "files.example:80", "{answer}");
+        assert_eq!(refused["allow"], "add \"files.example\" to sandbox.hosts", "{answer}");
+    }
+}
+
+#[test]
+fn a_person_sees_the_registries_that_only_files_of_the_project_name() {
+    let package = json!({ "name": "tiny", "version": "1.0.0" });
+    let workspace = Workspace::new()
+        .file("package.json", package.to_string())
+        .file(".npmrc", "@acme:registry=https://ada:key@files.example/npm/\n");
+    let home = Workspace::new().file(".npmrc", "registry=http://one.localhost:1/\n");
+    let launch = launch_with_tools(&workspace).env("HOME", home.root());
+    let wire = ClientTransport::Stdio(launch.stdio());
+    let mut client = Client::open(wire, "2025-11-25", json!({ "elicitation": {} }));
+    let arguments = json!({ "args": ["--no-audit", "--no-fund"] });
+    let restore = json!({ "name": "ci_restore", "arguments": arguments });
+    let decline = |_: &Value| json!({ "action": "decline" });
+    let (answer, questions) = converse(&mut client, "tools/call", restore.clone(), decline);
+    // Without the layers, no host is allowed and nobody is asked.
+    let Some(question) = questions.first() else { return };
+    let question = question["params"]["message"].to_string();
+    assert!(question.contains("from `one.localhost:1`"), "{question}");
+    assert!(question.contains("`files.example` (`.npmrc`)"), "{question}");
+    assert!(refusal(&answer).contains("did not agree"), "{answer}");
+    let accept = |_: &Value| json!({ "action": "accept", "content": {} });
+    converse(&mut client, "tools/call", restore.clone(), accept);
+    let (_, questions) = converse(&mut client, "tools/call", restore, accept);
+    let question = questions[0]["params"]["message"].to_string();
+    assert!(!question.contains("files.example"), "{question}");
+}
+
+#[test]
+fn a_build_without_a_network_says_how_to_fetch_dependencies() {
+    let makefile = "all:\n\t@echo 'Could not resolve host: a.example' >&2; exit 1\n";
+    let workspace = Workspace::new().file("Makefile", makefile);
+    let mut client = client(&workspace, |launch| launch);
+    let built = client.call("ci_build", json!({}));
+    assert!(text(&built).contains("run ci_restore"), "{built}");
 }
 
 #[test]

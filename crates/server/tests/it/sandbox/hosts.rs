@@ -8,7 +8,7 @@ use super::*;
 
 /// A script that fetches each URL with Python's own client, which reads the proxy variables, and
 /// prints the status of each.
-const FETCH: &str = r#"
+pub(super) const FETCH: &str = r#"
 import sys, urllib.error, urllib.request
 for url in sys.argv[1:]:
     try:
@@ -43,18 +43,18 @@ fn client_with(workspace: &Workspace, sandbox: &str) -> Client {
 }
 
 /// Checks whether this system supports a network namespace, which a forwarder needs.
-fn can_forward(workspace: &Workspace) -> bool {
+pub(super) fn can_forward(workspace: &Workspace) -> bool {
     has_layer(&mut confined_client(workspace, "workspace"), "network")
 }
 
-fn python(client: &mut Client, script: &str, args: &[String]) -> ProgramResult {
+pub(super) fn python(client: &mut Client, script: &str, args: &[String]) -> ProgramResult {
     let args: Vec<_> =
         ["-c".to_owned(), script.to_owned()].into_iter().chain(args.to_vec()).collect();
     run(client, json!({ "command": "/usr/bin/python3", "args": args }))
 }
 
 /// Starts an HTTP server that answers `count` requests with their `Host` header.
-fn answer_requests(count: usize) -> (u16, JoinHandle<()>) {
+pub(super) fn answer_requests(count: usize) -> (u16, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let serving = thread::spawn(move || {
@@ -231,6 +231,7 @@ fn a_host_rule_that_cannot_be_enforced_stops_the_server_at_its_start() {
         ("hosts = [\"git.example.com/acme/*\"]", "cannot check a path"),
         ("hosts = [\"https://git.example.com\"]", "scheme"),
         ("hosts = [\"*\"]", "first label"),
+        ("hosts = [\"a.example\", \"@crates\"]", "the presets are @npm, @pypi, @cargo, @go"),
         ("profile = \"network\"\nhosts = [\"a.example\"]", "no effect with the profile `network`"),
         (
             "[[sandbox.for]]\ntools = \"ci.*\"\nprofile = \"workspace\"\nhosts = [\"a b\"]",

@@ -1,0 +1,120 @@
+//! Tests of presets of hosts, which stand for the settings of package managers, and of the package
+//! caches.
+
+use super::hosts::{FETCH, answer_requests, can_forward, python};
+use super::*;
+use crate::support::path;
+
+/// Creates a client with the settings `sandbox` in the table `[sandbox]`, and with the home folder
+/// `home`.
+fn client_at_home(workspace: &Workspace, home: &Workspace, sandbox: &str) -> Client {
+    workspace.put("toolgate.toml", format!("[sandbox]\n{sandbox}\n"));
+    let launch = Launch::over(workspace).env("HOME", home.root()).env("PATH", path());
+    Client::stdio(launch, MODERN)
+}
+
+#[test]
+fn a_preset_allows_the_host_that_the_users_own_settings_name() {
+    let workspace = Workspace::new();
+    if !can_forward(&workspace) {
+        return;
+    }
+    let (port, serving) = answer_requests(1);
+    let registry = format!("http://one.localhost:{port}/");
+    let home = Workspace::new().file(".npmrc", format!("registry={registry}\n"));
+    let mut client = client_at_home(&workspace, &home, "hosts = [\"@npm\"]");
+    let urls = [registry.clone(), format!("http://two.localhost:{port}/")];
+    let result = python(&mut client, FETCH, &urls);
+    let expected = format!("200 one.localhost:{port}\n403\n");
+    assert_eq!(result.stdout, expected, "{}", result.stderr);
+    // The program does not see the settings themselves.
+    let result = sh(&mut client, "echo $npm_config_registry; cat ~/.npmrc 2>&1 | wc -l");
+    assert_eq!(result.stdout, format!("{registry}\n1\n"), "{}", result.stderr);
+    serving.join().unwrap();
+}
+
+#[test]
+fn settings_of_the_project_do_not_change_the_hosts_of_a_preset() {
+    let workspace = Workspace::new().file(".npmrc", "registry=http://two.localhost:1/\n");
+    if !can_forward(&workspace) {
+        return;
+    }
+    let home = Workspace::new().file(".npmrc", "registry=http://one.localhost:1/\n");
+    let mut client = client_at_home(&workspace, &home, "hosts = [\"@npm\"]");
+    let result = python(&mut client, FETCH, &["http://two.localhost:1/".to_owned()]);
+    assert_eq!(result.stdout, "403\n", "{}", result.stderr);
+    let refused = result.value["refused_hosts"].to_string();
+    assert!(refused.contains("two.localhost:1"), "{refused}");
+    // The project's own setting stays in force, as a variable would hide it.
+    assert_eq!(sh(&mut client, "echo [$npm_config_registry]").stdout, "[]\n");
+}
+
+#[test]
+fn a_preset_brings_a_cache_that_the_next_program_finds_and_the_home_folder_stays_unchanged() {
+    let workspace = Workspace::new();
+    if !can_forward(&workspace) {
+        return;
+    }
+    let home = Workspace::new().file(".npmrc", "registry=http://one.localhost:1/\n");
+    let mut client = client_at_home(&workspace, &home, "hosts = [\"@npm\"]");
+    let script = "mkdir -p \"$npm_config_cache\" && echo kept > \"$npm_config_cache/entry\"; \
+                  touch ~/planted";
+    let result = sh(&mut client, script);
+    assert_eq!(result.code, 0, "{}", result.stderr);
+    let result = sh(&mut client, "cat \"$npm_config_cache/entry\"; ls ~/planted 2>/dev/null");
+    assert_eq!(result.stdout, "kept\n", "{}", result.stderr);
+    assert!(!home.path("planted").exists());
+    let caches = home.path(".cache/toolgate/packages");
+    assert!(caches.is_dir(), "{}", caches.display());
+    drop(client);
+    // A program that may not write the workspace gets no cache.
+    let settings = "profile = \"read-only\"\nhosts = [\"@npm\"]";
+    let mut client = client_at_home(&workspace, &home, settings);
+    assert_eq!(sh(&mut client, "echo [$npm_config_cache]").stdout, "[]\n");
+}
+
+#[test]
+fn the_caches_of_one_workspace_are_hidden_from_programs_of_another() {
+    let workspaces = [Workspace::new(), Workspace::new()];
+    if !can_forward(&workspaces[0]) {
+        return;
+    }
+    let home = Workspace::new().file(".npmrc", "registry=http://one.localhost:1/\n");
+    let mut folders = Vec::new();
+    for workspace in &workspaces {
+        let mut client = client_at_home(workspace, &home, "hosts = [\"@npm\"]");
+        let result = sh(&mut client, "ls ~/.cache/toolgate/packages; echo $npm_config_cache");
+        let lines: Vec<_> = result.stdout.lines().map(str::to_owned).collect();
+        assert_eq!(lines.len(), 2, "{}", result.stdout);
+        assert!(lines[1].contains(&lines[0]), "{lines:?}");
+        folders.push(lines[1].clone());
+    }
+    assert_ne!(folders[0], folders[1]);
+}
+
+#[test]
+fn the_remotes_of_a_repository_are_the_hosts_of_its_preset_unless_programs_can_change_them() {
+    let workspace = Workspace::new();
+    if !can_forward(&workspace) {
+        return;
+    }
+    let (port, serving) = answer_requests(1);
+    let config = format!(
+        "[core]\n\trepositoryformatversion = 0\n[remote \"origin\"]\n\t\
+         url = http://one.localhost:{port}/x.git\n"
+    );
+    workspace.put(".git/HEAD", "ref: refs/heads/main\n");
+    workspace.put(".git/config", config);
+    std::fs::create_dir_all(workspace.path(".git/objects")).unwrap();
+    std::fs::create_dir_all(workspace.path(".git/refs")).unwrap();
+    let home = Workspace::new();
+    let urls = [format!("http://one.localhost:{port}/")];
+    let mut client = client_at_home(&workspace, &home, "hosts = [\"@git\"]");
+    let result = python(&mut client, FETCH, &urls);
+    assert_eq!(result.stdout, format!("200 one.localhost:{port}\n"), "{}", result.stderr);
+    serving.join().unwrap();
+    drop(client);
+    let mut client = client_at_home(&workspace, &home, "git = \"write\"\nhosts = [\"@git\"]");
+    let result = python(&mut client, FETCH, &urls);
+    assert_eq!(result.stdout, "403\n", "{}", result.stderr);
+}
