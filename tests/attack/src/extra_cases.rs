@@ -15,6 +15,7 @@ use super::client::{Client, start_and_connect};
 use super::console_cases;
 use super::exploits;
 use super::fault_cases;
+use super::network_cases;
 use super::oracle::summary;
 use super::perform::call_once;
 use super::program_cases::job_id_in;
@@ -52,9 +53,7 @@ pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
             let port = attempt.listeners.listen_tcp()?;
             attempt.variant.input["args"] = json!(["-e", exploits::tcp(port)]);
         }
-        "M52" | "M53" | "M54" | "M55" | "M56" | "M57" | "M60" | "M61" => {
-            prepare_hosts_case(attempt)?;
-        }
+        id if network_cases::IDS.contains(&id) => network_cases::prepare(attempt)?,
         "M16" => isolate_processes(attempt)?,
         // The default limits would take all resources of this machine.
         "M14" => attempt.launch.config = "[sandbox]\nprocesses = 100\n".to_owned(),
@@ -67,38 +66,6 @@ pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
         }
         _ => {}
     }
-    Ok(())
-}
-
-/// Lets the program reach one host through the forwarder, and makes it attack another way.
-fn prepare_hosts_case(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
-    let is_udp = attempt.case.id == "M53";
-    let port = match is_udp {
-        true => attempt.listeners.listen_udp()?,
-        false => attempt.listeners.listen_tcp()?,
-    };
-    let ruled = match attempt.case.id.as_str() {
-        // The rule allows the listener under one name.
-        "M55" | "M56" => format!("one.localhost:{port}"),
-        _ => "one.localhost:1".to_owned(),
-    };
-    attempt.launch.config = format!("[sandbox]\nhosts = [\"{ruled}\"]\n");
-    let url = format!("http://one.localhost:{port}/");
-    let script = match attempt.case.id.as_str() {
-        "M52" => exploits::tcp(port),
-        "M53" => exploits::udp(port),
-        "M54" => exploits::ask_proxy(&format!("CONNECT 127.0.0.1:{port} HTTP/1.1")),
-        "M55" => {
-            exploits::ask_proxy(&format!("GET {url} HTTP/1.1\\r\\nHost: two.localhost:{port}"))
-        }
-        "M56" => exploits::ask_proxy(&format!("CONNECT [::ffff:127.0.0.1]:{port} HTTP/1.1")),
-        "M60" => exploits::ask_proxy(&format!("CONNECT one.localhost:{port} HTTP/1.1")),
-        "M61" => exploits::ask_proxy(&format!(
-            "GET http://one.localhost:1\\@127.0.0.1:{port}/ HTTP/1.1\\r\\nHost: one.localhost:1"
-        )),
-        _ => exploits::ask_proxy("GET http://169.254.169.254/latest/meta-data/ HTTP/1.1"),
-    };
-    attempt.variant.input["args"] = json!(["-e", script]);
     Ok(())
 }
 

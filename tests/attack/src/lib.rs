@@ -33,6 +33,7 @@ mod absent_tools;
 mod etag_cases;
 mod stream_cases;
 mod console_cases;
+mod network_cases;
 mod extra_cases;
 mod race_cases;
 mod program_cases;
