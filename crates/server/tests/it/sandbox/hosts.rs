@@ -294,11 +294,23 @@ fn a_declared_command_with_hosts_reaches_no_others_even_under_the_profile_networ
 }
 
 /// An MCP server whose only tool fetches the URLs in the program's arguments and returns a status for
-/// each.
-const FETCHING_SERVER: &str = r#"
-import json, sys, urllib.error, urllib.request
+/// each. A `tcp://` URL is a service that answers a message; the program connects to it directly.
+pub(super) const FETCHING_SERVER: &str = r#"
+import json, socket, sys, time, urllib.error, urllib.request
+
+def ask(host, port):
+    for _ in range(100):
+        try:
+            with socket.create_connection((host, int(port)), 5) as connection:
+                connection.sendall(b'ping')
+                return connection.recv(100).decode()
+        except ConnectionRefusedError:
+            time.sleep(0.1)
+    return 'refused'
 
 def fetch(url):
+    if url.startswith('tcp://'):
+        return ask(*url.removeprefix('tcp://').split(':'))
     try:
         return str(urllib.request.urlopen(url, timeout=5).status)
     except urllib.error.HTTPError as err:
@@ -352,4 +364,60 @@ fn an_upstream_with_hosts_reaches_no_others() {
     let server = Launch::over(&workspace).serve_with_flags(&["--listen", "127.0.0.1:0"]);
     assert!(!server.wait_for_exit().success());
     wait_until("the refusal", || server.log().contains("no effect with `sandbox = \"network\"`"));
+}
+
+/// A program that listens on a port of its own network, and connects to a host through the proxy.
+const RELAY: &str = r#"
+import os, socket, sys, threading
+
+def copy(source, target):
+    while data := source.recv(65536):
+        target.sendall(data)
+    target.shutdown(socket.SHUT_WR)
+
+host, port = os.environ['HTTPS_PROXY'].removeprefix('http://').split(':')
+listener = socket.create_server(('127.0.0.1', int(sys.argv[1])))
+while True:
+    client, _ = listener.accept()
+    server = socket.create_connection((host, int(port)))
+    server.sendall(f'CONNECT {sys.argv[2]} HTTP/1.1\r\n\r\n'.encode())
+    head = b''
+    while not head.endswith(b'\r\n\r\n'):
+        head += server.recv(1)
+    for pair in [(client, server), (server, client)]:
+        threading.Thread(target=copy, args=pair, daemon=True).start()
+"#;
+
+#[test]
+fn a_database_server_reaches_its_database_through_a_relay_in_its_own_network() {
+    let workspace = Workspace::new();
+    if !can_forward(&workspace) {
+        return;
+    }
+    let database = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = database.local_addr().unwrap().port();
+    let serving = thread::spawn(move || {
+        let (mut stream, _) = database.accept().unwrap();
+        let mut message = [0; 4];
+        stream.read_exact(&mut message).unwrap();
+        assert_eq!(&message, b"ping");
+        stream.write_all(b"pong").unwrap();
+    });
+    workspace.put("relay.py", RELAY);
+    workspace.put("server.py", FETCHING_SERVER);
+    let line = format!(
+        "/usr/bin/python3 relay.py 5432 localhost:{port} & \
+         exec /usr/bin/python3 server.py tcp://127.0.0.1:5432"
+    );
+    let settings = format!(
+        "[upstream.orders]\ncommand = [\"sh\", \"-c\", \"{line}\"]\ncwd = \".\"\n\
+         sandbox = \"workspace\"\nhosts = [\"localhost:{port}\"]\n"
+    );
+    workspace.put("toolgate.toml", settings);
+    let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", workspace.path(".cache"));
+    let mut client = Client::stdio(launch, MODERN);
+    client.tools();
+    let answer = client.call("orders_fetch", json!({}));
+    assert_eq!(answer["result"]["content"][0]["text"], "pong", "{answer}");
+    serving.join().unwrap();
 }

@@ -1,7 +1,7 @@
 //! Tests of presets of hosts, which stand for the settings of package managers, and of the package
 //! caches.
 
-use super::hosts::{FETCH, answer_requests, can_forward, python};
+use super::hosts::{FETCH, FETCHING_SERVER, answer_requests, can_forward, python};
 use super::*;
 use crate::support::path;
 
@@ -117,4 +117,34 @@ fn the_remotes_of_a_repository_are_the_hosts_of_its_preset_unless_programs_can_c
     let mut client = client_at_home(&workspace, &home, "git = \"write\"\nhosts = [\"@git\"]");
     let result = python(&mut client, FETCH, &urls);
     assert_eq!(result.stdout, "403\n", "{}", result.stderr);
+}
+
+#[test]
+fn an_upstream_with_a_preset_reaches_the_registry_and_keeps_its_cache() {
+    let workspace = Workspace::new();
+    if !can_forward(&workspace) {
+        return;
+    }
+    let (port, serving) = answer_requests(1);
+    let registry = format!("http://one.localhost:{port}/");
+    let home = Workspace::new().file(".npmrc", format!("registry={registry}\n"));
+    workspace.put("server.py", FETCHING_SERVER);
+    let line = format!(
+        "mkdir -p $npm_config_cache/_npx && exec /usr/bin/python3 server.py {registry} \
+         http://two.localhost:{port}/"
+    );
+    let settings = format!(
+        "[upstream.web]\ncommand = [\"sh\", \"-c\", \"{line}\"]\ncwd = \".\"\n\
+         sandbox = \"workspace\"\nhosts = [\"@npm\"]\n"
+    );
+    workspace.put("toolgate.toml", settings);
+    let launch = Launch::over(&workspace).env("HOME", home.root()).env("PATH", path());
+    let mut client = Client::stdio(launch, MODERN);
+    client.tools();
+    let answer = client.call("web_fetch", json!({}));
+    assert_eq!(answer["result"]["content"][0]["text"], "200 403", "{answer}");
+    serving.join().unwrap();
+    let caches = std::fs::read_dir(home.path(".cache/toolgate/packages")).unwrap();
+    let mut folders = caches.map(|entry| entry.unwrap().path().join("npm/npm/_npx"));
+    assert!(folders.any(|folder| folder.is_dir()));
 }
