@@ -8,6 +8,7 @@ mod start;
 mod program;
 mod confirm;
 mod trace_variables;
+mod offline_variables;
 mod outcome;
 mod output_extent;
 mod output_store;
@@ -25,6 +26,7 @@ use toolgate_contract::{AnyTool, erase_tool};
 use toolgate_world::{ProcessRunner, Root};
 
 pub(crate) use meter::ProgressMeter;
+pub(crate) use offline_variables::OFFLINE_VARIABLES;
 pub(crate) use outcome::{RunResult, SandboxStatus, refusal_note};
 pub(crate) use output_forwarder::strip_escapes;
 pub(crate) use program::InputFields;

@@ -12,7 +12,7 @@ use super::project_input::ProjectInput;
 use super::projects::{Project, find_nearest, join};
 use super::registry::RegistryAccess;
 use super::report::{CiCounts, CiFailure, CiReport, FailureSeverity, fit_failures};
-use crate::exec::{self, InputFields, StartFailureCause, TIMEOUT_MS_MAX};
+use crate::exec::{self, InputFields, OFFLINE_VARIABLES, StartFailureCause, TIMEOUT_MS_MAX};
 use toolgate_world::Root;
 use toolgate_world::root::quoted_path;
 
@@ -56,16 +56,6 @@ const QUIET_VARIABLES: [(&str, &str); 6] = [
     ("NO_COLOR", "1"),
     ("PIP_NO_INPUT", "1"),
     ("DOTNET_CLI_TELEMETRY_OPTOUT", "1"),
-];
-
-/// Environment variables with which package managers do not repeat downloads. Without a network,
-/// repetitions only delay the failure, by minutes.
-const OFFLINE_VARIABLES: [(&str, &str); 5] = [
-    ("npm_config_fetch_retries", "0"),
-    ("YARN_HTTP_RETRY", "0"),
-    ("PIP_RETRIES", "0"),
-    ("UV_HTTP_RETRIES", "0"),
-    ("CARGO_NET_RETRY", "0"),
 ];
 
 /// A command of a project to run.

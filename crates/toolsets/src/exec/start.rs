@@ -9,6 +9,7 @@ use std::time::Duration;
 use toolgate_contract::{ToolError, TraceContext};
 
 use super::ExecSettings;
+use super::offline_variables::offline_variables;
 use super::program::{InputFields, ProgramChooser, ScriptPermission};
 use super::programs::WorkspacePrograms;
 use super::run::{RunProgramInput, TIMEOUT_MS, TIMEOUT_MS_MAX};
@@ -54,6 +55,14 @@ pub(super) fn prepare_start(
         [..] => processes.unwritable_path(&path, root),
     };
     let confinement = programs.confinement();
+    // Other tools set the variables of their programs themselves.
+    let offline: &[(&str, &str)] = match fields {
+        InputFields::Program => {
+            let words = [command.as_str()].into_iter().chain(args.iter().map(String::as_str));
+            offline_variables(confinement.as_ref(), words)
+        }
+        InputFields::CommandLine | InputFields::Project => &[],
+    };
     let is_visible = |program: &Path| match &confinement {
         None => true,
         // If no sandbox is available, the start itself fails and reports that.
@@ -84,6 +93,8 @@ pub(super) fn prepare_start(
     };
     let mut base = processes.environment(&settings.env_keep, &path);
     set_trace_variables(&mut base, trace);
+    let offline = offline.iter();
+    base.extend(offline.map(|&(name, value)| (OsString::from(name), OsString::from(value))));
     let env = environment(env, base)?;
     let timeout_ms = timeout_ms.unwrap_or(TIMEOUT_MS).clamp(1, TIMEOUT_MS_MAX);
     let bounds = bounds(settings, Duration::from_millis(timeout_ms), max_output_bytes);

@@ -148,3 +148,16 @@ fn an_upstream_with_a_preset_reaches_the_registry_and_keeps_its_cache() {
     let mut folders = caches.map(|entry| entry.unwrap().path().join("npm/npm/_npx"));
     assert!(folders.any(|folder| folder.is_dir()));
 }
+
+#[test]
+fn a_package_manager_without_a_network_does_not_repeat_downloads() {
+    let workspace = Workspace::new();
+    let mut client = confined_client(&workspace, "workspace");
+    let retries = |client: &mut Client, script: &str| sh(client, script).stdout;
+    let script = "npm --version >/dev/null 2>&1; echo [$npm_config_fetch_retries]";
+    assert_eq!(retries(&mut client, script), "[0]\n");
+    assert_eq!(retries(&mut client, "echo [$npm_config_fetch_retries]"), "[]\n");
+    drop(client);
+    let mut client = confined_client(&workspace, "network");
+    assert_eq!(retries(&mut client, script), "[]\n");
+}
