@@ -113,12 +113,30 @@ enum NpmSettingsOwner {
     Project,
 }
 
+/// Answers each request with 404, until the test process ends. Returns the port, and the first line of
+/// each request.
+fn serve_empty_registry() -> (u16, mpsc::Receiver<String>) {
+    let registry = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = registry.local_addr().unwrap().port();
+    let (sender, requests) = mpsc::channel();
+    thread::spawn(move || {
+        for mut stream in registry.incoming().map_while(Result::ok) {
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            let first = lines.next().and_then(Result::ok).unwrap_or_default();
+            lines.map_while(Result::ok).take_while(|line| !line.is_empty()).for_each(drop);
+            let _ = sender.send(first);
+            let head = "HTTP/1.1 404 Not Found\r\nconnection: close\r\ncontent-length: 2\r\n\r\n";
+            let _ = stream.write_all(format!("{head}{{}}").as_bytes());
+        }
+    });
+    (port, requests)
+}
+
 /// Restores an npm project with the settings `sandbox` in `[sandbox]`. The npm settings of `owner`
 /// name a registry on this machine. Returns the first line of each request that the registry
 /// received, and the answer.
 fn restore_from_local_registry(sandbox: &str, owner: &NpmSettingsOwner) -> (Vec<String>, Value) {
-    let registry = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = registry.local_addr().unwrap().port();
+    let (port, requests) = serve_empty_registry();
     let package = json!({ "name": "tiny", "version": "1.0.0", "dependencies": { "leaf": "1" } });
     let workspace = Workspace::new()
         .file("package.json", package.to_string())
@@ -130,18 +148,6 @@ fn restore_from_local_registry(sandbox: &str, owner: &NpmSettingsOwner) -> (Vec<
         NpmSettingsOwner::Project => (&workspace, "one.example"),
     };
     folder.put(".npmrc", format!("registry=http://{host}:{port}/\n"));
-    let (sender, requests) = mpsc::channel();
-    // Serves until the test process ends.
-    thread::spawn(move || {
-        for mut stream in registry.incoming().map_while(Result::ok) {
-            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
-            let first = lines.next().and_then(Result::ok).unwrap_or_default();
-            lines.map_while(Result::ok).take_while(|line| !line.is_empty()).for_each(drop);
-            let _ = sender.send(first);
-            let head = "HTTP/1.1 404 Not Found\r\nconnection: close\r\ncontent-length: 2\r\n\r\n";
-            let _ = stream.write_all(format!("{head}{{}}").as_bytes());
-        }
-    });
     let mut client = client(&workspace, |launch| launch.env("HOME", home.root()));
     let answer = client.call("ci_restore", json!({ "args": ["--no-audit", "--no-fund"] }));
     (requests.try_iter().collect(), answer)
@@ -185,6 +191,33 @@ fn a_restore_does_not_reach_a_registry_that_only_the_project_names() {
         assert!(requests.is_empty(), "{requests:?} {answer}");
         let refused = report["refused_hosts"].to_string();
         assert!(refused.contains("one.example:"), "{answer}");
+    }
+}
+
+#[test]
+fn a_restore_of_cargo_reaches_the_registry_that_replaces_the_default_in_the_users_settings() {
+    let (port, requests) = serve_empty_registry();
+    let manifest = format!("{MANIFEST}[dependencies]\nleaf = \"1\"\n");
+    let workspace = Workspace::new().file("Cargo.toml", manifest).file("src/lib.rs", "");
+    let config = format!(
+        "[source.crates-io]\nreplace-with = \"mirror\"\n[source.mirror]\n\
+         registry = \"sparse+http://one.localhost:{port}/index/\"\n"
+    );
+    let home = Workspace::new().file(".cargo/config.toml", config);
+    let mut client = client(&workspace, |launch| {
+        launch.env("HOME", home.root()).env("CARGO_HOME", home.path(".cargo"))
+    });
+    let answer = client.call("ci_restore", json!({}));
+    let report = report(&answer);
+    if can_limit_hosts(report) {
+        let requests: Vec<String> = requests.try_iter().collect();
+        let expected = "GET /index/config.json ";
+        assert!(requests.iter().any(|line| line.starts_with(expected)), "{requests:?} {answer}");
+        // The user's own folder stays as it was.
+        assert!(!home.path(".cargo/registry").exists(), "{answer}");
+        let caches = std::fs::read_dir(home.path(".cache/toolgate/packages")).unwrap();
+        let mut links = caches.map(|entry| entry.unwrap().path().join("cargo/config.toml"));
+        assert!(links.any(|link| link.is_symlink()));
     }
 }
 

@@ -138,8 +138,12 @@ async fn ask(
         let folder = file.parent().unwrap_or(file);
         sandbox.can_write(workspace, home, folder)
     };
+    // Some variables name folders with settings or toolchains.
+    let named = question.kept_variables.iter().filter_map(|name| processes.variable(name));
+    let mut named = named.map(Path::new).filter(|named| named.is_absolute());
+    let is_changeable = named.any(|folder| sandbox.can_write(workspace, home, folder));
     // A file that confined programs can change does not speak for the user.
-    if is_planted(&program.path) || settings.iter().any(is_planted) {
+    if is_changeable || is_planted(&program.path) || settings.iter().any(is_planted) {
         tracing::warn!("{} is not asked for its hosts: programs can change it", source.name());
         return None;
     }
