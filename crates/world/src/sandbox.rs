@@ -37,7 +37,7 @@ mod namespace_check;
 mod worker_frames;
 mod worker;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -63,7 +63,7 @@ pub use worker::{WorkerLimits, run_worker_if_asked};
 pub(super) use worker_frames::{read_frame, write_frame};
 
 use super::Root;
-use super::forwarder::HostAccess;
+use super::forwarder::{HostAccess, HostSource};
 use super::programs::HELPER_NAME;
 use capabilities::SandboxCapabilities;
 use guarded_paths::GuardedPaths;
@@ -242,6 +242,14 @@ impl Sandbox {
         let is_ruled = rules.iter().any(|rule| rule.tools.is_match(tool));
         let is_workspace = settings.profile == SandboxProfile::Workspace;
         (is_workspace && !is_ruled).then_some(settings.restore)
+    }
+
+    /// Returns the package managers that the presets in the settings ask, each once.
+    pub fn host_sources(&self) -> Vec<HostSource> {
+        let state = &self.0;
+        let ruled = state.rules.iter().filter_map(|rule| rule.hosts.as_ref());
+        let all = state.hosts.iter().chain(ruled).flat_map(|access| access.sources.iter().copied());
+        all.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// Returns the confinement of a program in `workspace` under `profile`. `None` if the program

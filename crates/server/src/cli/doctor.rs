@@ -9,6 +9,7 @@ use std::thread;
 
 use anyhow::{Context, anyhow, bail};
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 use toolgate::assembly::probe::{UpstreamProbe, hide_failures_from_log, probe_upstreams};
 use toolgate::config::environment;
 use toolgate_host::{FleetDurability, FleetReport, FleetServer};
@@ -17,7 +18,7 @@ use toolgate_world::sandbox::{
     SandboxCoverage, SandboxLayer, SandboxPaths, SandboxProfile, SandboxRequirement, ServerAccess,
     confine_server,
 };
-use toolgate_world::{Root, Sandbox};
+use toolgate_world::{ProcessRunner, Root, Sandbox};
 
 use super::login::UpstreamArg;
 use super::{FolderArgs, complain, print, run_to_end};
@@ -133,8 +134,10 @@ pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
         false => Err("server.confined is false".to_owned()),
     };
     let hosts = check_hosts(&sandbox, &root, variables)?;
+    let presets = ask_presets(&sandbox, &root)?;
     let text = if args.json {
         let is_present = |layer: SandboxLayer| !coverage.missing.iter().any(|it| it.layer == layer);
+        let named: BTreeMap<_, _> = presets.iter().cloned().collect();
         let layers: serde_json::Map<_, _> = SandboxLayer::ALL
             .iter()
             .map(|&it| (it.name().to_owned(), is_present(it).into()))
@@ -144,12 +147,14 @@ pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
             "layers": layers, "missing": coverage.missing, "profiles": profiles, "root": is_root,
             "server": { "confined": server.is_ok(), "why": server.err() },
             "hosts": { "checked": hosts.as_ref().ok(), "why": hosts.as_ref().err() },
+            "presets": named,
         });
         format!("{report:#}\n")
     } else {
         let require = config.sandbox.require;
         render_report(&coverage, &profiles, configured, require, &server, is_root)
             + &render_hosts(&hosts)
+            + &render_presets(&presets)
     };
     print(&text)?;
     if is_machine {
@@ -191,6 +196,36 @@ fn render_hosts(hosts: &Result<Vec<SandboxProfile>, String>) -> String {
         }
         Err(why) => format!("Programs with `hosts` do not run: {why}\n"),
     }
+}
+
+/// Asks the package managers of the presets in the settings for their hosts. Returns the name and the
+/// hosts of each.
+fn ask_presets(sandbox: &Sandbox, root: &Root) -> anyhow::Result<Vec<(&'static str, Vec<String>)>> {
+    let sources = sandbox.host_sources();
+    if sources.is_empty() {
+        return Ok(Vec::new());
+    }
+    let processes = ProcessRunner::with_sandbox(environment(), sandbox.clone());
+    let processes = processes.context("cannot run programs")?;
+    Ok(run_to_end(super::small_runtime()?, async {
+        let cancel = CancellationToken::new();
+        let mut presets = Vec::new();
+        for source in sources {
+            let answer = processes.host_answer(source, root, &cancel).await;
+            presets.push((source.name(), answer.map(|answer| answer.hosts).unwrap_or_default()));
+        }
+        processes.close().await;
+        presets
+    }))
+}
+
+/// Returns a line about the hosts that each package manager names.
+fn render_presets(presets: &[(&'static str, Vec<String>)]) -> String {
+    let lines = presets.iter().map(|(name, hosts)| match hosts.is_empty() {
+        true => format!("{name} names no host: it is missing, or programs can change it.\n"),
+        false => format!("{name} names the hosts {}.\n", hosts.join(", ")),
+    });
+    lines.collect()
 }
 
 /// Tests the OAuth authorization of an upstream.

@@ -457,6 +457,23 @@ fn the_doctor_reports_the_layers_of_each_profile() {
 }
 
 #[test]
+fn the_doctor_lists_the_hosts_of_presets() {
+    let workspace = Workspace::new().file("toolgate.toml", "[sandbox]\nhosts = [\"@npm\"]\n");
+    let home = Workspace::new().file(".npmrc", "registry=http://one.localhost:1/\n");
+    let line =
+        |args: &[&str]| CommandLine::new(workspace.root(), args).env("HOME", home.root()).run();
+    let report: Value = serde_json::from_str(&line(&["doctor", "--json"]).out).unwrap();
+    let missing = report["missing"].as_array().unwrap();
+    if missing.iter().any(|it| it["layer"] == "view" || it["layer"] == "network") {
+        eprintln!("NOT TRIED: this system cannot limit programs to some hosts");
+        return;
+    }
+    assert_eq!(report["presets"]["npm"][0], "one.localhost:1", "{report}");
+    let text = line(&["doctor"]).out;
+    assert!(text.contains("npm names the hosts one.localhost:1."), "{text}");
+}
+
+#[test]
 fn the_doctor_reports_the_layers_for_the_root_folder_too() {
     let done = run(Path::new("/"), &["doctor"]);
     assert!(done.out.contains("seccomp") && done.out.contains("network   reads"), "{done:?}");
