@@ -33,13 +33,13 @@ use tokio_util::task::TaskTracker;
 use toolgate_contract::OutputStream;
 
 pub use environment::refused_variable;
-pub use host_questions::{HostAnswer, rule_for_url};
+pub use host_questions::{NamedHosts, rule_for_url};
 pub use output_capture::{CapturedOutput, OutputPiece};
 pub use running::{OpenProgram, ProgramGuard};
 pub use worker::{WorkerFailure, WorkerProcess, WorkerStarter};
 
 use crate::programs::{ResolvedProgram, ServerProcessMark, TagLimits};
-use host_answers::HostAnswers;
+use host_answers::NamedHostsCache;
 use spawn::ProgramSpawner;
 
 use super::forwarder::NetworkUse;
@@ -55,7 +55,7 @@ struct RunnerState {
     spawner: ProgramSpawner,
     sandbox: RwLock<Sandbox>,
     /// The hosts that package managers named.
-    host_answers: HostAnswers,
+    host_answers: NamedHostsCache,
     shutdown: CancellationToken,
     tasks: TaskTracker,
 }
@@ -167,7 +167,7 @@ impl ProcessRunner {
             environment: environment.into_iter().collect(),
             spawner: ProgramSpawner::start(ServerProcessMark::random()?, leftovers)?,
             sandbox: RwLock::new(sandbox),
-            host_answers: HostAnswers::default(),
+            host_answers: NamedHostsCache::default(),
             shutdown: CancellationToken::new(),
             tasks: TaskTracker::new(),
         })))

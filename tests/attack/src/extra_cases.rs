@@ -46,6 +46,9 @@ pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     if attempt.case.input["kind"] == "console" {
         console_cases::prepare(attempt);
     }
+    if network_cases::IDS.contains(&attempt.case.id.as_str()) {
+        return network_cases::prepare(attempt);
+    }
     match attempt.case.id.as_str() {
         "M20" => attempt.variant.input["args"] = json!(["-e", exploits::VSOCK]),
         "M21" => attempt.variant.input["args"] = json!(["-e", exploits::VM_READ]),
@@ -53,7 +56,6 @@ pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
             let port = attempt.listeners.listen_tcp()?;
             attempt.variant.input["args"] = json!(["-e", exploits::tcp(port)]);
         }
-        id if network_cases::IDS.contains(&id) => network_cases::prepare(attempt)?,
         "M16" => isolate_processes(attempt)?,
         // The default limits would take all resources of this machine.
         "M14" => attempt.launch.config = "[sandbox]\nprocesses = 100\n".to_owned(),

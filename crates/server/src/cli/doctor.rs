@@ -211,7 +211,7 @@ fn ask_presets(sandbox: &Sandbox, root: &Root) -> anyhow::Result<Vec<(&'static s
         let cancel = CancellationToken::new();
         let mut presets = Vec::new();
         for source in sources {
-            let answer = processes.host_answer(source, root, &cancel).await;
+            let answer = processes.named_hosts(source, root, &cancel).await;
             presets.push((source.name(), answer.map(|answer| answer.hosts).unwrap_or_default()));
         }
         processes.close().await;

@@ -78,7 +78,7 @@ impl CiContext {
         let mut sources = Vec::new();
         let mut named = Vec::new();
         for &source in host_sources(project.kind, command) {
-            let answer = processes.host_answer(source, &self.programs.root, &ctx.cancel).await;
+            let answer = processes.named_hosts(source, &self.programs.root, &ctx.cancel).await;
             if let Some(answer) = answer {
                 sources.push(source);
                 named.extend(answer.hosts);

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use toolgate_contract::OutputStream;
 use toolgate_net::HostRules;
 
-use super::host_questions::{HostAnswer, HostQuestion};
+use super::host_questions::{HostQuestion, NamedHosts};
 use super::{ProcessRunner, ProgramStart, RunLimits, package_caches, running};
 use crate::Root;
 use crate::forwarder::{HostAccess, HostSource};
@@ -36,8 +36,8 @@ const KEPT_VARIABLES: [&str; 3] = ["HOME", "LANG", "TMPDIR"];
 
 /// The answers of package managers, and the time of each.
 #[derive(Default)]
-pub(super) struct HostAnswers(
-    tokio::sync::Mutex<BTreeMap<HostSource, (Instant, Option<HostAnswer>)>>,
+pub(super) struct NamedHostsCache(
+    tokio::sync::Mutex<BTreeMap<HostSource, (Instant, Option<NamedHosts>)>>,
 );
 
 impl ProcessRunner {
@@ -46,12 +46,12 @@ impl ProcessRunner {
     ///
     /// The package manager is asked without a network, in an empty folder. An answer is used for 5
     /// minutes.
-    pub async fn host_answer(
+    pub async fn named_hosts(
         &self,
         source: HostSource,
         workspace: &Root,
         cancel: &CancellationToken,
-    ) -> Option<HostAnswer> {
+    ) -> Option<NamedHosts> {
         if source == HostSource::Git {
             return ask(self, source, workspace, cancel).await;
         }
@@ -82,8 +82,8 @@ pub(super) async fn prepare_network(
     if let Some(access) = &access {
         let mut rules = access.rules.clone();
         for &source in &access.sources {
-            let answer = processes.host_answer(source, &confinement.workspace, cancel).await;
-            let Some(HostAnswer { hosts, variables }) = answer else { continue };
+            let answer = processes.named_hosts(source, &confinement.workspace, cancel).await;
+            let Some(NamedHosts { hosts, variables }) = answer else { continue };
             let Ok(named) = HostRules::parse(&hosts) else { continue };
             rules = rules.merge(&named);
             if !has_project_settings(source, cwd, &confinement.workspace) {
@@ -117,7 +117,7 @@ async fn ask(
     source: HostSource,
     workspace: &Root,
     cancel: &CancellationToken,
-) -> Option<HostAnswer> {
+) -> Option<NamedHosts> {
     let question = HostQuestion::for_source(source);
     let sandbox = processes.sandbox();
     if source == HostSource::Git && !sandbox.protects_git_folder() {

@@ -12,7 +12,7 @@ const HOSTS_MAX: usize = 64;
 
 /// The hosts that a package manager names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct HostAnswer {
+pub struct NamedHosts {
     /// Rules that allow the hosts.
     pub hosts: Vec<String>,
     /// Variables that name the registry to the package manager, which does not see the user's
@@ -38,7 +38,7 @@ pub(super) struct HostQuestion {
     /// `true` if the answer is the message of an error.
     pub(super) fails: bool,
     /// Returns the hosts in an answer.
-    pub(super) parse: fn(&str) -> HostAnswer,
+    pub(super) parse: fn(&str) -> NamedHosts,
 }
 
 impl HostQuestion {
@@ -186,34 +186,34 @@ impl HostQuestion {
 const ANSWER_COLUMNS: &str = "4000";
 
 /// Returns an answer with the registry `url`, and with `variables` that name it.
-fn registry_answer(url: Option<&str>, variables: &'static [&'static str]) -> HostAnswer {
+fn registry_answer(url: Option<&str>, variables: &'static [&'static str]) -> NamedHosts {
     let url = url.map(without_user).and_then(|url| HttpUrl::parse(&url).ok());
-    let Some(url) = url else { return HostAnswer::default() };
+    let Some(url) = url else { return NamedHosts::default() };
     let value = url.uri().to_string();
-    HostAnswer {
+    NamedHosts {
         hosts: vec![host_rule(&url)],
         variables: variables.iter().map(|&name| (name, value.clone())).collect(),
     }
 }
 
 /// Returns an answer with the hosts of all words that are URLs.
-fn answer_with<'w>(words: impl Iterator<Item = &'w str>) -> HostAnswer {
+fn answer_with<'w>(words: impl Iterator<Item = &'w str>) -> NamedHosts {
     let mut hosts: Vec<String> = Vec::new();
     for rule in words.filter_map(rule_for_url) {
         if hosts.len() < HOSTS_MAX && !hosts.contains(&rule) {
             hosts.push(rule);
         }
     }
-    HostAnswer { hosts, variables: Vec::new() }
+    NamedHosts { hosts, variables: Vec::new() }
 }
 
-fn parse_words(answer: &str) -> HostAnswer {
+fn parse_words(answer: &str) -> NamedHosts {
     answer_with(answer.split_whitespace())
 }
 
 /// Reads the module proxies, separated by `,` or `|`, and the checksum database: a host, with its
 /// key, or a key and a URL.
-fn parse_go(answer: &str) -> HostAnswer {
+fn parse_go(answer: &str) -> NamedHosts {
     let mut lines = answer.lines().map(str::trim);
     let proxies = lines.next().unwrap_or_default();
     let database = lines.next().unwrap_or_default();
@@ -231,17 +231,17 @@ fn parse_go(answer: &str) -> HostAnswer {
         return found;
     }
     let variables = vec![("GOPROXY", proxies.to_owned()), ("GOSUMDB", database.to_owned())];
-    HostAnswer { variables, ..found }
+    NamedHosts { variables, ..found }
 }
 
 /// Reads the repositories in an error of Maven: `[local (/home/ada/.m2), central (https://…)]`.
-fn parse_maven(error: &str) -> HostAnswer {
+fn parse_maven(error: &str) -> NamedHosts {
     let addresses = error.split('(').skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
     answer_with(addresses)
 }
 
 /// Reads the remotes of a repository, one in each line: its name, its URL and its use.
-fn parse_remotes(remotes: &str) -> HostAnswer {
+fn parse_remotes(remotes: &str) -> NamedHosts {
     let urls = remotes.lines().filter_map(|line| line.split_whitespace().nth(1));
     let mut hosts: Vec<String> = Vec::new();
     for rule in urls.filter_map(|url| rule_for_url(url).or_else(|| rule_for_ssh(url))) {
@@ -249,7 +249,7 @@ fn parse_remotes(remotes: &str) -> HostAnswer {
             hosts.push(rule);
         }
     }
-    HostAnswer { hosts, variables: Vec::new() }
+    NamedHosts { hosts, variables: Vec::new() }
 }
 
 /// Returns the rule that allows the host of an SSH remote: `ssh://git@host/path` or `git@host:path`.
@@ -317,7 +317,7 @@ mod tests {
 
     /// Checks the hosts that `source` names in `answer`.
     #[track_caller]
-    fn check(source: HostSource, answer: &str, hosts: &[&str]) -> HostAnswer {
+    fn check(source: HostSource, answer: &str, hosts: &[&str]) -> NamedHosts {
         let found = (HostQuestion::for_source(source).parse)(answer);
         assert_eq!(found.hosts, hosts, "{answer}");
         found
