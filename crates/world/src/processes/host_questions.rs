@@ -3,6 +3,9 @@
 //! A package manager is asked without a network and without the settings of a project. Its answer is
 //! its configured registry, or an error that names the registry that it cannot reach.
 
+use std::collections::BTreeMap;
+
+use serde_json::Value;
 use toolgate_net::HttpUrl;
 
 use crate::forwarder::HostSource;
@@ -62,11 +65,11 @@ impl HostQuestion {
             HostSource::Npm => Self {
                 program: "npm",
                 // In its global mode, npm does not read a project's settings.
-                args: &["config", "get", "registry", "--global"],
+                args: &["config", "list", "--json", "--global"],
                 settings: &[".npmrc"],
                 kept_variables: &["npm_config_registry", "NPM_CONFIG_REGISTRY"],
                 project_settings: &[".npmrc"],
-                parse: |answer| registry_answer(first_line(answer), &["npm_config_registry"]),
+                parse: parse_npm,
                 ..Self::PLAIN
             },
             HostSource::Pnpm => Self {
@@ -209,6 +212,18 @@ fn answer_with<'w>(words: impl Iterator<Item = &'w str>) -> NamedHosts {
 
 fn parse_words(answer: &str) -> NamedHosts {
     answer_with(answer.split_whitespace())
+}
+
+/// Reads the default registry, and the registries of scopes such as `@acme:registry`.
+fn parse_npm(answer: &str) -> NamedHosts {
+    let settings: BTreeMap<String, Value> = serde_json::from_str(answer).unwrap_or_default();
+    let default = settings.get("registry").and_then(Value::as_str);
+    let scopes = settings.iter().filter(|(name, _)| name.ends_with(":registry"));
+    let scopes = answer_with(scopes.filter_map(|(_, url)| url.as_str()));
+    let mut found = registry_answer(default, &["npm_config_registry"]);
+    let known = found.hosts.clone();
+    found.hosts.extend(scopes.hosts.into_iter().filter(|host| !known.contains(host)));
+    found
 }
 
 /// Reads the module proxies, separated by `,` or `|`, and the checksum database: a host, with its
@@ -360,10 +375,13 @@ mod tests {
 
     #[test]
     fn a_registry_is_read_from_the_answer_of_each_package_manager() {
-        let npm = check(HostSource::Npm, "https://ada:key@a.example/npm/\n", &["a.example"]);
+        let npm = r#"{"registry": "https://ada:key@a.example/npm/", "replace-registry-host": "npmjs",
+                      "@acme:registry": "https://b.example/", "@x:registry": "https://a.example/"}"#;
+        let npm = check(HostSource::Npm, npm, &["a.example", "b.example"]);
         let expected = [("npm_config_registry", "https://a.example/npm/".to_owned())];
         assert_eq!(npm.variables, expected);
         check(HostSource::Npm, "undefined\n", &[]);
+        check(HostSource::Pnpm, "https://a.example/npm/\n", &["a.example"]);
         let cargo = "    Updating crates index\nerror: download of config.json failed\n\n\
                      Caused by:\n  failed to download from `https://index.a.example/config.json`\n";
         check(HostSource::Cargo, cargo, &["index.a.example"]);
