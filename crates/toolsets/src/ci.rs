@@ -30,6 +30,8 @@ use toolgate_contract::{AnyTool, Tool, erase_tool};
 
 use crate::exec::WorkspacePrograms;
 
+pub use registry::OWN_REGISTRY_QUESTION;
+
 /// Names that models guess for the folder of a project.
 const PROJECT_ALIASES: &[(&str, &str)] = &[
     ("project", "path"),

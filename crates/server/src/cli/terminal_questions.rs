@@ -9,6 +9,7 @@ use toolgate_contract::{
     Asker, BoxFuture, ClientAnswer, ClientAnswers, ClientQuestion, ClientQuestions, PersonChoice,
     QuestionSender, QuestionSupport, ToolError, exact_json,
 };
+use toolgate_toolsets::ci::OWN_REGISTRY_QUESTION;
 
 use super::follow::{ProgressView, WorkDisplay};
 
@@ -49,8 +50,14 @@ impl QuestionSender for TerminalUser {
             let asking = tokio::task::spawn_blocking(move || {
                 let mut terminal =
                     TerminalPrompt { input: std::io::stdin().lock(), out: std::io::stderr() };
-                let choices =
-                    questions.into_iter().map(|(key, question)| (key, terminal.ask(&question)));
+                let choices = questions.into_iter().map(|(key, question)| {
+                    let choice = match key.as_str() {
+                        // The person who makes the call has named the registry.
+                        OWN_REGISTRY_QUESTION => PersonChoice::Accepted(Map::new()),
+                        _ => terminal.ask(&question),
+                    };
+                    (key, choice)
+                });
                 choices.collect::<Vec<(String, PersonChoice)>>()
             });
             let choices = asking

@@ -24,6 +24,11 @@ const HOSTS_SETTING: &str = "sandbox.hosts";
 const RESTORE_SETTING: &str = "sandbox.restore";
 /// Options with which a package manager uses no network.
 const OFFLINE_OPTIONS: [&str; 2] = ["--offline", "--no-index"];
+/// The key of the question whether a restore may reach the registry that the user's settings name.
+/// The user's own call at a terminal answers it.
+pub const OWN_REGISTRY_QUESTION: &str = "restore_registry";
+/// The key of the question that also names hosts of the project.
+const PROJECT_HOSTS_QUESTION: &str = "restore_project_hosts";
 /// The number of characters of a hash that name a question.
 const HASH_CHARS: usize = 16;
 
@@ -109,7 +114,10 @@ impl CiContext {
         if restore == RestoreAccess::Confirm || !of_project.is_empty() {
             let question = registry_question(project, &named, &of_project);
             let request = ConfirmationRequest {
-                key: "restore_registry",
+                key: match of_project.is_empty() {
+                    true => OWN_REGISTRY_QUESTION,
+                    false => PROJECT_HOSTS_QUESTION,
+                },
                 question,
                 action: "fetching dependencies from the network",
                 setting: RESTORE_SETTING,
