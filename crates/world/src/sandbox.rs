@@ -117,6 +117,8 @@ pub struct Confinement {
     /// Folders of package caches in the program's view. A program that may write the workspace may
     /// write them, too.
     pub cache_folders: Vec<PathBuf>,
+    /// Package managers whose caches the program gets, besides those of the presets in its hosts.
+    pub cache_sources: Vec<HostSource>,
     /// The only files and folders that may be executed. `None` allows every file in the program's
     /// view.
     pub executables: Option<Vec<PathBuf>>,
@@ -285,6 +287,7 @@ impl Sandbox {
             visible_paths: Vec::new(),
             repository_places: Vec::new(),
             cache_folders: Vec::new(),
+            cache_sources: Vec::new(),
             executables: None,
             hosts: None,
         };

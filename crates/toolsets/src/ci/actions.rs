@@ -10,7 +10,7 @@ use super::build_tool::{BuildTool, ProjectAction};
 use super::output_parsers::OutputReader;
 use super::project_input::ProjectInput;
 use super::projects::{Project, find_nearest, join};
-use super::registry::RegistryAccess;
+use super::registry::{RegistryAccess, host_sources};
 use super::report::{CiCounts, CiFailure, CiReport, FailureSeverity, fit_failures};
 use crate::exec::{self, InputFields, OFFLINE_VARIABLES, StartFailureCause, TIMEOUT_MS_MAX};
 use toolgate_world::Root;
@@ -205,8 +205,14 @@ impl CiContext {
         };
         let start = self.programs.prepare(ctx, run_input, InputFields::Project).await;
         let mut start = start.map_err(|err| unavailable_program(program, err))?;
-        if let (Some(access), Some(confinement)) = (access, &mut start.confinement) {
-            confinement.limit_to_hosts(&access.hosts);
+        if let Some(confinement) = &mut start.confinement {
+            let has_network = access.is_some() || confinement.has_network();
+            if verb == ProjectAction::Restore && has_network {
+                confinement.cache_sources = host_sources(project.kind, argv).to_vec();
+            }
+            if let Some(access) = access {
+                confinement.limit_to_hosts(&access.hosts);
+            }
         }
         let reader = Mutex::new(OutputReader::new(project.kind, verb, FAILURES_MAX, output_bytes));
         let lock = || reader.lock().unwrap_or_else(PoisonError::into_inner);

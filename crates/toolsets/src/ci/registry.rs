@@ -42,7 +42,7 @@ pub(super) struct RegistryAccess {
 
 /// Returns the package managers whose settings name the hosts of a restore with `command`. There are
 /// none if the package manager cannot be asked, or is told to work offline.
-fn host_sources(kind: BuildTool, command: &[String]) -> &'static [HostSource] {
+pub(super) fn host_sources(kind: BuildTool, command: &[String]) -> &'static [HostSource] {
     let has = |wanted: &str| command.iter().any(|word| word == wanted);
     let program = command.first().map_or("", String::as_str);
     if OFFLINE_OPTIONS.into_iter().any(has) {

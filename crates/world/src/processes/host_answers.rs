@@ -95,8 +95,9 @@ pub(super) async fn prepare_network(
         let setting = access.setting.clone();
         confinement.hosts = Some(Arc::new(HostAccess { rules, sources: Vec::new(), setting }));
     }
-    let sources = access.as_ref().map(|access| &access.sources[..]).unwrap_or_default();
-    package_caches::add_caches(processes, confinement, env, sources);
+    let mut sources = confinement.cache_sources.clone();
+    sources.extend(access.iter().flat_map(|access| &access.sources));
+    package_caches::add_caches(processes, confinement, env, &sources);
 }
 
 /// Returns `true` if the project in `cwd`, or the workspace, has settings of its own for `source`.

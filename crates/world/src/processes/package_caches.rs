@@ -114,7 +114,7 @@ pub(super) fn add_caches(
         for (name, subfolder) in cache.variables {
             let name = OsStr::new(name);
             let value = match name.to_str() {
-                Some("MAVEN_OPTS") => maven_options(&at),
+                Some("MAVEN_OPTS") => maven_options(&at, confinement.hosts.is_some()),
                 _ if subfolder.is_empty() => at.clone().into_os_string(),
                 _ => at.join(subfolder).into_os_string(),
             };
@@ -181,10 +181,14 @@ fn link_cargo_settings(processes: &ProcessRunner, folder: &Path) {
     }
 }
 
-/// Returns the options of Maven that name its cache and the forwarder. Java reads no proxy variables.
-fn maven_options(cache: &Path) -> OsString {
+/// Returns the options of Maven that name its cache and, if it has one, the forwarder. Java reads no
+/// proxy variables.
+fn maven_options(cache: &Path, has_forwarder: bool) -> OsString {
     let mut options = OsString::from("-Dmaven.repo.local=");
     options.push(cache);
+    if !has_forwarder {
+        return options;
+    }
     for scheme in ["http", "https"] {
         options.push(format!(" -D{scheme}.proxyHost=127.0.0.1"));
         options.push(format!(" -D{scheme}.proxyPort={FORWARDER_PORT}"));

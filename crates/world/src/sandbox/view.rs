@@ -59,6 +59,7 @@ impl<'i> SandboxViewRequest<'i> {
             visible_paths,
             repository_places,
             cache_folders,
+            cache_sources: _,
             executables: runs,
             hosts: _,
         } = inside;
