@@ -221,6 +221,27 @@ fn a_restore_of_cargo_reaches_the_registry_that_replaces_the_default_in_the_user
     }
 }
 
+#[test]
+fn all_programs_use_the_cache_of_a_successful_restore() {
+    let package = json!({ "name": "tiny", "version": "1.0.0" });
+    let workspace = Workspace::new().file("package.json", package.to_string());
+    let home = Workspace::new().file(".npmrc", "registry=http://one.localhost:1/\n");
+    let mut client = client(&workspace, |launch| launch.env("HOME", home.root()));
+    let run = json!({ "command": "sh", "args": ["-c", "echo [$npm_config_cache]"] });
+    let cache = |client: &mut Client| {
+        structured(&client.call("exec_run", run.clone()))["stdout"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(cache(&mut client), "[]\n");
+    // Nothing is fetched, so the registry need not exist.
+    let arguments = json!({ "args": ["--no-audit", "--no-fund"] });
+    let answer = client.call("ci_restore", arguments);
+    assert_eq!(report(&answer)["ok"], true, "{answer}");
+    if can_limit_hosts(report(&answer)) {
+        let cache = cache(&mut client);
+        assert!(cache.contains("/toolgate/packages/"), "{cache}");
+    }
+}
+
 /// Serves one package whose archive is at another host, until the test process ends. Returns the port.
 fn serve_package_with_archive_elsewhere() -> u16 {
     let registry = TcpListener::bind("127.0.0.1:0").unwrap();

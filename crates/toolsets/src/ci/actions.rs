@@ -140,6 +140,15 @@ impl CiContext {
         let is_shown = !ok || verb != ProjectAction::Test || max_output_bytes.is_some();
         let output = if is_shown { output } else { String::new() };
         let is_offline = outcome.sandbox.is_offline() && !outcome.is_forwarded;
+        if ok && verb == ProjectAction::Restore && !is_offline {
+            let processes = self.programs.processes.clone();
+            let sources = host_sources(*kind, &command);
+            let keep = move |root: &_, _: &_| {
+                processes.keep_caches(root, sources);
+                Ok(())
+            };
+            root.run_blocking(ctx, keep).await?;
+        }
         let needs_advice = !ok && verb == ProjectAction::Restore && is_offline;
         let network_note = outcome.offline_note().filter(|_| !needs_advice);
         let network_note = network_note.map(|note| match verb {

@@ -11,6 +11,7 @@ use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
 
 use super::ProcessRunner;
+use crate::Root;
 use crate::forwarder::{FORWARDER_PORT, HostSource};
 use crate::sandbox::Confinement;
 
@@ -26,8 +27,6 @@ struct PackageCache {
     variables: &'static [(&'static str, &'static str)],
     /// A variable that names the user's own cache, and its usual place in the home folder.
     own: (&'static str, &'static str),
-    /// An entry that exists once the cache has packages.
-    filled: &'static str,
 }
 
 const CACHES: [PackageCache; 6] = [
@@ -36,7 +35,6 @@ const CACHES: [PackageCache; 6] = [
         sources: &[HostSource::Npm, HostSource::Pnpm, HostSource::Yarn],
         variables: &[("npm_config_cache", "npm"), ("YARN_CACHE_FOLDER", "yarn")],
         own: ("npm_config_cache", ".npm"),
-        filled: "npm",
     },
     PackageCache {
         name: "pypi",
@@ -47,40 +45,63 @@ const CACHES: [PackageCache; 6] = [
             ("POETRY_CACHE_DIR", "poetry"),
         ],
         own: ("PIP_CACHE_DIR", ".cache/pip"),
-        filled: "",
     },
     PackageCache {
         name: "cargo",
         sources: &[HostSource::Cargo],
         variables: &[("CARGO_HOME", "")],
         own: ("CARGO_HOME", ".cargo/registry"),
-        filled: "registry",
     },
     PackageCache {
         name: "go",
         sources: &[HostSource::Go],
         variables: &[("GOMODCACHE", "")],
         own: ("GOMODCACHE", "go/pkg/mod"),
-        filled: "cache",
     },
     PackageCache {
         name: "maven",
         sources: &[HostSource::Maven],
         variables: &[("MAVEN_OPTS", "")],
         own: ("", ".m2/repository"),
-        filled: "",
     },
     PackageCache {
         name: "nuget",
         sources: &[HostSource::Nuget],
         variables: &[("NUGET_PACKAGES", "")],
         own: ("NUGET_PACKAGES", ".nuget/packages"),
-        filled: "",
     },
 ];
 
-/// Adds the caches of `sources` to the program with `confinement` and `env`, and the caches that
-/// earlier programs have filled. A program that may not write the workspace gets none.
+impl PackageCache {
+    /// Returns `true` if one of `sources` uses this cache.
+    fn serves(&self, sources: &[HostSource]) -> bool {
+        self.sources.iter().any(|source| sources.contains(source))
+    }
+
+    /// Returns the name of the file that exists once the cache has all packages of a project. It is
+    /// beside the cache, so that programs cannot create it.
+    fn marker(&self) -> String {
+        format!("{}.filled", self.name)
+    }
+}
+
+impl ProcessRunner {
+    /// Makes all programs that may write `workspace` use the caches of `sources`, also without a
+    /// network. Call this after a program has filled the caches. Blocks.
+    pub fn keep_caches(&self, workspace: &Root, sources: &[HostSource]) {
+        let Some(folder) = workspace_folder(self, workspace) else { return };
+        for cache in CACHES.iter().filter(|cache| cache.serves(sources)) {
+            if folder.join(cache.name).exists()
+                && let Err(err) = fs::write(folder.join(cache.marker()), "")
+            {
+                tracing::warn!("the package cache of {} is not kept: {err}", cache.name);
+            }
+        }
+    }
+}
+
+/// Adds the caches of `sources` to the program with `confinement` and `env`, and the caches that were
+/// [kept](ProcessRunner::keep_caches). A program that may not write the workspace gets none.
 pub(super) fn add_caches(
     processes: &ProcessRunner,
     confinement: &mut Confinement,
@@ -90,12 +111,11 @@ pub(super) fn add_caches(
     if !confinement.may_write() || confinement.executables.is_some() {
         return;
     }
-    let Some(folder) = workspace_folder(processes, confinement) else { return };
+    let Some(folder) = workspace_folder(processes, &confinement.workspace) else { return };
     let home = processes.variable("HOME").map(Path::new);
     for cache in &CACHES {
-        let is_used = cache.sources.iter().any(|source| sources.contains(source));
         let at = folder.join(cache.name);
-        if !is_used && !at.join(cache.filled).exists() {
+        if !cache.serves(sources) && !folder.join(cache.marker()).exists() {
             continue;
         }
         // `sandbox.write` may contain the user's own cache.
@@ -131,8 +151,8 @@ pub(super) fn add_caches(
 
 /// Returns the folder with the caches of the workspace. `None` if there are none, or if the folder is
 /// in the workspace, in which programs do not see the server's own folders.
-fn workspace_folder(processes: &ProcessRunner, confinement: &Confinement) -> Option<PathBuf> {
-    let workspace = confinement.workspace.path();
+fn workspace_folder(processes: &ProcessRunner, workspace: &Root) -> Option<PathBuf> {
+    let workspace = workspace.path();
     let caches = processes.sandbox().paths().package_caches.clone()?;
     let hash = blake3::hash(workspace.as_os_str().as_encoded_bytes()).to_hex();
     let folder = caches.join(&hash[..HASH_CHARS]);
