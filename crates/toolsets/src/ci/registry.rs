@@ -51,7 +51,8 @@ pub(super) fn host_sources(kind: BuildTool, command: &[String]) -> &'static [Hos
     match kind {
         BuildTool::Npm => &[HostSource::Npm],
         BuildTool::Pnpm => &[HostSource::Pnpm],
-        BuildTool::Yarn => &[HostSource::Yarn],
+        // Only one of them answers.
+        BuildTool::Yarn => &[HostSource::Yarn, HostSource::ModernYarn],
         BuildTool::Cargo => &[HostSource::Cargo],
         BuildTool::Go => &[HostSource::Go],
         BuildTool::Maven => &[HostSource::Maven],

@@ -7,8 +7,10 @@ pub enum HostSource {
     Npm,
     /// pnpm: the registry of the user.
     Pnpm,
-    /// Yarn: the registry of the user.
+    /// Yarn 1: the registry of the user.
     Yarn,
+    /// Yarn 2 and newer: the registry of the user.
+    ModernYarn,
     /// pip: the package index of the user.
     Pip,
     /// uv: the package index of the user.
@@ -29,7 +31,7 @@ pub enum HostSource {
 
 /// The presets, with the sources of their hosts.
 const PRESETS: [(&str, &[HostSource]); 8] = [
-    ("@npm", &[HostSource::Npm, HostSource::Pnpm, HostSource::Yarn]),
+    ("@npm", &[HostSource::Npm, HostSource::Pnpm, HostSource::Yarn, HostSource::ModernYarn]),
     ("@pypi", &[HostSource::Pip, HostSource::Uv]),
     ("@cargo", &[HostSource::Cargo]),
     ("@go", &[HostSource::Go]),
@@ -58,6 +60,7 @@ impl HostSource {
             Self::Npm => "npm",
             Self::Pnpm => "pnpm",
             Self::Yarn => "yarn",
+            Self::ModernYarn => "yarn (2 or newer)",
             Self::Pip => "pip",
             Self::Uv => "uv",
             Self::Cargo => "cargo",

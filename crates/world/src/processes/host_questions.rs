@@ -84,13 +84,19 @@ impl HostQuestion {
             HostSource::Yarn => Self {
                 program: "yarn",
                 args: &["config", "get", "registry"],
-                settings: &[".npmrc", ".yarnrc", ".yarnrc.yml"],
-                kept_variables: &["YARN_REGISTRY", "YARN_NPM_REGISTRY_SERVER"],
-                project_settings: &[".npmrc", ".yarnrc", ".yarnrc.yml"],
-                parse: |answer| {
-                    let variables = &["YARN_REGISTRY", "YARN_NPM_REGISTRY_SERVER"];
-                    registry_answer(first_line(answer), variables)
-                },
+                settings: &[".npmrc", ".yarnrc"],
+                kept_variables: &["npm_config_registry", "NPM_CONFIG_REGISTRY"],
+                project_settings: &[".npmrc", ".yarnrc"],
+                parse: |answer| registry_answer(first_line(answer), &["npm_config_registry"]),
+                ..Self::PLAIN
+            },
+            HostSource::ModernYarn => Self {
+                program: "yarn",
+                args: &["config", "get", "npmRegistryServer"],
+                settings: &[".yarnrc.yml"],
+                kept_variables: &["YARN_NPM_REGISTRY_SERVER"],
+                project_settings: &[".yarnrc.yml"],
+                parse: |answer| registry_answer(first_line(answer), &["YARN_NPM_REGISTRY_SERVER"]),
                 ..Self::PLAIN
             },
             HostSource::Pip => Self {
@@ -382,6 +388,7 @@ mod tests {
         assert_eq!(npm.variables, expected);
         check(HostSource::Npm, "undefined\n", &[]);
         check(HostSource::Pnpm, "https://a.example/npm/\n", &["a.example"]);
+        check(HostSource::ModernYarn, "https://a.example/\n", &["a.example"]);
         let cargo = "    Updating crates index\nerror: download of config.json failed\n\n\
                      Caused by:\n  failed to download from `https://index.a.example/config.json`\n";
         check(HostSource::Cargo, cargo, &["index.a.example"]);

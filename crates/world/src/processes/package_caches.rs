@@ -32,7 +32,7 @@ struct PackageCache {
 const CACHES: [PackageCache; 6] = [
     PackageCache {
         name: "npm",
-        sources: &[HostSource::Npm, HostSource::Pnpm, HostSource::Yarn],
+        sources: &[HostSource::Npm, HostSource::Pnpm, HostSource::Yarn, HostSource::ModernYarn],
         variables: &[("npm_config_cache", "npm"), ("YARN_CACHE_FOLDER", "yarn")],
         own: ("npm_config_cache", ".npm"),
     },
