@@ -112,6 +112,10 @@ pub(super) fn add_caches(
         return;
     }
     let Some(folder) = workspace_folder(processes, &confinement.workspace) else { return };
+    // Most workspaces have no caches, and programs start often.
+    if sources.is_empty() && !folder.exists() {
+        return;
+    }
     let home = processes.variable("HOME").map(Path::new);
     for cache in &CACHES {
         let at = folder.join(cache.name);
