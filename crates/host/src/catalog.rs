@@ -55,6 +55,7 @@ pub(crate) struct CatalogEntry {
     pub(crate) io: Arc<ToolIoValidators>,
     header_params: OnceLock<Result<Vec<HeaderParam>, String>>,
     listed_tokens: OnceLock<usize>,
+    job_lane: OnceLock<String>,
 }
 
 /// Reasons why tools cannot be offered together.
@@ -106,6 +107,20 @@ impl CatalogEntry {
 
     pub(crate) fn shared_tool(&self) -> &Arc<dyn AnyTool> {
         &self.tool
+    }
+
+    /// Returns the lane in which jobs of the tool wait in a shared job store: the id of the tool, and
+    /// a digest of its effects and arguments. So servers with different versions of a tool do not
+    /// run each other's jobs of it.
+    pub(crate) fn job_lane(&self) -> &str {
+        self.job_lane.get_or_init(|| {
+            let spec = self.spec();
+            let mut hasher = blake3::Hasher::new();
+            hasher.update(format!("{:?} {}\n", spec.effects, spec.idempotent).as_bytes());
+            hasher.update((*spec.input_schema).to_string().as_bytes());
+            let digest = hasher.finalize().to_hex();
+            format!("{}@{}", spec.id, &digest[..16])
+        })
     }
 
     /// Returns the arguments that clients repeat in headers.
@@ -266,6 +281,11 @@ impl Catalog {
         self.entries.iter().map(|entry| entry.spec())
     }
 
+    /// Returns each tool's spec, with the lane in which its jobs wait.
+    pub(crate) fn job_lanes(&self) -> impl Iterator<Item = (&ToolSpec, &str)> {
+        self.entries.iter().map(|entry| (entry.spec(), entry.job_lane()))
+    }
+
     /// Returns the specs of this server's own tools.
     pub(crate) fn own_specs(&self) -> impl Iterator<Item = &ToolSpec> {
         self.entries.iter().filter(|entry| entry.owner.is_none()).map(|entry| entry.spec())
@@ -300,8 +320,14 @@ impl Catalog {
         let unusable = |which, why| CatalogError::Schema { tool: id.clone(), which, why };
         let io = self.schemas.register(tool.spec());
         let io = io.map_err(|(side, why)| unusable(side.word(), why.to_string()))?;
-        let (header_params, listed_tokens) = (OnceLock::new(), OnceLock::new());
-        let entry = CatalogEntry { tool, owner, io, header_params, listed_tokens };
+        let entry = CatalogEntry {
+            tool,
+            owner,
+            io,
+            header_params: OnceLock::new(),
+            listed_tokens: OnceLock::new(),
+            job_lane: OnceLock::new(),
+        };
         // An invalid schema of an upstream must fail here. It is compiled at the first call, because
         // that may take long.
         if entry.owner.is_some() {

@@ -19,6 +19,7 @@ mod questions;
 mod run;
 mod operations;
 mod other_servers;
+mod sharing;
 mod tools;
 mod resources;
 
@@ -29,7 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::sync::{Notify, OnceCell, watch};
+use tokio::sync::{Mutex as AsyncMutex, Notify, OnceCell, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -38,13 +39,14 @@ use toolgate_contract::{JobId, JobState, StartedWork};
 
 pub(crate) use operations::{JobRequest, LateQuestions};
 pub use postgres::{
-    FleetDurability, FleetReport, FleetServer, PostgresStore, PostgresStoreSettings,
+    FleetDurability, FleetReport, FleetServer, FleetServerKind, FleetServerProfile, PostgresStore,
+    PostgresStoreSettings, SettingsDigests,
 };
 pub(crate) use resources::resources;
 pub use sqlite::SqliteStore;
 pub use store::{
-    AdoptFilter, AdoptedJobs, CallerAnswers, JobEnd, JobStore, JobStoreError, NewJob, OrphanJob,
-    OwnerRequest, StartedJob, TimedEvent,
+    AdoptFilter, AdoptedJobs, CallerAnswers, JobClaim, JobEnd, JobLane, JobStore, JobStoreError,
+    NewJob, OrphanJob, OwnerRequest, StartedJob, TimedEvent,
 };
 pub use tools::JobsHandle;
 pub(crate) use tools::tools;
@@ -88,6 +90,8 @@ pub struct JobSettings {
     pub output_bytes_max: usize,
     /// Largest total size of the files kept per job in bytes.
     pub files_bytes_max: u64,
+    /// Time for which running jobs may continue when the server drains.
+    pub drain: Duration,
     /// Mark on this server's programs, with which the next server finds them.
     pub mark: u64,
     /// Function that ends the programs that a server with the given mark left. It may block.
@@ -131,6 +135,10 @@ pub(crate) struct JobServiceState {
     registered: Notify,
     queue: Mutex<JobQueue>,
     running: TaskTracker,
+    /// Held while jobs of other servers become jobs of this one, so that each is registered once.
+    taking_over: AsyncMutex<()>,
+    /// Notified when a job does not run here any more.
+    place_freed: watch::Sender<()>,
     /// Notified when a job is accepted or has ended.
     changed: watch::Sender<()>,
     stopping: CancellationToken,
@@ -170,16 +178,24 @@ impl JobService {
             registered: Notify::new(),
             queue,
             running: TaskTracker::new(),
+            taking_over: AsyncMutex::default(),
+            place_freed: watch::Sender::new(()),
             changed: watch::Sender::new(()),
             stopping: CancellationToken::new(),
             ended_counts: EndedJobCounters::default(),
         }))
     }
 
-    /// Takes over orphaned jobs, removes expired ones and fulfils requests of other servers about
-    /// jobs of this one, until [`JobService::stop`].
+    /// Takes over orphaned jobs, removes expired ones, fulfils requests of other servers about jobs
+    /// of this one, and claims jobs that wait at other servers, until [`JobService::stop`].
     pub async fn maintain(&self) {
-        tokio::join!(self.tidy_store(), self.0.fulfil_requests());
+        tokio::join!(self.tidy_store(), self.0.fulfil_requests(), self.0.claim_jobs());
+    }
+
+    /// Begins no further jobs, leaves the waiting ones to other servers, and waits for the end of
+    /// the running ones, for the time [`JobSettings::drain`] at most.
+    pub async fn drain(&self) {
+        self.0.drain().await;
     }
 
     /// Takes over orphaned jobs and removes expired ones, now and periodically, until
@@ -192,8 +208,8 @@ impl JobService {
             if self.has_jobs() {
                 jobs.adopt_orphans().await;
                 jobs.remove_expired().await;
-                let is_shared = matches!(jobs.settings.place, JobStorePlace::Postgres(_));
-                if is_shared && files_checked.is_none_or(|at| at.elapsed() >= FILES_INTERVAL) {
+                if jobs.is_shared() && files_checked.is_none_or(|at| at.elapsed() >= FILES_INTERVAL)
+                {
                     jobs.remove_unknown_files().await;
                     files_checked = Some(Instant::now());
                 }
@@ -270,6 +286,11 @@ impl JobServiceState {
                 Ok(store)
             })
             .await
+    }
+
+    /// Returns true if servers of other machines share the store.
+    fn is_shared(&self) -> bool {
+        matches!(self.settings.place, JobStorePlace::Postgres(_))
     }
 
     /// Returns the interval between two searches for orphaned and expired jobs.

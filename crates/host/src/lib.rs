@@ -54,9 +54,10 @@ pub use catalog::{Catalog, CatalogError, CatalogReadiness, RejectedTool, estimat
 pub use envelopes::{EnvelopeBuilder, EnvelopeLog, EnvelopeSettings};
 pub use gauges::{HostGauges, JobGauge, PoolGauge, RecordGauge};
 pub use jobs::{
-    AdoptFilter, AdoptedJobs, CallerAnswers, FleetDurability, FleetReport, FleetServer, JobEnd,
-    JobService, JobSettings, JobStore, JobStoreError, JobStorePlace, JobsHandle, NewJob, OrphanJob,
-    OwnerRequest, PostgresStore, PostgresStoreSettings, SqliteStore, StartedJob, TimedEvent,
+    AdoptFilter, AdoptedJobs, CallerAnswers, FleetDurability, FleetReport, FleetServer,
+    FleetServerKind, FleetServerProfile, JobClaim, JobEnd, JobLane, JobService, JobSettings,
+    JobStore, JobStoreError, JobStorePlace, JobsHandle, NewJob, OrphanJob, OwnerRequest,
+    PostgresStore, PostgresStoreSettings, SettingsDigests, SqliteStore, StartedJob, TimedEvent,
 };
 pub use library::{ContentLibrary, DynamicSources};
 pub use limits::{ByteRate, CallLimits, CallRate};
@@ -502,6 +503,14 @@ impl Host {
     pub fn limit_jobs(&self, running_max: usize, running_per_caller: usize) {
         if let Some(jobs) = &self.jobs {
             jobs.limit(running_max, running_per_caller);
+        }
+    }
+
+    /// Begins no further jobs, leaves the waiting ones to other servers, and waits for the end of the
+    /// running ones for a bounded time.
+    pub async fn drain_jobs(&self) {
+        if let Some(jobs) = &self.jobs {
+            jobs.drain().await;
         }
     }
 

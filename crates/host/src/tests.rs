@@ -83,6 +83,7 @@ impl TestHostParts {
                 ended_max: 100,
                 output_bytes_max: 1 << 20,
                 files_bytes_max: 64 << 20,
+                drain: Duration::from_millis(100),
                 mark: 1,
                 end_leftovers: Arc::new(|_| {}),
             },

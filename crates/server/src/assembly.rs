@@ -4,6 +4,7 @@ pub mod audit_setup;
 pub(crate) mod config_reload;
 pub mod envelope_setup;
 pub mod environment;
+pub(crate) mod fleet_digests;
 pub(crate) mod limits;
 pub(crate) mod live_settings;
 pub(crate) mod offer;

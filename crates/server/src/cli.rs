@@ -1,6 +1,7 @@
 //! Command line of `toolgate`, one file per command.
 
 mod serve;
+mod work;
 mod stdio;
 mod connect;
 mod console;
@@ -66,6 +67,8 @@ struct Cli {
 enum CliCommand {
     /// Serve a folder over HTTP until interrupted
     Serve(serve::ServeArgs),
+    /// Run jobs that servers of a fleet accepted, without serving anything
+    Work(work::WorkArgs),
     /// Serve a folder over standard input and output
     Stdio(stdio::StdioArgs),
     /// Connect an MCP client, or list the clients on this machine
@@ -232,6 +235,7 @@ impl FolderArgs {
 pub(crate) fn main() -> ExitCode {
     let done = match Cli::parse_from(command_line_words()).command {
         CliCommand::Serve(args) => serve::run(&args),
+        CliCommand::Work(args) => work::run(&args),
         CliCommand::Stdio(args) => stdio::run(&args),
         CliCommand::Connect(args) => connect::run(&args),
         CliCommand::Console(args) => console::run(&args),

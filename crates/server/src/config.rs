@@ -453,11 +453,16 @@ pub struct JobsSection {
     /// `off`, or `state` for the user's state folder. With `fleet.url`, only the files that jobs
     /// left are stored there.
     pub to: String,
+    /// Time in milliseconds for which running jobs may continue when a server of a fleet drains: after
+    /// `toolgate fleet drain`, or after the signal that stops `toolgate work`. After that, they are
+    /// stopped: jobs of idempotent tools run again at another server, others fail as interrupted.
+    #[schemars(range(min = 0, max = 86_400_000))]
+    pub drain_ms: u64,
 }
 
 impl Default for JobsSection {
     fn default() -> Self {
-        Self { to: "state".to_owned() }
+        Self { to: "state".to_owned(), drain_ms: 25_000 }
     }
 }
 

@@ -17,7 +17,7 @@ use toolgate_contract::{
 };
 
 use super::live::{JobWatch, LiveJob, WatchStage};
-use super::store::{CallerAnswers, JobEnd, JobStoreError, NewJob};
+use super::store::{CallerAnswers, JobStoreError, NewJob};
 use super::{JobService, JobServiceState};
 use crate::pipeline;
 
@@ -67,11 +67,7 @@ impl JobServiceState {
         let live = live.clone();
         self.running.spawn(async move {
             let Ok(store) = jobs.store().await else { return };
-            let job = store.job(live.id).await.ok().flatten();
-            jobs.store_end(store, &live, JobEnd::canceled()).await;
-            if let Some(JobSnapshot { id, tool, caller, .. }) = job {
-                jobs.record_refusal(id, &tool, caller, CallError::Canceled).await;
-            }
+            jobs.end_canceled(store, &live, CallError::Canceled).await;
         });
     }
 
@@ -177,6 +173,8 @@ impl JobService {
         let tool = spec.id.clone();
         let priority = spec.priority;
         let as_job = spec.job;
+        // Work that was begun here must not be begun elsewhere.
+        let lane = (jobs.is_shared() && !ahead.has_work()).then(|| entry.job_lane().to_owned());
         let caller = call.caller.clone();
         // Snapshot at acceptance; the job may be further when the client reads this.
         let accepted = JobSnapshot {
@@ -211,6 +209,7 @@ impl JobService {
             created,
             keep,
             answers: CallerAnswers { can, given: call.asker.answers() },
+            lane,
         };
         let accepting = {
             let jobs = jobs.clone();
@@ -225,6 +224,10 @@ impl JobService {
                 live.publish(1, vec![(created, JobEventKind::Queued)]);
                 jobs.enqueue(id, tool, caller, priority, created, input_bytes);
                 jobs.dispatch();
+                let waits = jobs.lock_queue().is_waiting(id);
+                if waits {
+                    store.offer_jobs();
+                }
                 jobs.notify_changed();
                 Ok(live)
             })
@@ -238,7 +241,7 @@ impl JobService {
             return Ok(HostAnswer::Job(Box::new(accepted)));
         };
         tokio::select! {
-            _ = timeout(wait, live.wait_until_closed()) => {}
+            _ = timeout(wait, self.wait_until_over(&live)) => {}
             // A caller who leaves before learning the job id leaves no job.
             () = cancel.cancelled() => {
                 jobs.cancel_job(&live);
@@ -359,7 +362,12 @@ impl JobService {
         jobs.cancel_job(&live);
         let _ =
             timeout(jobs.gate().settings.cancel_grace + STOP_WAIT, live.wait_until_closed()).await;
-        self.get_existing(job.id).await
+        let job = self.get_existing(job.id).await?;
+        if jobs.is_shared() && !job.state.is_terminal() && jobs.live_job(job.id).is_none() {
+            // Another server claimed it meanwhile.
+            return self.cancel_elsewhere(job.id).await;
+        }
+        Ok(job)
     }
 
     /// Returns the job `id` of `caller` and about `bytes_max` bytes of its events after number

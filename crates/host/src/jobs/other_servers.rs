@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use tokio::time::{Instant, sleep};
 use toolgate_contract::{CallError, ClientAnswers, ClientQuestions, JobId, JobSnapshot};
 
+use super::live::LiveJob;
 use super::operations::STOP_WAIT;
 use super::store::{JobStoreError, OwnerRequest};
 use super::{JobService, JobServiceState, MAINTENANCE_INTERVAL};
@@ -80,8 +81,12 @@ impl JobServiceState {
                     }
                 }
                 OwnerRequest::Stop(id) => {
-                    if let Some(live) = self.live_job(id) {
-                        live.stop_here();
+                    let Some(live) = self.live_job(id) else { continue };
+                    let waited = self.lock_queue().remove(id);
+                    match waited {
+                        // Another server has claimed it.
+                        true => self.unregister(&live),
+                        false => live.stop_here(),
                     }
                 }
                 OwnerRequest::Answer(id, given) => {
@@ -153,6 +158,20 @@ impl JobService {
                 return Ok(job);
             }
             self.0.store().await?.wait_for_change(id, EFFECT_INTERVAL).await;
+        }
+    }
+
+    /// Waits until a job of this server has ended, even if another server has claimed it meanwhile.
+    pub(super) async fn wait_until_over(&self, live: &LiveJob) {
+        live.wait_until_closed().await;
+        if !self.0.is_shared() || self.0.stopping.is_cancelled() {
+            return;
+        }
+        if self.get_existing(live.id).await.is_ok_and(|job| !job.state.is_terminal()) {
+            tokio::select! {
+                () = self.0.stopping.cancelled() => {}
+                () = self.wait_while_elsewhere(live.id) => {}
+            }
         }
     }
 

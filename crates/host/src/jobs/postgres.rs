@@ -1,20 +1,23 @@
 //! Stores jobs in a PostgreSQL database, which servers on several machines share.
 //!
-//! A job belongs to the server that accepted it. The server renews a lease; if it stops or does not
-//! renew it in time, another server takes over its jobs. Each write of a run names the owner of the
-//! job, so a server that was overtaken writes nothing any more.
+//! A job belongs to the server that accepted it, until another server with a free place claims it.
+//! Each server renews a lease; if it stops or does not renew it in time, another server takes over its
+//! jobs. Each write of a run names the owner of the job, so a server that was overtaken writes nothing
+//! any more.
 
 mod schema;
+mod profile;
 mod lease;
+mod known_runs;
 mod changes;
 mod reads;
-mod writes;
 mod takeover;
-mod known_runs;
+mod claims;
+mod writes;
 mod report;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use toolgate_contract::{
@@ -25,13 +28,14 @@ use toolgate_postgres::{
 };
 
 use super::store::{
-    AdoptFilter, AdoptedJobs, JobEnd, JobStore, JobStoreError, NewJob, OwnerRequest, StartedJob,
-    TimedEvent,
+    AdoptFilter, AdoptedJobs, JobClaim, JobEnd, JobStore, JobStoreError, NewJob, OrphanJob,
+    OwnerRequest, StartedJob, TimedEvent,
 };
 use super::stored_form::{EventRows, StoredEnd};
 use changes::ChangeChannel;
-use known_runs::KnownRuns;
+use known_runs::{KnownRuns, SharedRuns};
 use lease::{RenewalTask, ServerLease, ServerRow};
+pub use profile::{FleetServerKind, FleetServerProfile, SettingsDigests};
 pub use report::{FleetDurability, FleetReport, FleetServer};
 
 /// Largest number of connections of the pool. One more connection listens to notifications.
@@ -42,6 +46,9 @@ const STATEMENT_TIMEOUT: Duration = Duration::from_secs(3);
 const MIGRATION_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of tries to accept a job, as long as the outcome is unknown.
 const ACCEPT_TRIES_MAX: u32 = 3;
+/// Interval at which each waiting job is checked for a claim of another server, in case that its
+/// notification was lost.
+const WAITING_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Number of jobs that are removed in one statement.
 const REMOVE_STEP: usize = 50;
 
@@ -57,6 +64,8 @@ pub struct PostgresStoreSettings {
     pub lease: Duration,
     /// Time after the end of a lease from which jobs that may not run twice count as interrupted.
     pub lost_after: Duration,
+    /// Name and kind of this server, and digests of its settings.
+    pub profile: FleetServerProfile,
 }
 
 /// A job store in a PostgreSQL database.
@@ -68,7 +77,9 @@ pub struct PostgresStore {
     lease: Arc<ServerLease>,
     _renewals: RenewalTask,
     changes: ChangeChannel,
-    runs: Mutex<KnownRuns>,
+    runs: SharedRuns,
+    /// Time at which each waiting job was checked for a claim of another server.
+    waiting_checked: Mutex<Instant>,
 }
 
 impl From<JobStoreError> for PostgresError {
@@ -122,7 +133,7 @@ impl PostgresStore {
     /// # Errors
     /// The database is unavailable, refuses this user, or was set up by a newer toolgate.
     pub async fn open(settings: PostgresStoreSettings, mark: u64) -> Result<Self, JobStoreError> {
-        let PostgresStoreSettings { address, workspace, lease, lost_after } = settings;
+        let PostgresStoreSettings { address, workspace, lease, lost_after, profile } = settings;
         let pool = Arc::new(ConnectionPool::new(address, CONNECTIONS_MAX, STATEMENT_TIMEOUT));
         let mut lent = pool.acquire().await?;
         let migration = schema::migrate(&mut lent.connection.client);
@@ -134,12 +145,15 @@ impl PostgresStore {
             workspace: workspace.replace('\0', ""),
             machine: machine_boot(),
             mark,
+            profile,
         };
         let lease = ServerLease::new(server, lease, lost_after);
         lease.renew(&pool).await?;
         let renewals = RenewalTask::start(lease.clone(), pool.clone());
-        let changes = ChangeChannel::start(&pool, lease.server.id);
-        Ok(Self { pool, lease, _renewals: renewals, changes, runs: Mutex::default() })
+        let runs = SharedRuns::default();
+        let changes = ChangeChannel::start(&pool, &lease.server, runs.clone());
+        let waiting_checked = Mutex::new(Instant::now());
+        Ok(Self { pool, lease, _renewals: renewals, changes, runs, waiting_checked })
     }
 
     fn lock_runs(&self) -> MutexGuard<'_, KnownRuns> {
@@ -156,14 +170,20 @@ impl PostgresStore {
                 on_connection!(self, |client| writes::accept(client, server, &row));
             match accepted {
                 Ok(true) => {
-                    self.lock_runs().unacknowledged.remove(&job.id);
+                    let mut runs = self.lock_runs();
+                    runs.unacknowledged.remove(&job.id);
+                    runs.wait(job.id);
                     return Ok(());
                 }
                 Ok(false) if tries > 1 => {
                     // An earlier try may have stored it.
                     let is_own: Result<bool, FailedWrite> =
                         on_connection!(self, |client| writes::is_owner(client, server.id, job.id));
-                    return if is_own? { Ok(()) } else { Err(duplicate_error(job.id)) };
+                    if !is_own? {
+                        return Err(duplicate_error(job.id));
+                    }
+                    self.lock_runs().wait(job.id);
+                    return Ok(());
                 }
                 Ok(false) => return Err(duplicate_error(job.id)),
                 Err(failed) if failed.has_unknown_outcome && tries < ACCEPT_TRIES_MAX => {}
@@ -189,7 +209,7 @@ impl PostgresStore {
             on_connection!(self, |client| writes::begin(client, owner, id, at, may_have_begun));
         let mut runs = self.lock_runs();
         match &begun {
-            Ok(Some(started)) => runs.begin(id, started.start_event),
+            Ok(Some(started)) => runs.begin(id, started.start_event, started.attempt),
             Ok(None) => {
                 runs.uncertain_begins.remove(&id);
             }
@@ -255,11 +275,17 @@ impl PostgresStore {
 
     async fn take_waiting_requests(&self) -> Result<Vec<OwnerRequest>, JobStoreError> {
         let owner = self.lease.server.id;
-        let running = self.lock_runs().running();
+        let (running, waiting) = self.jobs_to_check();
         let taken: Result<Vec<OwnerRequest>, FailedWrite> =
-            on_connection!(self, |client| writes::take_requests(client, owner, &running));
-        let requests = taken?;
+            on_connection!(self, |client| writes::take_requests(client, owner, &running, &waiting));
         let mut runs = self.lock_runs();
+        if taken.is_err() {
+            // The next look checks them again.
+            for id in &waiting {
+                runs.suspect(*id);
+            }
+        }
+        let requests = taken?;
         for request in &requests {
             if let OwnerRequest::Stop(id) = request {
                 runs.end(*id);
@@ -267,6 +293,30 @@ impl PostgresStore {
         }
         drop(runs);
         Ok(requests)
+    }
+
+    /// Returns the jobs that run here, with the numbers of their starts, and the waiting jobs that
+    /// another server may have claimed.
+    fn jobs_to_check(&self) -> (Vec<(JobId, u32)>, Vec<JobId>) {
+        let mut checked = self.waiting_checked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut runs = self.lock_runs();
+        if checked.elapsed() >= WAITING_CHECK_INTERVAL {
+            *checked = Instant::now();
+            runs.suspect_all();
+        }
+        (runs.running(), runs.take_suspects())
+    }
+
+    async fn claim_jobs(&self, claim: JobClaim) -> Result<Vec<OrphanJob>, JobStoreError> {
+        let claimed: Result<Vec<OrphanJob>, FailedWrite> =
+            on_connection!(self, |client| claims::claim(client, &self.lease, &claim));
+        let jobs = claimed?;
+        let mut runs = self.lock_runs();
+        jobs.iter().for_each(|job| runs.wait(job.id));
+        drop(runs);
+        // The former owners notice that the jobs are not theirs any more.
+        jobs.iter().for_each(|job| self.changes.notify_job(job.id));
+        Ok(jobs)
     }
 
     async fn adopt_jobs(&self, filter: AdoptFilter) -> Result<AdoptedJobs, JobStoreError> {
@@ -286,6 +336,7 @@ impl PostgresStore {
         // A job that was taken over is begun or ended anew.
         for job in &jobs {
             runs.end(job.id);
+            runs.wait(job.id);
         }
         drop(runs);
         let marks = servers.iter().filter_map(|server| server.mark).collect();
@@ -336,7 +387,11 @@ impl JobStore for PostgresStore {
         Box::pin(async move {
             let owner = self.lease.server.id;
             // The run has ended, whatever the outcome of the write is.
-            self.lock_runs().end(id);
+            {
+                let mut runs = self.lock_runs();
+                runs.end(id);
+                runs.wait(id);
+            }
             on_connection!(self, |client| writes::requeue(client, owner, id, at))?;
             self.changes.notify_job(id);
             Ok(())
@@ -458,6 +513,22 @@ impl JobStore for PostgresStore {
         Box::pin(self.adopt_jobs(filter))
     }
 
+    fn claim(&self, claim: JobClaim) -> BoxFuture<'_, Result<Vec<OrphanJob>, JobStoreError>> {
+        Box::pin(self.claim_jobs(claim))
+    }
+
+    fn offer_jobs(&self) {
+        self.changes.offer_jobs();
+    }
+
+    fn wait_for_offers(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.changes.wait_for_offers())
+    }
+
+    fn is_draining(&self) -> bool {
+        self.lease.is_draining()
+    }
+
     fn remove_expired(
         &self,
         now: Timestamp,
@@ -483,8 +554,11 @@ impl JobStore for PostgresStore {
 
     fn leave(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            if let Err(err) = self.lease.leave(&self.pool).await {
-                tracing::warn!("{err}; other servers take over this server's jobs later");
+            match self.lease.leave(&self.pool).await {
+                Ok(()) => self.changes.offer_jobs_now(&self.pool).await,
+                Err(err) => {
+                    tracing::warn!("{err}; other servers take over this server's jobs later");
+                }
             }
         })
     }

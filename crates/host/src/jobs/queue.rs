@@ -3,7 +3,7 @@
 //! A job must also fit the limits of its tool, its caller and the server.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use jiff::Timestamp;
 use toolgate_contract::{Caller, JobId, ToolId};
@@ -16,6 +16,8 @@ pub(super) struct JobQueue {
     running_total: usize,
     running_max: usize,
     running_per_caller: usize,
+    /// True if no further job may start.
+    is_paused: bool,
     push_count: u64,
     turn_count: u64,
 }
@@ -65,6 +67,7 @@ impl JobQueue {
             running_total: 0,
             running_max,
             running_per_caller,
+            is_paused: false,
             push_count: 0,
             turn_count: 0,
         }
@@ -106,6 +109,47 @@ impl JobQueue {
         self.running_total
     }
 
+    /// Starts no further jobs. Running jobs continue.
+    pub(super) fn pause(&mut self) {
+        self.is_paused = true;
+    }
+
+    /// Returns true if jobs may start here, now or later.
+    pub(super) fn runs_jobs(&self) -> bool {
+        !self.is_paused && self.running_max > 0
+    }
+
+    /// Returns the number of jobs that could start here beside those that run or wait.
+    pub(super) fn room(&self) -> usize {
+        if self.is_paused {
+            return 0;
+        }
+        self.running_max.saturating_sub(self.running_total + self.len())
+    }
+
+    /// Returns the number of running jobs of the tool `id`.
+    pub(super) fn running_of_tool(&self, id: &ToolId) -> usize {
+        self.running_by_tool.get(id).copied().unwrap_or(0)
+    }
+
+    /// Returns the callers with as many running and queued jobs as one caller may run.
+    pub(super) fn busy_callers(&self) -> Vec<Caller> {
+        let is_busy =
+            |queue: &CallerQueue| queue.running + queue.waiting.len() >= self.running_per_caller;
+        let busy = self.caller_queues.iter().filter(|(_, queue)| is_busy(queue));
+        busy.map(|(caller, _)| caller.clone()).collect()
+    }
+
+    /// Returns true if the job is queued.
+    pub(super) fn is_waiting(&self, id: JobId) -> bool {
+        self.positions.contains_key(&id)
+    }
+
+    /// Returns the queued jobs.
+    pub(super) fn waiting(&self) -> HashSet<JobId> {
+        self.positions.keys().copied().collect()
+    }
+
     pub(super) fn push(&mut self, priority: i32, created: Timestamp, job: QueuedJob) {
         self.push_count += 1;
         let place = (Reverse(priority), created, self.push_count);
@@ -124,13 +168,11 @@ impl JobQueue {
 
     /// Takes the next job that fits all limits and counts it as running.
     pub(super) fn take_next(&mut self) -> Option<QueuedJob> {
-        if self.running_total >= self.running_max {
+        if self.is_paused || self.running_total >= self.running_max {
             return None;
         }
-        let has_room = |job: &QueuedJob| {
-            job.at_once
-                .is_none_or(|max| self.running_by_tool.get(&job.tool).copied().unwrap_or(0) < max)
-        };
+        let has_room =
+            |job: &QueuedJob| job.at_once.is_none_or(|max| self.running_of_tool(&job.tool) < max);
         let firsts =
             self.caller_queues.values().filter(|queue| queue.running < self.running_per_caller);
         let firsts = firsts.filter_map(|queue| {
@@ -258,6 +300,20 @@ mod tests {
         assert_eq!([next(&mut queue), next(&mut queue)], [Some(1), None]);
         queue.finish(&job(1, "a.b", None));
         assert_eq!([next(&mut queue), next(&mut queue)], [Some(3), None]);
+    }
+
+    #[test]
+    fn a_server_has_room_for_jobs_beyond_those_that_run_or_wait_until_it_is_paused() {
+        let mut queue = JobQueue::new(4, 2);
+        for (caller, id) in [("ada", 1), ("ada", 2), ("bob", 3)] {
+            queue.push(0, NOW, job_from(caller, id, "t.x", None));
+        }
+        assert!(queue.take_next().is_some());
+        assert_eq!((queue.room(), queue.busy_callers()), (1, vec![Caller::with_key("ada")]));
+        assert!(queue.is_waiting(JobId::from_bits(3)) && queue.runs_jobs());
+        queue.pause();
+        assert_eq!((queue.room(), next(&mut queue)), (0, None));
+        assert!(!queue.runs_jobs() && !JobQueue::new(0, 0).runs_jobs());
     }
 
     #[test]

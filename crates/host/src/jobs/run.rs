@@ -51,6 +51,7 @@ impl JobServiceState {
                     jobs.live_job(job.id).inspect(|live| jobs.unregister(live));
                 }
                 jobs.lock_queue().finish(&job);
+                jobs.place_freed.send_replace(());
                 jobs.dispatch();
             });
         }
@@ -67,12 +68,7 @@ impl JobServiceState {
                 match gate.limits.admit_job(&job.caller, entry.spec(), &live.cancel).await {
                     Ok(slot) => Some(slot),
                     Err(why) if live.is_cancelled() => {
-                        let stored = store.job(job.id).await.ok().flatten();
-                        self.store_end(store, &live, JobEnd::canceled()).await;
-                        if let Some(stored) = stored {
-                            self.record_refusal(job.id, &job.tool, stored.caller, why).await;
-                        }
-                        return;
+                        return self.end_canceled(store, &live, why).await;
                     }
                     // The server stops; the next one continues.
                     Err(_) => return self.unregister(&live),
@@ -84,8 +80,14 @@ impl JobServiceState {
             let at = Timestamp::now();
             match store.begin(job.id, at).await {
                 Ok(Some(started)) => break (started, at),
-                // The job was cancelled in the queue and has ended already.
-                Ok(None) => return self.unregister(&live),
+                // The job was cancelled in the queue and has ended already, or another server has
+                // claimed it.
+                Ok(None) => {
+                    if live.is_cancelled() {
+                        self.pass_cancellation_on(store, live.id).await;
+                    }
+                    return self.unregister(&live);
+                }
                 Err(err) => {
                     tracing::warn!(job = %job.id, "{err}; trying again");
                     if self.wait_for_stop(RETRY_PAUSE).await {
@@ -189,28 +191,52 @@ impl JobServiceState {
         JobEnd { at: Timestamp::now(), state, outcome, artefacts, last_events: before }
     }
 
-    /// Stores the end of the job with retries, and notifies its watchers.
+    /// Ends a job that was cancelled before it began, with the refusal `why`. If another server has
+    /// claimed the job, asks that server to cancel it.
+    pub(super) async fn end_canceled(
+        &self,
+        store: &Arc<dyn JobStore>,
+        live: &Arc<LiveJob>,
+        why: CallError,
+    ) {
+        let stored = store.job(live.id).await.ok().flatten();
+        if !self.store_end(store, live, JobEnd::canceled()).await {
+            self.pass_cancellation_on(store, live.id).await;
+        } else if let Some(job) = stored {
+            self.record_refusal(job.id, &job.tool, job.caller, why).await;
+        }
+    }
+
+    /// Asks the owner of the job to cancel it, unless it has ended.
+    async fn pass_cancellation_on(&self, store: &Arc<dyn JobStore>, id: JobId) {
+        if let Err(err) = store.request_cancel(id).await {
+            tracing::warn!(job = %id, "{err}; the server that runs the job does not cancel it");
+        }
+    }
+
+    /// Stores the end of the job with retries, and notifies its watchers. Returns false if the end
+    /// was not stored, for example because another server has the job.
     pub(super) async fn store_end(
         &self,
         store: &Arc<dyn JobStore>,
         live: &Arc<LiveJob>,
         end: JobEnd,
-    ) {
+    ) -> bool {
         let mut last_tries = LAST_TRIES_MAX;
-        loop {
+        let is_stored = loop {
             match store.finish(live.id, end.clone()).await {
                 Ok(Some(first)) => {
                     self.ended_counts.count(end.state);
                     let mut events: Vec<TimedEvent> = end.last_events;
                     events.push((end.at, JobEventKind::Finished { state: end.state }));
                     live.publish(first, events);
-                    break;
+                    break true;
                 }
-                // Another task ended it first.
-                Ok(None) => break,
+                // Another task ended it first, or another server has it.
+                Ok(None) => break false,
                 Err(err) if last_tries == 0 => {
                     tracing::error!(job = %live.id, "{err}; the next server ends it");
-                    break;
+                    break false;
                 }
                 Err(err) => {
                     tracing::warn!(job = %live.id, "{err}; trying again");
@@ -218,9 +244,10 @@ impl JobServiceState {
                     tokio::time::sleep(RETRY_PAUSE).await;
                 }
             }
-        }
+        };
         self.unregister(live);
         self.notify_changed();
+        is_stored
     }
 
     /// Takes over the jobs of dead servers. Ends their programs and queues their queued jobs. Runs
@@ -232,6 +259,7 @@ impl JobServiceState {
                 return tracing::warn!("{err}; jobs of stopped servers are not taken over for now");
             }
         };
+        let _one = self.taking_over.lock().await;
         let jobs = self.clone();
         let filter: AdoptFilter = Arc::new(move |orphan| jobs.may_adopt(orphan));
         let adopted = match store.adopt(filter).await {
@@ -260,7 +288,7 @@ impl JobServiceState {
         self.dispatch();
     }
 
-    async fn take_over(self: &Arc<Self>, store: &Arc<dyn JobStore>, orphan: &OrphanJob) {
+    pub(super) async fn take_over(self: &Arc<Self>, store: &Arc<dyn JobStore>, orphan: &OrphanJob) {
         let live = self.register(orphan.id, orphan.last_event, StartedWork::with_slot());
         if orphan.cancel_requested {
             self.store_end(store, &live, JobEnd::canceled()).await;
@@ -318,10 +346,10 @@ impl JobServiceState {
         pipeline::refuse_call(&self.gate(), &call, why).await;
     }
 
-    /// Returns true if this server may take over the job. If its tool is hidden from its caller,
-    /// a job that is to run is left to another server. A job that may not run twice is left to its
-    /// owner as long as that may still run it.
-    fn may_adopt(&self, orphan: &OrphanJob) -> bool {
+    /// Returns true if this server may take over the job. A job that is to run is left to another
+    /// server if this one runs no jobs, or if its tool is hidden from its caller. A job that may not
+    /// run twice is left to its owner as long as that may still run it.
+    pub(super) fn may_adopt(&self, orphan: &OrphanJob) -> bool {
         let interrupted = orphan.state == JobState::Running && !self.may_run_again(&orphan.tool);
         if self.live_job(orphan.id).is_some() || interrupted && !orphan.is_lost {
             return false;
@@ -329,7 +357,7 @@ impl JobServiceState {
         let gate = self.gate();
         let is_hidden = gate.catalog.snapshot().entry(&orphan.tool).is_some()
             && gate.find(&orphan.caller, orphan.tool.as_str()).is_err();
-        interrupted || orphan.cancel_requested || !is_hidden
+        interrupted || orphan.cancel_requested || !is_hidden && self.lock_queue().runs_jobs()
     }
 
     /// Returns true if the tool is idempotent.

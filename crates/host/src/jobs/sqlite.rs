@@ -25,8 +25,8 @@ use toolgate_contract::{
 };
 
 use super::store::{
-    AdoptFilter, AdoptedJobs, JobEnd, JobStore, JobStoreError, NewJob, OwnerRequest, StartedJob,
-    TimedEvent,
+    AdoptFilter, AdoptedJobs, JobClaim, JobEnd, JobStore, JobStoreError, NewJob, OrphanJob,
+    OwnerRequest, StartedJob, TimedEvent,
 };
 use super::stored_form::{EventRows, StoredEnd};
 use servers::{ServerId, ServerRegistration};
@@ -230,6 +230,20 @@ impl JobStore for SqliteStore {
             });
             Ok(AdoptedJobs { marks, jobs, forget_servers })
         })
+    }
+
+    fn claim(&self, _claim: JobClaim) -> BoxFuture<'_, Result<Vec<OrphanJob>, JobStoreError>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+
+    fn offer_jobs(&self) {}
+
+    fn wait_for_offers(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+
+    fn is_draining(&self) -> bool {
+        false
     }
 
     fn remove_expired(

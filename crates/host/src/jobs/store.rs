@@ -117,6 +117,22 @@ pub trait JobStore: Send + Sync + 'static {
     /// `filter`, which must refuse those that this server knows.
     fn adopt(&self, filter: AdoptFilter) -> BoxFuture<'_, Result<AdoptedJobs, JobStoreError>>;
 
+    /// Makes this server the owner of queued jobs of other servers, as far as `claim` allows, and
+    /// returns them. A job with a higher priority comes first; jobs of one priority come in turn
+    /// among their callers. Durable.
+    ///
+    /// An engine whose servers run on one machine claims nothing: each server runs what it accepted.
+    fn claim(&self, claim: JobClaim) -> BoxFuture<'_, Result<Vec<OrphanJob>, JobStoreError>>;
+
+    /// Notifies other servers of jobs of this server that wait and that they may claim.
+    fn offer_jobs(&self);
+
+    /// Waits until there may be jobs to claim, for a bounded time.
+    fn wait_for_offers(&self) -> BoxFuture<'_, ()>;
+
+    /// Returns true if an operator has asked this server to begin no further jobs.
+    fn is_draining(&self) -> bool;
+
     /// Removes expired jobs, and the oldest ended jobs beyond `ended_max`. Returns the removed ids,
     /// at most 2000 at once.
     fn remove_expired(
@@ -173,6 +189,8 @@ pub struct NewJob {
     pub keep: Duration,
     /// Question kinds that the client supports, and earlier answers.
     pub answers: CallerAnswers,
+    /// Lane in which other servers may claim the job. With `None`, only this server runs it.
+    pub lane: Option<String>,
 }
 
 /// Question kinds that a client supports, and its answers so far.
@@ -236,6 +254,27 @@ impl JobEnd {
 
 /// Function that decides if a server may take over a job.
 pub type AdoptFilter = Arc<dyn Fn(&OrphanJob) -> bool + Send + Sync>;
+
+/// Free places of a server, for queued jobs of other servers.
+pub struct JobClaim {
+    /// Largest number of jobs to claim.
+    pub room: usize,
+    /// Lanes of the tools that this server can run now.
+    pub lanes: Vec<JobLane>,
+    /// Callers that have as many jobs here as one caller may have.
+    pub busy_callers: Vec<Caller>,
+    /// Function that returns false for jobs to leave to other servers.
+    pub may_claim: AdoptFilter,
+}
+
+/// The lane in which jobs of one tool wait.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobLane {
+    /// Name of the lane.
+    pub name: String,
+    /// True if a second run of the tool is harmless.
+    pub idempotent: bool,
+}
 
 /// Unfinished jobs of dead servers.
 pub struct AdoptedJobs {

@@ -106,6 +106,7 @@ pub(in crate::jobs) fn job(number: u128) -> NewJob {
         created: at(0),
         keep: Duration::from_secs(60),
         answers: CallerAnswers::default(),
+        lane: Some("exec.run@1".to_owned()),
     }
 }
 

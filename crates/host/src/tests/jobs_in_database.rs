@@ -4,8 +4,8 @@ use toolgate_contract::JobState;
 use toolgate_postgres::{DatabasePassword, PostgresAddress};
 
 use super::*;
-use crate::PostgresStoreSettings;
 use crate::database_server::Server;
+use crate::{FleetServerProfile, PostgresStoreSettings};
 
 /// Returns two hosts whose folders differ and whose jobs are in the database of `server`.
 fn hosts_of_two_machines(server: &Server) -> [TestHost; 2] {
@@ -18,6 +18,7 @@ fn hosts_of_two_machines(server: &Server) -> [TestHost; 2] {
             workspace: "workspace".to_owned(),
             lease: Duration::from_secs(30),
             lost_after: Duration::from_secs(300),
+            profile: FleetServerProfile::default(),
         }));
         parts.build()
     })

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use toolgate_host::{ByteRate, CallLimits, CallRate, JobSettings, JobStorePlace};
+use toolgate_host::{ByteRate, CallLimits, CallRate, FleetServerKind, JobSettings, JobStorePlace};
 
 use crate::config::{self, Config};
 
@@ -99,15 +99,19 @@ fn rate_rules(rules: &[config::RateLimitEntry]) -> Vec<CallRate> {
     rules.collect()
 }
 
-/// Returns the highest number of running jobs in total, and of one caller.
+/// Returns the highest number of running jobs in total, and of one caller. A server that only accepts
+/// jobs runs none.
 pub(crate) fn job_limits(config: &Config) -> (usize, usize) {
-    let total = config.limits.jobs();
+    let total = match config.fleet.kind {
+        FleetServerKind::Front => 0,
+        FleetServerKind::Server | FleetServerKind::Worker => config.limits.jobs(),
+    };
     (total, caller_share(config)(total))
 }
 
 /// Returns job settings for `folder`, for tools that leave no programs running.
 pub(crate) fn job_settings_in(folder: PathBuf, config: &Config) -> JobSettings {
-    let running_max = config.limits.jobs();
+    let (running_max, _) = job_limits(config);
     JobSettings {
         folder,
         place: JobStorePlace::Folder,
@@ -120,6 +124,7 @@ pub(crate) fn job_settings_in(folder: PathBuf, config: &Config) -> JobSettings {
         ended_max: ENDED_JOBS_MAX,
         output_bytes_max: JOB_OUTPUT_BYTES_MAX,
         files_bytes_max: JOB_FILES_BYTES_MAX,
+        drain: Duration::from_millis(config.jobs.drain_ms),
         mark: 0,
         end_leftovers: Arc::new(|_| {}),
     }

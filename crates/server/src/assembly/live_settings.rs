@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use anyhow::anyhow;
 use toolgate_contract::Caller;
-use toolgate_host::{Catalog, Gate, Host, RejectedTool, SchemaRegistry};
+use toolgate_host::{Catalog, Gate, Host, RejectedTool, SchemaRegistry, SettingsDigests};
 use toolgate_toolsets::{commands, files};
 use toolgate_world::ProcessRunner;
 
+use crate::assembly::fleet_digests::settings_digests;
 use crate::assembly::limits::job_limits;
 use crate::assembly::wiring::{ToolParts, build_gate};
 use crate::assembly::{audit_setup, pins, protected_paths};
@@ -33,6 +34,8 @@ pub(crate) struct LiveSettings {
     pub(crate) current: Mutex<(Config, ToolParts)>,
     /// Reads the settings again. Not set unless changes of the settings are watched.
     pub(crate) loader: OnceLock<SettingsLoader>,
+    /// Digests of the settings for `toolgate fleet status`, if servers share a job database.
+    pub(crate) digests: Option<SettingsDigests>,
 }
 
 /// Changes that a reload applied, and changes that need a restart.
@@ -148,6 +151,9 @@ impl LiveSettings {
             identity.replace(credentials);
         }
         level.apply();
+        if let Some(digests) = &self.digests {
+            digests.replace(settings_digests(&next, &self.root));
+        }
         *current = (next, parts);
         Ok(SettingsChange { applied, upstreams, waiting, rejected })
     }

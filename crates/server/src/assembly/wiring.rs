@@ -24,6 +24,7 @@ use toolgate_world::{HttpFetcher, ProcessRunner, Root};
 use crate::assembly::audit_setup;
 use crate::assembly::config_reload::ConfigWatcher;
 use crate::assembly::envelope_setup;
+use crate::assembly::fleet_digests::settings_digests;
 use crate::assembly::limits::{
     QUEUED_JOBS_MAX, call_limits, caller_share, job_limits, job_settings_in,
 };
@@ -79,6 +80,13 @@ impl ServedWorkspace {
         let ServerPrep { root, workspace, files, declared, processes } = prep;
         grammars::parse_in_workers(&processes);
         let jobs = job_settings(&root, &processes, config)?;
+        let digests = match jobs.as_ref().map(|jobs| &jobs.place) {
+            Some(JobStorePlace::Postgres(database)) => Some(database.profile.settings.clone()),
+            Some(JobStorePlace::Folder) | None => None,
+        };
+        if let Some(digests) = &digests {
+            digests.replace(settings_digests(config, &root));
+        }
         let handle = JobsHandle::default();
         let handle_of_jobs = jobs.is_some().then_some(&handle);
         let parts = ToolParts::open(workspace, &processes, config, &files, handle_of_jobs)?;
@@ -108,6 +116,7 @@ impl ServedWorkspace {
             schemas,
             current: Mutex::new((config.clone(), parts)),
             loader: OnceLock::new(),
+            digests,
         });
         Ok(Self {
             settings,

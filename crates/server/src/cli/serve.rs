@@ -20,6 +20,7 @@ use toolgate::{
     HttpListeners, ListenerSecurity, PreparedServer, config, serve::shutdown, serve_http,
 };
 use toolgate_dialects::Dialect;
+use toolgate_host::FleetServerKind;
 use toolgate_transports::http::WorkerPool;
 
 use super::envelope_options::EnvelopeOptions;
@@ -45,6 +46,9 @@ pub(super) struct ServeArgs {
     /// audit record as JSON, or none
     #[arg(long, value_enum, value_name = "LINES")]
     log: Option<CallLinesArg>,
+    /// Accept jobs but run none: other servers of the fleet run them
+    #[arg(long)]
+    no_jobs: bool,
     #[command(flatten)]
     enveloping: EnvelopeOptions,
     #[command(flatten)]
@@ -54,6 +58,12 @@ pub(super) struct ServeArgs {
 pub(super) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let mut loaded = args.folder.load_to_serve(&args.path)?;
     args.adapt(&mut loaded.config);
+    if args.no_jobs && loaded.config.fleet.url.is_none() {
+        bail!(
+            "--no-jobs needs a job database that servers share (fleet.url): without it, no other \
+             server runs the jobs"
+        );
+    }
     config::check_listen(loaded.config.server.listen, &loaded.config)?;
     let prep = ServerPrep::prepare(&args.path, &loaded.config)?;
     let unconfined = prep.confine_server(&loaded.config)?;
@@ -120,7 +130,7 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
 
 /// Lines about calls, as an option of the command line.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum CallLinesArg {
+pub(super) enum CallLinesArg {
     Calls,
     Quiet,
     Json,
@@ -142,6 +152,9 @@ impl ServeArgs {
         self.enveloping.apply(config);
         if let Some(lines) = self.log {
             config.log.calls = lines.into();
+        }
+        if self.no_jobs {
+            config.fleet.kind = FleetServerKind::Front;
         }
         if let Some(listen) = self.listen {
             config.server.listen = listen;

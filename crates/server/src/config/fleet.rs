@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_host::PostgresStoreSettings;
+use toolgate_host::{FleetServerKind, FleetServerProfile, PostgresStoreSettings, SettingsDigests};
 use toolgate_postgres::{DatabasePassword, PostgresAddress};
 
 /// Jobs and used confirmations that servers on several machines share, in a PostgreSQL database.
@@ -31,6 +31,10 @@ pub struct FleetSection {
     /// interrupted.
     #[schemars(range(min = 0, max = 86_400_000))]
     pub lost_ms: u64,
+    /// Kind of this server, which the command and its options decide.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub kind: FleetServerKind,
     /// The password, once it was read from the environment.
     #[serde(skip)]
     #[schemars(skip)]
@@ -45,6 +49,7 @@ impl Default for FleetSection {
             workspace: None,
             lease_ms: 30_000,
             lost_ms: 300_000,
+            kind: FleetServerKind::Server,
             password: DatabasePassword::default(),
         }
     }
@@ -86,6 +91,11 @@ impl FleetSection {
             workspace: workspace.unwrap_or_else(|| root.to_string_lossy().into_owned()),
             lease: Duration::from_millis(self.lease_ms),
             lost_after: Duration::from_millis(self.lost_ms),
+            profile: FleetServerProfile {
+                name: machine_name(),
+                kind: self.kind,
+                settings: SettingsDigests::default(),
+            },
         }))
     }
 
@@ -94,6 +104,13 @@ impl FleetSection {
         let parsed = self.url.as_ref().map(parse).transpose();
         parsed.map_err(|why| format!("fleet.url {why}"))
     }
+}
+
+/// Returns the name of this machine, which may be empty.
+#[allow(clippy::disallowed_methods, reason = "a file of the kernel, outside every root")]
+fn machine_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
 }
 
 #[cfg(test)]

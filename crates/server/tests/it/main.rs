@@ -25,6 +25,7 @@ mod exact_numbers;
 mod cli;
 mod jobs;
 mod shared_jobs;
+mod fleet;
 mod zyra;
 mod commands;
 mod sandbox;

@@ -6,7 +6,7 @@
 //! which the waiter looks at the tables.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -15,9 +15,10 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::types::Type;
 use toolgate_contract::JobId;
-use toolgate_postgres::SharedPool;
+use toolgate_postgres::{ConnectionPool, SharedPool};
 
-use super::lease::ServerId;
+use super::known_runs::{KnownRuns, SharedRuns};
+use super::lease::{ServerId, ServerRow};
 
 /// Channel of the notifications.
 const CHANNEL: &str = "toolgate_fleet";
@@ -31,6 +32,8 @@ const RECEIVED_MAX: usize = 1024;
 const LISTEN_PAUSE: Duration = Duration::from_secs(1);
 /// Longest wait for requests of other servers.
 const REQUEST_POLL: Duration = Duration::from_secs(1);
+/// Longest wait for jobs that other servers offer.
+const OFFER_POLL: Duration = Duration::from_secs(1);
 
 /// Subject of a notification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,13 +42,19 @@ enum Change {
     Job(JobId),
     /// Another server has requests about jobs of the server with this id.
     Requests(ServerId),
+    /// Jobs of the workspace with this tag wait, and any server may claim them.
+    Offer(WorkspaceTag),
 }
+
+/// Digest of a workspace's name, because notifications have a size limit.
+type WorkspaceTag = u64;
 
 impl Change {
     fn to_payload(self) -> String {
         match self {
             Self::Job(id) => format!("job {id}"),
             Self::Requests(server) => format!("requests {server}"),
+            Self::Offer(workspace) => format!("offer {workspace}"),
         }
     }
 
@@ -53,6 +62,7 @@ impl Change {
         match payload.split_once(' ')? {
             ("job", id) => id.parse().ok().map(Self::Job),
             ("requests", server) => server.parse().ok().map(Self::Requests),
+            ("offer", workspace) => workspace.parse().ok().map(Self::Offer),
             // A newer server may send more.
             _ => None,
         }
@@ -62,9 +72,19 @@ impl Change {
 /// The notifications of this server and of all others.
 pub(super) struct ChangeChannel {
     outgoing: Arc<OutgoingChanges>,
+    receivers: ChangeReceivers,
+    tasks: [JoinHandle<()>; 2],
+}
+
+/// The parts of this server that notifications wake.
+#[derive(Clone)]
+struct ChangeReceivers {
+    server: ServerId,
+    workspace: WorkspaceTag,
     changed_jobs: broadcast::Sender<JobId>,
     requests: Arc<Notify>,
-    tasks: [JoinHandle<()>; 2],
+    offers: Arc<Notify>,
+    runs: SharedRuns,
 }
 
 #[derive(Default)]
@@ -74,14 +94,20 @@ struct OutgoingChanges {
 }
 
 impl ChangeChannel {
-    /// Starts to send and receive notifications for the server `server`.
-    pub(super) fn start(pool: &SharedPool, server: ServerId) -> Self {
+    /// Starts to send and receive notifications for `server`, whose jobs are `runs`.
+    pub(super) fn start(pool: &SharedPool, server: &ServerRow, runs: SharedRuns) -> Self {
         let outgoing = Arc::new(OutgoingChanges::default());
-        let changed_jobs = broadcast::Sender::new(RECEIVED_MAX);
-        let requests = Arc::new(Notify::new());
+        let receivers = ChangeReceivers {
+            server: server.id,
+            workspace: workspace_tag(&server.workspace),
+            changed_jobs: broadcast::Sender::new(RECEIVED_MAX),
+            requests: Arc::new(Notify::new()),
+            offers: Arc::new(Notify::new()),
+            runs,
+        };
         let send = tokio::spawn(send_all(pool.clone(), outgoing.clone()));
-        let receive = receive_all(pool.clone(), server, changed_jobs.clone(), requests.clone());
-        Self { outgoing, changed_jobs, requests, tasks: [send, tokio::spawn(receive)] }
+        let receive = tokio::spawn(receive_all(pool.clone(), receivers.clone()));
+        Self { outgoing, receivers, tasks: [send, receive] }
     }
 
     /// Notifies all servers that the job has changed.
@@ -94,9 +120,19 @@ impl ChangeChannel {
         self.outgoing.add(Change::Requests(server));
     }
 
+    /// Notifies all servers that jobs of this workspace wait.
+    pub(super) fn offer_jobs(&self) {
+        self.outgoing.add(Change::Offer(self.receivers.workspace));
+    }
+
+    /// Notifies all servers that jobs of this workspace wait, before it returns.
+    pub(super) async fn offer_jobs_now(&self, pool: &ConnectionPool) {
+        send(pool, &[Change::Offer(self.receivers.workspace).to_payload()]).await;
+    }
+
     /// Waits until the job may have changed, but no longer than `at_most`.
     pub(super) async fn wait_for_job(&self, id: JobId, at_most: Duration) {
-        let mut changed = self.changed_jobs.subscribe();
+        let mut changed = self.receivers.changed_jobs.subscribe();
         let seen = async {
             loop {
                 match changed.recv().await {
@@ -112,7 +148,12 @@ impl ChangeChannel {
 
     /// Waits until there may be requests about jobs of this server, but no longer than a second.
     pub(super) async fn wait_for_requests(&self) {
-        let _ = timeout(REQUEST_POLL, self.requests.notified()).await;
+        let _ = timeout(REQUEST_POLL, self.receivers.requests.notified()).await;
+    }
+
+    /// Waits until jobs of other servers may wait, but no longer than a second.
+    pub(super) async fn wait_for_offers(&self) {
+        let _ = timeout(OFFER_POLL, self.receivers.offers.notified()).await;
     }
 }
 
@@ -142,43 +183,68 @@ async fn send_all(pool: SharedPool, outgoing: Arc<OutgoingChanges>) {
     loop {
         outgoing.added.notified().await;
         sleep(GATHER_TIME).await;
-        let payloads = outgoing.take();
-        // The connection may be busy or lost. Waiters then find the change when they look.
-        let Ok(lent) = pool.acquire().await else { continue };
-        let work = async {
-            let sql = "SELECT pg_notify($1, payload) FROM unnest($2) AS payload";
-            let params = [(&CHANNEL as _, Type::TEXT), (&payloads as _, Type::TEXT_ARRAY)];
-            lent.connection.client.query_typed(sql, &params).await?;
-            Ok(())
-        };
-        let result = pool.with_timeout(pool.query_timeout, work).await;
-        let _ = lent.give_back(result);
+        send(&pool, &outgoing.take()).await;
     }
 }
 
-async fn receive_all(
-    pool: SharedPool,
-    server: ServerId,
-    changed_jobs: broadcast::Sender<JobId>,
-    requests: Arc<Notify>,
-) {
+/// Sends notifications. If the connection is busy or lost, waiters find the change when they look.
+async fn send(pool: &ConnectionPool, payloads: &[String]) {
+    let Ok(lent) = pool.acquire().await else { return };
+    let work = async {
+        let sql = "SELECT pg_notify($1, payload) FROM unnest($2) AS payload";
+        let params = [(&CHANNEL as _, Type::TEXT), (&payloads as _, Type::TEXT_ARRAY)];
+        lent.connection.client.query_typed(sql, &params).await?;
+        Ok(())
+    };
+    let result = pool.with_timeout(pool.query_timeout, work).await;
+    let _ = lent.give_back(result);
+}
+
+async fn receive_all(pool: SharedPool, receivers: ChangeReceivers) {
     loop {
         if let Ok(mut receiver) = pool.listen(CHANNEL).await {
             // Notifications before this moment were missed.
-            requests.notify_one();
+            lock_runs(&receivers.runs).suspect_all();
+            receivers.requests.notify_one();
+            receivers.offers.notify_one();
             while let Some(payload) = receiver.receive().await {
-                match Change::parse(&payload) {
-                    Some(Change::Job(id)) => {
-                        // Nobody may be waiting.
-                        let _ = changed_jobs.send(id);
-                    }
-                    Some(Change::Requests(to)) if to == server => requests.notify_one(),
-                    Some(Change::Requests(_)) | None => {}
+                if let Some(change) = Change::parse(&payload) {
+                    receivers.handle(change);
                 }
             }
         }
         sleep(LISTEN_PAUSE).await;
     }
+}
+
+impl ChangeReceivers {
+    /// Wakes the parts of this server that the change concerns.
+    fn handle(&self, change: Change) {
+        match change {
+            Change::Job(id) => {
+                if lock_runs(&self.runs).suspect(id) {
+                    self.requests.notify_one();
+                }
+                // Nobody may be waiting.
+                let _ = self.changed_jobs.send(id);
+            }
+            Change::Requests(server) if server == self.server => self.requests.notify_one(),
+            Change::Offer(workspace) if workspace == self.workspace => self.offers.notify_one(),
+            Change::Requests(_) | Change::Offer(_) => {}
+        }
+    }
+}
+
+fn lock_runs(runs: &SharedRuns) -> MutexGuard<'_, KnownRuns> {
+    runs.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the tag of the workspace `name` in notifications.
+fn workspace_tag(name: &str) -> WorkspaceTag {
+    let digest = blake3::hash(name.as_bytes());
+    let mut first = [0; 8];
+    first.copy_from_slice(&digest.as_bytes()[..8]);
+    WorkspaceTag::from_le_bytes(first)
 }
 
 #[cfg(test)]
@@ -187,10 +253,12 @@ mod tests {
 
     #[test]
     fn a_change_is_parsed_from_its_payload_and_other_payloads_are_ignored() {
-        for change in [Change::Job(JobId::from_bits(7)), Change::Requests(-7)] {
+        let changes =
+            [Change::Job(JobId::from_bits(7)), Change::Requests(-7), Change::Offer(u64::MAX)];
+        for change in changes {
             assert_eq!(Change::parse(&change.to_payload()), Some(change));
         }
-        for payload in ["", "job", "job x", "requests ", "later 1"] {
+        for payload in ["", "job", "job x", "requests ", "offer -1", "later 1"] {
             assert_eq!(Change::parse(payload), None, "{payload}");
         }
     }

@@ -1,15 +1,32 @@
-//! Keeps what the tables do not contain about a server's jobs: the jobs that it runs, and its writes
-//! with an unknown outcome.
+//! Keeps what the tables do not contain about a server's jobs: the jobs that it runs or that wait
+//! here, and its writes with an unknown outcome.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex};
 
 use toolgate_contract::JobId;
 
-/// The runs of this server, and its writes with an unknown outcome.
+/// The jobs of a server, which its notifications share.
+pub(super) type SharedRuns = Arc<Mutex<KnownRuns>>;
+
+/// A job that was begun here and has not ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct BegunRun {
+    /// Number of the job's last event.
+    last_event: u64,
+    /// Number of the start.
+    pub(super) attempt: u32,
+}
+
+/// The jobs of this server, and its writes with an unknown outcome.
 #[derive(Default)]
 pub(super) struct KnownRuns {
-    /// Number of the last event of each job that was begun and has not ended here.
-    begun: HashMap<JobId, u64>,
+    /// Jobs that were begun and have not ended here.
+    begun: HashMap<JobId, BegunRun>,
+    /// Jobs that wait here, and that other servers may claim.
+    waiting: HashSet<JobId>,
+    /// Waiting jobs that another server may have claimed.
+    suspects: HashSet<JobId>,
     /// Numbers of events in batches whose append had an unknown outcome.
     uncertain_batches: HashMap<JobId, u64>,
     /// Jobs whose begin had an unknown outcome.
@@ -28,30 +45,52 @@ pub(super) struct UncertainBatch {
 }
 
 impl KnownRuns {
-    /// Records that the job was begun, with its last event.
-    pub(super) fn begin(&mut self, id: JobId, last_event: u64) {
-        self.uncertain_begins.remove(&id);
-        self.uncertain_batches.remove(&id);
-        self.begun.insert(id, last_event);
+    /// Records that the job waits here.
+    pub(super) fn wait(&mut self, id: JobId) {
+        self.waiting.insert(id);
     }
 
-    /// Records that the job does not run here any more.
+    /// Records that the job was begun, with its last event and the number of the start.
+    pub(super) fn begin(&mut self, id: JobId, last_event: u64, attempt: u32) {
+        self.end(id);
+        self.begun.insert(id, BegunRun { last_event, attempt });
+    }
+
+    /// Records that the job neither runs nor waits here any more.
     pub(super) fn end(&mut self, id: JobId) {
         self.begun.remove(&id);
+        self.waiting.remove(&id);
+        self.suspects.remove(&id);
         self.uncertain_batches.remove(&id);
         self.uncertain_begins.remove(&id);
     }
 
-    /// Returns the jobs that run here.
-    pub(super) fn running(&self) -> Vec<JobId> {
-        self.begun.keys().copied().collect()
+    /// Returns the jobs that run here, with the numbers of their starts.
+    pub(super) fn running(&self) -> Vec<(JobId, u32)> {
+        self.begun.iter().map(|(id, run)| (*id, run.attempt)).collect()
+    }
+
+    /// Records that the job has changed. Returns true if it waits here, so that another server may
+    /// have claimed it.
+    pub(super) fn suspect(&mut self, id: JobId) -> bool {
+        self.waiting.contains(&id) && self.suspects.insert(id)
+    }
+
+    /// Records that each waiting job may have been claimed.
+    pub(super) fn suspect_all(&mut self) {
+        self.suspects.clone_from(&self.waiting);
+    }
+
+    /// Removes and returns the waiting jobs that another server may have claimed.
+    pub(super) fn take_suspects(&mut self) -> Vec<JobId> {
+        self.suspects.drain().collect()
     }
 
     /// Records that events up to number `last_event` are stored.
     pub(super) fn note_stored(&mut self, id: JobId, last_event: u64) {
         self.uncertain_batches.remove(&id);
-        if let Some(last) = self.begun.get_mut(&id) {
-            *last = last_event;
+        if let Some(run) = self.begun.get_mut(&id) {
+            run.last_event = last_event;
         }
     }
 
@@ -65,7 +104,7 @@ impl KnownRuns {
     /// Returns the batch of the job whose append had an unknown outcome.
     pub(super) fn uncertain_batch(&self, id: JobId) -> Option<UncertainBatch> {
         let count = *self.uncertain_batches.get(&id)?;
-        Some(UncertainBatch { last_before: *self.begun.get(&id)?, count })
+        Some(UncertainBatch { last_before: self.begun.get(&id)?.last_event, count })
     }
 
     /// Records that the batch of the job was not stored.
@@ -84,7 +123,7 @@ mod tests {
         let mut runs = KnownRuns::default();
         runs.note_uncertain(id, 3);
         assert_eq!(runs.uncertain_batch(id), None, "the job does not run here");
-        runs.begin(id, 2);
+        runs.begin(id, 2, 1);
         runs.note_uncertain(id, 3);
         let batch = UncertainBatch { last_before: 2, count: 3 };
         assert_eq!(runs.uncertain_batch(id), Some(batch));
@@ -95,5 +134,20 @@ mod tests {
         runs.end(id);
         assert_eq!(runs.uncertain_batch(id), None);
         assert!(runs.running().is_empty());
+    }
+
+    #[test]
+    fn a_job_is_suspected_once_as_long_as_it_waits() {
+        let id = JobId::from_bits(7);
+        let mut runs = KnownRuns::default();
+        assert!(!runs.suspect(id), "it does not wait here");
+        runs.wait(id);
+        assert!(runs.suspect(id) && !runs.suspect(id));
+        assert_eq!(runs.take_suspects(), [id]);
+        assert!(runs.take_suspects().is_empty());
+        runs.suspect_all();
+        runs.begin(id, 2, 1);
+        assert!(runs.take_suspects().is_empty());
+        assert_eq!(runs.running(), [(id, 1)]);
     }
 }

@@ -10,6 +10,8 @@ use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 use toolgate_postgres::{ConnectionPool, PostgresError, PostgresFailure, SharedPool};
 
+use super::profile::FleetServerProfile;
+
 /// Id of a server in the rows of its jobs.
 pub(super) type ServerId = i64;
 
@@ -21,6 +23,8 @@ pub(super) struct ServerRow {
     pub(super) machine: String,
     /// Mark of this server's programs.
     pub(super) mark: u64,
+    /// Name and kind of this server, and digests of its settings, for people.
+    pub(super) profile: FleetServerProfile,
 }
 
 /// The lease of this server.
@@ -39,6 +43,8 @@ pub(super) struct ServerLease {
     /// last renewal failed.
     steady_since_ms: AtomicU64,
     has_left: AtomicBool,
+    /// True if an operator has asked this server to begin no further jobs.
+    is_draining: AtomicBool,
     /// Dead servers whose programs were ended.
     forgettable: Mutex<Vec<ServerId>>,
 }
@@ -52,6 +58,7 @@ impl ServerLease {
             trusted_until_ms: AtomicU64::new(0),
             steady_since_ms: AtomicU64::new(0),
             has_left: AtomicBool::new(false),
+            is_draining: AtomicBool::new(false),
             forgettable: Mutex::default(),
         })
     }
@@ -66,6 +73,16 @@ impl ServerLease {
     pub(super) fn may_take_over(&self) -> bool {
         let since = self.steady_since_ms.load(Ordering::Acquire);
         since != 0 && boot_time_ms().saturating_sub(since) >= millis(self.length)
+    }
+
+    /// Returns true if an operator has asked this server to begin no further jobs.
+    pub(super) fn is_draining(&self) -> bool {
+        self.is_draining.load(Ordering::Acquire)
+    }
+
+    /// Records whether an operator has asked this server to begin no further jobs.
+    pub(super) fn set_draining(&self, is_draining: bool) {
+        self.is_draining.store(is_draining, Ordering::Release);
     }
 
     /// Lets the next renewal remove these dead servers.
@@ -105,26 +122,31 @@ impl ServerLease {
         client: &Client,
         forgettable: &[ServerId],
     ) -> Result<(), PostgresError> {
-        let ServerRow { id, workspace, machine, mark, .. } = &self.server;
+        let ServerRow { id, workspace, machine, mark, profile } = &self.server;
         let mark = mark.to_string();
         let seconds = self.length.as_secs_f64();
+        let kind = profile.kind.as_str();
+        let settings = profile.settings.current();
         let sql = "INSERT INTO toolgate_fleet.servers (id, workspace, machine, mark, version, \
-                   lease_until) VALUES ($1, $2, $3, $4, $5, now() + make_interval(secs => $6)) \
-                   ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until \
-                   WHERE NOT servers.has_left";
-        client
-            .execute_typed(
-                sql,
-                &[
-                    (id as _, Type::INT8),
-                    (workspace as _, Type::TEXT),
-                    (machine as _, Type::TEXT),
-                    (&mark as _, Type::TEXT),
-                    (&env!("CARGO_PKG_VERSION") as _, Type::TEXT),
-                    (&seconds as _, Type::FLOAT8),
-                ],
-            )
-            .await?;
+                   lease_until, name, kind, settings, renewed) VALUES ($1, $2, $3, $4, $5, \
+                   now() + make_interval(secs => $6), $7, $8, $9, now()) \
+                   ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until, \
+                   settings = excluded.settings, renewed = excluded.renewed \
+                   WHERE NOT servers.has_left RETURNING draining";
+        let params = [
+            (id as _, Type::INT8),
+            (workspace as _, Type::TEXT),
+            (machine as _, Type::TEXT),
+            (&mark as _, Type::TEXT),
+            (&env!("CARGO_PKG_VERSION") as _, Type::TEXT),
+            (&seconds as _, Type::FLOAT8),
+            (&profile.name as _, Type::TEXT),
+            (&kind as _, Type::TEXT),
+            (&settings as _, Type::TEXT),
+        ];
+        if let Some(row) = client.query_typed_opt(sql, &params).await? {
+            self.set_draining(row.try_get(0)?);
+        }
         if !forgettable.is_empty() {
             let sql = "DELETE FROM toolgate_fleet.servers WHERE id = ANY($1) \
                        AND (has_left OR lease_until < now()) AND NOT EXISTS (SELECT 1 \

@@ -5,14 +5,21 @@ use tokio_postgres::{Client, GenericClient};
 use toolgate_postgres::PostgresError;
 
 /// Migration scripts. Each one migrates the version equal to its index to the next version.
-const MIGRATIONS: [&str; 1] = [include_str!("schema/1.sql")];
+const MIGRATIONS: [&str; 2] = [include_str!("schema/1.sql"), include_str!("schema/2.sql")];
+/// Oldest version whose toolgate can use the newest tables beside this one.
+const MIN_VERSION: i32 = 2;
 /// Keys of the advisory lock under which one server at a time migrates: `tgJ1`.
 const MIGRATION_LOCK: (i32, i32) = (0x7467_4a31, 0);
 
-/// Creates or migrates the tables of the schema `toolgate_fleet`, if needed.
-pub(super) async fn migrate(client: &mut Client) -> Result<(), PostgresError> {
-    if version(&*client).await? == MIGRATIONS.len() {
-        return Ok(());
+/// Creates or migrates the tables of the schema `toolgate_fleet`, if needed. Returns the versions of
+/// the tables before and after.
+///
+/// Tables of a newer toolgate stay as they are. They can be used if that toolgate says so, so that
+/// servers of both versions run side by side during an upgrade.
+pub(super) async fn migrate(client: &mut Client) -> Result<(usize, usize), PostgresError> {
+    let found = version(&*client).await?;
+    if found >= MIGRATIONS.len() {
+        return Ok((found, found));
     }
     let work = client.transaction().await?;
     // The lock ends with the transaction, so it works behind a pooler as well.
@@ -31,13 +38,18 @@ pub(super) async fn migrate(client: &mut Client) -> Result<(), PostgresError> {
         }
         work.batch_execute("DELETE FROM toolgate_fleet.schema_version").await?;
         let latest = i32::try_from(MIGRATIONS.len()).unwrap_or(i32::MAX);
-        let sql = "INSERT INTO toolgate_fleet.schema_version (number) VALUES ($1)";
-        work.execute_typed(sql, &[(&latest as _, Type::INT4)]).await?;
+        let sql = "INSERT INTO toolgate_fleet.schema_version (number, min_version) VALUES ($1, $2)";
+        let params = [(&latest as _, Type::INT4), (&MIN_VERSION as _, Type::INT4)];
+        work.execute_typed(sql, &params).await?;
     }
-    Ok(work.commit().await?)
+    work.commit().await?;
+    Ok((version, version.max(MIGRATIONS.len())))
 }
 
 /// Returns the version of the tables; 0 if there are none.
+///
+/// # Errors
+/// The tables are so new that this toolgate cannot use them.
 async fn version(client: &impl GenericClient) -> Result<usize, PostgresError> {
     // Read from the tables of the catalog: `to_regclass` looks in a cache, which does not notice
     // within a transaction that another server has created the tables meanwhile.
@@ -47,12 +59,14 @@ async fn version(client: &impl GenericClient) -> Result<usize, PostgresError> {
     if !client.query_typed_one(sql, &[]).await?.try_get::<_, bool>(0)? {
         return Ok(0);
     }
-    let sql = "SELECT number FROM toolgate_fleet.schema_version";
+    // As JSON, because tables of version 1 have no `min_version`.
+    let sql = "SELECT number, coalesce((to_json(stored)->>'min_version')::int, number) \
+               FROM toolgate_fleet.schema_version AS stored";
     let Some(row) = client.query_typed_opt(sql, &[]).await? else { return Ok(0) };
-    let number: i32 = row.try_get(0)?;
-    match usize::try_from(number) {
-        Ok(version) if version <= MIGRATIONS.len() => Ok(version),
-        Ok(_) | Err(_) => Err(PostgresError::Unusable(format!(
+    let (number, min_version): (i32, i32) = (row.try_get(0)?, row.try_get(1)?);
+    match (usize::try_from(number), usize::try_from(min_version)) {
+        (Ok(version), Ok(min_version)) if min_version <= MIGRATIONS.len() => Ok(version),
+        (_, _) => Err(PostgresError::Unusable(format!(
             "was set up by a newer toolgate (job schema {number}; this one supports {}); use the \
              newer toolgate, or another database",
             MIGRATIONS.len()

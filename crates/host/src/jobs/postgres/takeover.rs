@@ -16,7 +16,7 @@ const ADOPTED_MAX: i64 = 1000;
 /// Largest number of own jobs that are checked at once.
 const OWN_MAX: i64 = 20_000;
 /// Columns of a job that may be taken over.
-const COLUMNS: &str = "id, tool, priority, state, caller, standing, created, attempts, last_event, \
+pub(super) const COLUMNS: &str = "id, tool, priority, state, caller, standing, created, attempts, last_event, \
                        owner, EXISTS (SELECT 1 FROM toolgate_fleet.requests \
                        WHERE job = jobs.id AND answers IS NULL)";
 
@@ -156,7 +156,7 @@ async fn own_jobs(
     rows.iter().map(|row| orphan_from_row(row, true)).collect()
 }
 
-fn orphan_from_row(row: &Row, is_lost: bool) -> Result<OrphanJob, PostgresError> {
+pub(super) fn orphan_from_row(row: &Row, is_lost: bool) -> Result<OrphanJob, PostgresError> {
     Ok(OrphanJob {
         id: id_from_bytes(row.try_get(0)?)?,
         tool: parse_tool(row.try_get(1)?)?,

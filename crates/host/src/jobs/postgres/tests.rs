@@ -9,6 +9,7 @@ use toolgate_postgres::DatabasePassword;
 
 use super::*;
 use crate::database_server::Server;
+use crate::jobs::store::JobLane;
 use crate::jobs::store_tests::{StorePlace, adopt_all, at, end, id, job, job_store_tests, printed};
 
 /// Longest wait for the end of a short lease.
@@ -51,7 +52,8 @@ impl DatabasePlace {
         let address = PostgresAddress::parse(url, "PGPASSWORD", &DatabasePassword::default());
         let address = address.expect("an address");
         let workspace = self.workspace.clone();
-        let settings = PostgresStoreSettings { address, workspace, lease, lost_after };
+        let profile = FleetServerProfile::default();
+        let settings = PostgresStoreSettings { address, workspace, lease, lost_after, profile };
         PostgresStore::open(settings, 7).await
     }
 
@@ -260,11 +262,160 @@ async fn jobs_of_another_workspace_are_neither_seen_nor_taken_over() {
 async fn a_database_of_a_newer_toolgate_is_refused() {
     let place = DatabasePlace::start();
     drop(place.open_long().await);
-    place.server.run("update toolgate_fleet.schema_version set number = 7");
+    place.server.run("update toolgate_fleet.schema_version set number = 7, min_version = 3");
     let url = place.server.url();
     let refused = place.try_open(&url, LEASE_WAIT, LEASE_WAIT).await.err().expect("it is refused");
     let refused = refused.to_string();
-    assert!(refused.contains("newer toolgate (job schema 7; this one supports 1)"), "{refused}");
+    assert!(refused.contains("newer toolgate (job schema 7; this one supports 2)"), "{refused}");
+    // As if the newer toolgate could share its tables with this one.
+    place.server.run("update toolgate_fleet.schema_version set min_version = 2");
+    let store = place.try_open(&url, LEASE_WAIT, LEASE_WAIT).await.expect("a store");
+    store.accept(job(1)).await.expect("it is accepted");
+}
+
+/// Returns free places for `room` jobs in the lane of the test jobs, whose tool is not idempotent.
+fn places(room: usize) -> JobClaim {
+    let lane = JobLane { name: "exec.run@1".to_owned(), idempotent: false };
+    JobClaim { room, lanes: vec![lane], busy_callers: Vec::new(), may_claim: Arc::new(|_| true) }
+}
+
+async fn claimed(store: &PostgresStore, claim: JobClaim) -> Vec<JobId> {
+    let claimed = store.claim(claim).await.expect("it claims");
+    claimed.iter().map(|job| job.id).collect()
+}
+
+/// Opens a server whose lease is so short that it may soon claim each job.
+async fn open_steady(place: &DatabasePlace) -> PostgresStore {
+    let store = place.open_with(Duration::from_secs(4), Duration::from_secs(300)).await;
+    let until = Instant::now() + LEASE_WAIT;
+    while !store.lease.may_take_over() {
+        assert!(Instant::now() < until, "the lease is not renewed without a break");
+        sleep(Duration::from_millis(20)).await;
+    }
+    store
+}
+
+#[tokio::test]
+async fn a_waiting_job_is_claimed_once_and_its_former_owner_is_told() {
+    let place = DatabasePlace::start();
+    let one = place.open_long().await;
+    for number in 1..=4 {
+        one.accept(job(number)).await.expect("it is accepted");
+    }
+    one.begin(id(1), at(1)).await.expect("an answer").expect("it begins");
+    let [two, three] = [open_steady(&place).await, open_steady(&place).await];
+    let (left, right) = tokio::join!(claimed(&two, places(2)), claimed(&three, places(9)));
+    let mut all = [left.as_slice(), right.as_slice()].concat();
+    // A server skips the jobs that another one is looking at.
+    all.extend(claimed(&three, places(9)).await);
+    all.sort_unstable();
+    assert_eq!(all, [id(2), id(3), id(4)]);
+    assert!(left.len() <= 2);
+    assert!(one.begin(id(2), at(2)).await.expect("an answer").is_none(), "it was claimed");
+    one.lock_runs().suspect_all();
+    let mut told = one.take_requests().await.expect("an answer");
+    told.sort_by_key(|request| match request {
+        OwnerRequest::Stop(id) | OwnerRequest::Cancel(id) | OwnerRequest::Answer(id, _) => *id,
+    });
+    assert_eq!(told, [id(2), id(3), id(4)].map(OwnerRequest::Stop));
+    assert_eq!(one.take_requests().await.expect("an answer"), []);
+}
+
+#[tokio::test]
+async fn only_jobs_in_a_lane_of_the_server_and_of_callers_with_room_are_claimed() {
+    let place = DatabasePlace::start();
+    let one = place.open_long().await;
+    one.accept(NewJob { lane: None, ..job(1) }).await.expect("it is accepted");
+    let lane = Some("exec.run@2".to_owned());
+    one.accept(NewJob { lane, ..job(2) }).await.expect("it is accepted");
+    let caller = Caller::with_key("bob");
+    one.accept(NewJob { caller: caller.clone(), ..job(3) }).await.expect("it is accepted");
+    one.accept(job(4)).await.expect("it is accepted");
+    let two = open_steady(&place).await;
+    let claim = JobClaim { busy_callers: vec![caller], ..places(9) };
+    assert_eq!(claimed(&two, claim).await, [id(4)]);
+    let claim = JobClaim { may_claim: Arc::new(|job| job.id != id(3)), ..places(9) };
+    assert_eq!(claimed(&two, claim).await, []);
+    assert_eq!(claimed(&two, places(9)).await, [id(3)]);
+}
+
+#[tokio::test]
+async fn jobs_are_claimed_by_priority_and_then_in_turn_among_their_callers() {
+    let place = DatabasePlace::start();
+    let one = place.open_long().await;
+    for number in 1..=3 {
+        one.accept(job(number)).await.expect("it is accepted");
+    }
+    for number in 4..=5 {
+        let caller = Caller::with_key("bob");
+        one.accept(NewJob { caller, ..job(number) }).await.expect("it is accepted");
+    }
+    one.accept(NewJob { priority: 4, ..job(6) }).await.expect("it is accepted");
+    let two = open_steady(&place).await;
+    let order = claimed(&two, places(9)).await;
+    // The jobs of a caller who comes later come between those that wait already.
+    assert_eq!(order, [6, 1, 2, 4, 3, 5].map(id));
+}
+
+#[tokio::test]
+async fn a_server_that_has_just_connected_claims_only_idempotent_jobs() {
+    let place = DatabasePlace::start();
+    let one = place.open_long().await;
+    one.accept(job(1)).await.expect("it is accepted");
+    let two = place.open_long().await;
+    assert_eq!(claimed(&two, places(9)).await, []);
+    let lane = JobLane { name: "exec.run@1".to_owned(), idempotent: true };
+    let claim = JobClaim { lanes: vec![lane], ..places(9) };
+    assert_eq!(claimed(&two, claim).await, [id(1)]);
+}
+
+#[tokio::test]
+async fn a_running_job_whose_start_the_database_forgot_is_not_claimed() {
+    let place = DatabasePlace::start();
+    let one = place.open_long().await;
+    one.accept(job(1)).await.expect("it is accepted");
+    one.begin(id(1), at(1)).await.expect("an answer").expect("it begins");
+    // As after a failover to a standby that had not received the start.
+    place.server.run("update toolgate_fleet.jobs set state = 'queued', attempts = 0");
+    assert_eq!(one.take_requests().await.expect("an answer"), []);
+    let two = open_steady(&place).await;
+    assert_eq!(claimed(&two, places(9)).await, []);
+    let stored = two.job(id(1)).await.expect("an answer").expect("it is there");
+    assert_eq!((stored.state, stored.attempts), (JobState::Running, 1));
+    // A job that was put back on purpose stays queued.
+    one.requeue(id(1), at(2)).await.expect("it is put back");
+    assert_eq!(one.take_requests().await.expect("an answer"), []);
+    assert_eq!(claimed(&two, places(9)).await, [id(1)]);
+}
+
+#[tokio::test]
+async fn a_server_that_is_to_drain_claims_nothing() {
+    let place = DatabasePlace::start();
+    let one = place.open_long().await;
+    one.accept(job(1)).await.expect("it is accepted");
+    let two = open_steady(&place).await;
+    assert!(!two.is_draining());
+    place.server.run("update toolgate_fleet.servers set draining = true");
+    assert_eq!(claimed(&two, places(9)).await, []);
+    assert!(two.is_draining());
+}
+
+#[tokio::test]
+async fn other_servers_are_notified_of_offered_jobs() {
+    let place = DatabasePlace::start();
+    let one = place.open_long().await;
+    let two = place.open_long().await;
+    // Repeated, because the other server may not listen yet, and waits for a second at most.
+    let until = Instant::now() + LEASE_WAIT;
+    loop {
+        let began = Instant::now();
+        one.offer_jobs();
+        two.wait_for_offers().await;
+        if began.elapsed() < Duration::from_millis(900) {
+            return;
+        }
+        assert!(Instant::now() < until, "no notification arrived");
+    }
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use tokio_postgres::types::Type;
 use toolgate_contract::{ClientAnswers, ClientQuestions, JobEventKind, JobId};
 use toolgate_postgres::PostgresError;
 
+use super::claims::lock_live_server;
 use super::lease::{ServerId, ServerRow};
 use super::reads::{self, attempts_from_row, id_bytes, id_from_bytes};
 use crate::jobs::store::{CallerAnswers, JobStoreError, NewJob, OwnerRequest, StartedJob};
@@ -33,6 +34,7 @@ pub(super) struct NewJobRow {
     input: String,
     asking: Option<String>,
     event: String,
+    lane: Option<String>,
 }
 
 impl NewJobRow {
@@ -51,6 +53,7 @@ impl NewJobRow {
             input: job.input.to_string(),
             asking,
             event: to_json(&JobEventKind::Queued)?,
+            lane: job.lane.clone(),
         })
     }
 }
@@ -61,9 +64,14 @@ pub(super) async fn accept(
     server: &ServerRow,
     job: &NewJobRow,
 ) -> Result<bool, PostgresError> {
+    // A caller's jobs come one after another, and those of others between them.
     let sql = "WITH accepted AS (INSERT INTO toolgate_fleet.jobs (id, workspace, tool, caller, \
-               standing, dialect, priority, state, owner, created, updated, keep, last_event) \
-               VALUES ($1, $2, $3, $4, $5, $6, $7, 'queued', $8, $9, $9, $10, 1) \
+               standing, dialect, priority, state, owner, created, updated, keep, last_event, \
+               lane, turn) VALUES ($1, $2, $3, $4, $5, $6, $7, 'queued', $8, $9, $9, $10, 1, $14, \
+               1 + greatest(0, (SELECT turn FROM toolgate_fleet.jobs WHERE workspace = $2 \
+               AND state = 'queued' ORDER BY turn LIMIT 1), (SELECT turn FROM toolgate_fleet.jobs \
+               WHERE workspace = $2 AND caller = $4 AND state = 'queued' \
+               ORDER BY turn DESC LIMIT 1))) \
                ON CONFLICT (id) DO NOTHING RETURNING id), \
                input AS (INSERT INTO toolgate_fleet.inputs (job, input, asking) \
                SELECT id, $11, $12 FROM accepted), \
@@ -84,6 +92,7 @@ pub(super) async fn accept(
         (&job.input as _, Type::TEXT),
         (&job.asking as _, Type::TEXT),
         (&job.event as _, Type::TEXT),
+        (&job.lane as _, Type::TEXT),
     ];
     Ok(client.query_typed_opt(sql, &params).await?.is_some())
 }
@@ -109,13 +118,7 @@ pub(super) async fn begin(
     may_have_begun: bool,
 ) -> Result<Option<StartedJob>, PostgresError> {
     let work = client.transaction().await?;
-    // The lock keeps other servers from taking over jobs of this server at the same moment.
-    let sql = "SELECT 1 FROM toolgate_fleet.servers \
-               WHERE id = $1 AND lease_until > now() AND NOT has_left FOR KEY SHARE";
-    if work.query_typed_opt(sql, &[(&owner as _, Type::INT8)]).await?.is_none() {
-        let why = "counts this server as stopped, because its lease was not renewed in time";
-        return Err(PostgresError::Unusable(why.to_owned()));
-    }
+    lock_live_server(&work, owner).await?;
     let sql = "SELECT state, tool, caller, standing, dialect, attempts, last_event, input, asking \
                FROM toolgate_fleet.jobs JOIN toolgate_fleet.inputs ON job = id \
                WHERE id = $1 AND owner = $2 AND ended IS NULL FOR UPDATE OF jobs";
@@ -348,11 +351,13 @@ pub(super) async fn request_cancel(
 }
 
 /// Returns the requests about jobs of the server `owner`, and removes the answers among them. Asks to
-/// stop the jobs among `running` that do not run there any more.
+/// stop the jobs among `running` and `waiting` that are not jobs of that server any more. `running`
+/// has the numbers of the starts.
 pub(super) async fn take_requests(
     client: &Client,
     owner: ServerId,
-    running: &[JobId],
+    running: &[(JobId, u32)],
+    waiting: &[JobId],
 ) -> Result<Vec<OwnerRequest>, PostgresError> {
     let found = reads::requests(client, owner).await?;
     let answers: Vec<i64> = found
@@ -365,10 +370,37 @@ pub(super) async fn take_requests(
     }
     let mut requests: Vec<OwnerRequest> = found.into_iter().map(|(_, request)| request).collect();
     if !running.is_empty() {
-        let taken = reads::jobs_taken_over(client, owner, running).await?;
+        report_running(client, owner, running).await?;
+    }
+    let running = running.iter().map(|(id, _)| *id);
+    let known: Vec<JobId> = running.chain(waiting.iter().copied()).collect();
+    if !known.is_empty() {
+        let taken = reads::jobs_taken_over(client, owner, &known).await?;
         requests.extend(taken.into_iter().map(OwnerRequest::Stop));
     }
     Ok(requests)
+}
+
+/// Marks the jobs that the server `owner` runs as running, if the database has forgotten their start
+/// in a failover. So no other server claims them.
+async fn report_running(
+    client: &Client,
+    owner: ServerId,
+    running: &[(JobId, u32)],
+) -> Result<(), PostgresError> {
+    let sql = "UPDATE toolgate_fleet.jobs SET state = 'running', attempts = run.attempt \
+               FROM unnest($1, $2) AS run(id, attempt) WHERE jobs.id = run.id AND owner = $3 \
+               AND state = 'queued' AND attempts < run.attempt";
+    let ids: Vec<Vec<u8>> = running.iter().map(|(id, _)| id_bytes(*id)).collect();
+    let attempts = running.iter().map(|(_, attempt)| i32::try_from(*attempt).unwrap_or(i32::MAX));
+    let attempts: Vec<i32> = attempts.collect();
+    let params = [
+        (&ids as _, Type::BYTEA_ARRAY),
+        (&attempts as _, Type::INT4_ARRAY),
+        (&owner as _, Type::INT8),
+    ];
+    client.execute_typed(sql, &params).await?;
+    Ok(())
 }
 
 /// Removes the requests with these numbers.

@@ -106,6 +106,13 @@ impl Launch {
         self.start(command)
     }
 
+    /// Starts `toolgate work`.
+    pub(crate) fn worker(self) -> Server {
+        let mut command = self.command("work", &[]);
+        command.stdin(Pipe::null()).stdout(Pipe::null());
+        self.start(command)
+    }
+
     fn command(&self, word: &str, more: &[&str]) -> Command {
         let mut command_line: Vec<OsString> = self.wrapper.clone();
         match &self.example {

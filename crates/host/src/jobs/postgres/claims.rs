@@ -1,0 +1,94 @@
+//! Claims queued jobs of other servers.
+
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, GenericClient};
+use toolgate_postgres::PostgresError;
+
+use super::lease::{ServerId, ServerLease};
+use super::reads::id_bytes;
+use super::takeover::{COLUMNS, orphan_from_row};
+use crate::jobs::store::{JobClaim, OrphanJob};
+
+/// Number of the first waiting jobs among which a server claims.
+const CANDIDATES_MAX: i64 = 64;
+
+/// Claims queued jobs of other servers. Servers that claim at the same moment get different jobs.
+///
+/// A server whose lease was not renewed for the length of a lease without a break claims only jobs
+/// that may run twice: after a failover, the database may have forgotten that others run here.
+pub(super) async fn claim(
+    client: &mut Client,
+    lease: &ServerLease,
+    claim: &JobClaim,
+) -> Result<Vec<OrphanJob>, PostgresError> {
+    let server = &lease.server;
+    let is_steady = lease.may_take_over();
+    let lanes = claim.lanes.iter().filter(|lane| is_steady || lane.idempotent);
+    let lanes: Vec<&str> = lanes.map(|lane| lane.name.as_str()).collect();
+    if lanes.is_empty() {
+        return Ok(Vec::new());
+    }
+    if !has_offers(client, lease).await? {
+        return Ok(Vec::new());
+    }
+    let callers: Vec<&str> = claim.busy_callers.iter().map(|caller| &*caller.name).collect();
+    let work = client.transaction().await?;
+    lock_live_server(&work, server.id).await?;
+    let sql = format!(
+        "SELECT {COLUMNS} FROM toolgate_fleet.jobs WHERE workspace = $1 AND state = 'queued' \
+         AND lane IS NOT NULL AND lane = ANY($2) AND owner <> $3 AND NOT caller = ANY($4) \
+         ORDER BY priority DESC, turn, n LIMIT $5 FOR UPDATE OF jobs SKIP LOCKED"
+    );
+    let params = [
+        (&server.workspace as _, Type::TEXT),
+        (&lanes as _, Type::TEXT_ARRAY),
+        (&server.id as _, Type::INT8),
+        (&callers as _, Type::TEXT_ARRAY),
+        (&CANDIDATES_MAX as _, Type::INT8),
+    ];
+    let rows = work.query_typed(&sql, &params).await?;
+    // A queued job does not run anywhere.
+    let found = rows.iter().map(|row| orphan_from_row(row, true));
+    let mut found = found.collect::<Result<Vec<OrphanJob>, PostgresError>>()?;
+    found.retain(|job| (claim.may_claim)(job));
+    found.truncate(claim.room);
+    if found.is_empty() {
+        return Ok(found);
+    }
+    let keys: Vec<Vec<u8>> = found.iter().map(|job| id_bytes(job.id)).collect();
+    let sql = "UPDATE toolgate_fleet.jobs SET owner = $2 WHERE id = ANY($1)";
+    let params = [(&keys as _, Type::BYTEA_ARRAY), (&server.id as _, Type::INT8)];
+    work.execute_typed(sql, &params).await?;
+    work.commit().await?;
+    Ok(found)
+}
+
+/// Returns true if jobs of other servers wait and this server is not to drain. One statement, because
+/// idle servers look once a second.
+async fn has_offers(client: &Client, lease: &ServerLease) -> Result<bool, PostgresError> {
+    let server = &lease.server;
+    let sql = "SELECT draining, EXISTS (SELECT 1 FROM toolgate_fleet.jobs WHERE workspace = $2 \
+               AND state = 'queued' AND lane IS NOT NULL AND owner <> $1) \
+               FROM toolgate_fleet.servers WHERE id = $1";
+    let params = [(&server.id as _, Type::INT8), (&server.workspace as _, Type::TEXT)];
+    let Some(row) = client.query_typed_opt(sql, &params).await? else { return Ok(false) };
+    lease.set_draining(row.try_get(0)?);
+    Ok(row.try_get(1)? && !lease.is_draining())
+}
+
+/// Locks the row of the server `id`, so that no other server takes over its jobs at the same moment.
+///
+/// # Errors
+/// The lease of the server has ended.
+pub(super) async fn lock_live_server(
+    work: &impl GenericClient,
+    id: ServerId,
+) -> Result<(), PostgresError> {
+    let sql = "SELECT 1 FROM toolgate_fleet.servers \
+               WHERE id = $1 AND lease_until > now() AND NOT has_left FOR KEY SHARE";
+    if work.query_typed_opt(sql, &[(&id as _, Type::INT8)]).await?.is_none() {
+        let why = "counts this server as stopped, because its lease was not renewed in time";
+        return Err(PostgresError::Unusable(why.to_owned()));
+    }
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! Describes a server of a fleet to people: its name, its kind and the digests of its settings.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Name, kind and settings of a server, for `toolgate fleet`.
+#[derive(Debug, Clone, Default)]
+pub struct FleetServerProfile {
+    /// Name of the server's machine. Several servers may have the same name.
+    pub name: String,
+    /// Kind of the server.
+    pub kind: FleetServerKind,
+    /// Digests of the settings in force.
+    pub settings: SettingsDigests,
+}
+
+/// Part of a server in a fleet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FleetServerKind {
+    /// Accepts and runs jobs.
+    #[default]
+    Server,
+    /// Accepts jobs and runs none.
+    Front,
+    /// Runs jobs and accepts none.
+    Worker,
+}
+
+impl FleetServerKind {
+    /// Returns the name of the kind: `server`, `front` or `worker`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Server => "server",
+            Self::Front => "front",
+            Self::Worker => "worker",
+        }
+    }
+}
+
+/// Digests of a server's settings by their part, as JSON. All clones share them.
+///
+/// Servers with different digests of a part have different settings.
+#[derive(Debug, Clone)]
+pub struct SettingsDigests(Arc<Mutex<String>>);
+
+impl Default for SettingsDigests {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new("{}".to_owned())))
+    }
+}
+
+impl SettingsDigests {
+    /// Replaces the digests by `json`, an object of texts.
+    pub fn replace(&self, json: String) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = json;
+    }
+
+    /// Returns the digests as JSON.
+    pub(super) fn current(&self) -> String {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}

@@ -1,0 +1,21 @@
+-- Any server may claim a job that waits in a lane of its own tools.
+
+-- The oldest version whose toolgate can use the tables.
+ALTER TABLE toolgate_fleet.schema_version ADD COLUMN min_version int NOT NULL DEFAULT 1;
+
+ALTER TABLE toolgate_fleet.servers
+    ADD COLUMN name text NOT NULL DEFAULT '',       -- the name of its machine
+    ADD COLUMN kind text NOT NULL DEFAULT 'server', -- server, front or worker
+    ADD COLUMN settings text NOT NULL DEFAULT '{}', -- JSON: digests of its settings by their part
+    ADD COLUMN renewed timestamptz NOT NULL DEFAULT now(),
+    ADD COLUMN draining boolean NOT NULL DEFAULT false;
+
+ALTER TABLE toolgate_fleet.jobs
+    ADD COLUMN lane text,                           -- NULL if only its owner may run it
+    ADD COLUMN turn bigint NOT NULL DEFAULT 0;      -- its turn among the callers of the workspace
+
+CREATE INDEX jobs_to_claim ON toolgate_fleet.jobs (workspace, priority DESC, turn, n)
+    WHERE state = 'queued' AND lane IS NOT NULL;
+CREATE INDEX jobs_by_turn ON toolgate_fleet.jobs (workspace, turn) WHERE state = 'queued';
+CREATE INDEX jobs_of_caller_by_turn ON toolgate_fleet.jobs (workspace, caller, turn)
+    WHERE state = 'queued';

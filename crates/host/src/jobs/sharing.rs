@@ -1,0 +1,119 @@
+//! Shares waiting jobs among the servers of a fleet: a server with free places claims jobs that wait
+//! at others. A server that drains leaves its waiting jobs to them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+
+use super::store::{AdoptFilter, JobClaim, JobLane, JobStore, JobStoreError};
+use super::{JobServiceState, MAINTENANCE_INTERVAL};
+
+/// Pause until a store that is not open yet, or that failed, is looked at again.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+impl JobServiceState {
+    /// Claims waiting jobs of other servers as long as there are free places, until
+    /// [`JobService::stop`](super::JobService::stop) or until this server drains.
+    pub(super) async fn claim_jobs(self: &Arc<Self>) {
+        if !self.is_shared() {
+            return;
+        }
+        let mut place_freed = self.place_freed.subscribe();
+        let mut last_warning: Option<Instant> = None;
+        while !self.stopping.is_cancelled() {
+            let Some(store) = self.store.get() else {
+                // The search for orphaned jobs opens it.
+                self.wait_for_stop(RETRY_PAUSE).await;
+                continue;
+            };
+            if store.is_draining() {
+                tracing::info!("this server drains: it runs no further jobs");
+                return self.drain().await;
+            }
+            match self.claim_waiting(store).await {
+                Ok(true) => {}
+                Ok(false) => {
+                    tokio::select! {
+                        () = self.stopping.cancelled() => return,
+                        () = store.wait_for_offers() => {}
+                        // Cannot fail: the sender lives in `self`.
+                        _ = place_freed.changed() => {}
+                    }
+                }
+                Err(err) => {
+                    if last_warning.is_none_or(|at| at.elapsed() >= MAINTENANCE_INTERVAL) {
+                        tracing::warn!("{err}; jobs that wait at other servers are not claimed");
+                        last_warning = Some(Instant::now());
+                    }
+                    self.wait_for_stop(RETRY_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// Claims jobs for the free places of this server. Returns true if there may be more to claim.
+    async fn claim_waiting(
+        self: &Arc<Self>,
+        store: &Arc<dyn JobStore>,
+    ) -> Result<bool, JobStoreError> {
+        let _one = self.taking_over.lock().await;
+        let Some(claim) = self.next_claim() else { return Ok(false) };
+        let claimed = store.claim(claim).await?;
+        for job in &claimed {
+            self.take_over(store, job).await;
+        }
+        self.dispatch();
+        Ok(!claimed.is_empty())
+    }
+
+    /// Returns the free places of this server and the jobs that fit, or `None` if it has none.
+    fn next_claim(self: &Arc<Self>) -> Option<JobClaim> {
+        let gate = self.gate();
+        let catalog = gate.catalog.snapshot();
+        let queue = self.lock_queue();
+        let room = queue.room();
+        if room == 0 {
+            return None;
+        }
+        let has_room = |max: Option<usize>, running: usize| max.is_none_or(|max| running < max);
+        let open = catalog
+            .job_lanes()
+            .filter(|(spec, _)| has_room(spec.concurrency_max, queue.running_of_tool(&spec.id)));
+        let lanes: Vec<JobLane> = open
+            .map(|(spec, lane)| JobLane { name: lane.to_owned(), idempotent: spec.idempotent })
+            .collect();
+        let busy_callers = queue.busy_callers();
+        drop(queue);
+        let jobs = self.clone();
+        let may_claim: AdoptFilter = Arc::new(move |job| jobs.may_adopt(job));
+        (!lanes.is_empty()).then_some(JobClaim { room, lanes, busy_callers, may_claim })
+    }
+
+    /// Begins no further jobs, leaves the waiting ones to other servers, and waits for the end of
+    /// the running ones for the time [`JobSettings::drain`](super::JobSettings::drain). After that, it
+    /// stops them: idempotent ones run again at another server, the others end as interrupted.
+    pub(super) async fn drain(self: &Arc<Self>) {
+        self.lock_queue().pause();
+        if let Some(store) = self.store.get() {
+            store.offer_jobs();
+        }
+        if timeout(self.settings.drain, self.wait_until_idle()).await.is_err() {
+            let live: Vec<_> = self.lock_live().values().cloned().collect();
+            let waiting = self.lock_queue().waiting();
+            for job in live.iter().filter(|job| !waiting.contains(&job.id)) {
+                tracing::warn!(job = %job.id, "the job is stopped, because this server drains");
+                job.stop_here();
+            }
+        }
+    }
+
+    /// Waits until no job runs here.
+    async fn wait_until_idle(&self) {
+        let mut place_freed = self.place_freed.subscribe();
+        while self.lock_queue().running() > 0 {
+            // Cannot fail: the sender lives in `self`.
+            let _ = place_freed.changed().await;
+        }
+    }
+}
