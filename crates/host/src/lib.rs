@@ -55,9 +55,10 @@ pub use envelopes::{EnvelopeBuilder, EnvelopeLog, EnvelopeSettings};
 pub use gauges::{HostGauges, JobGauge, PoolGauge, RecordGauge};
 pub use jobs::{
     AdoptFilter, AdoptedJobs, CallerAnswers, FleetDurability, FleetReport, FleetServer,
-    FleetServerKind, FleetServerProfile, JobClaim, JobEnd, JobLane, JobService, JobSettings,
-    JobStore, JobStoreError, JobStorePlace, JobsHandle, NewJob, OrphanJob, OwnerRequest,
-    PostgresStore, PostgresStoreSettings, SettingsDigests, SqliteStore, StartedJob, TimedEvent,
+    FleetServerKind, FleetServerProfile, FleetServerStatus, FleetStatus, JobClaim, JobEnd, JobLane,
+    JobService, JobSettings, JobStore, JobStoreError, JobStorePlace, JobsHandle, NewJob, OrphanJob,
+    OwnerRequest, PostgresStore, PostgresStoreSettings, SettingsDigests, SqliteStore, StartedJob,
+    TimedEvent,
 };
 pub use library::{ContentLibrary, DynamicSources};
 pub use limits::{ByteRate, CallLimits, CallRate};

@@ -16,6 +16,7 @@ mod check_config;
 mod trust;
 mod envelope_options;
 mod doctor;
+mod fleet;
 mod healthcheck;
 mod import;
 mod clients;
@@ -103,6 +104,8 @@ enum CliCommand {
     Trust(trust::TrustArgs),
     /// Check which sandbox layers this system supports, and whether upstreams respond
     Doctor(doctor::DoctorArgs),
+    /// Show and drain the servers that share a job database, or migrate its tables
+    Fleet(fleet::FleetArgs),
     /// Check whether a running server responds
     Healthcheck(healthcheck::HealthcheckArgs),
     /// Check envelopes, their logs and schemas, and asset files of the older contracts
@@ -253,6 +256,7 @@ pub(crate) fn main() -> ExitCode {
         CliCommand::CheckConfig(args) => check_config::run(&args),
         CliCommand::Trust(args) => trust::run(&args),
         CliCommand::Doctor(args) => doctor::run(&args),
+        CliCommand::Fleet(args) => fleet::run(&args),
         CliCommand::Healthcheck(args) => healthcheck::run(&args),
         CliCommand::Contract(args) => contract::run(&args),
         CliCommand::Completions { shell } => {

@@ -15,6 +15,7 @@ mod takeover;
 mod claims;
 mod writes;
 mod report;
+mod status;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -37,6 +38,7 @@ use known_runs::{KnownRuns, SharedRuns};
 use lease::{RenewalTask, ServerLease, ServerRow};
 pub use profile::{FleetServerKind, FleetServerProfile, SettingsDigests};
 pub use report::{FleetDurability, FleetReport, FleetServer};
+pub use status::{FleetServerStatus, FleetStatus};
 
 /// Largest number of connections of the pool. One more connection listens to notifications.
 const CONNECTIONS_MAX: usize = 7;

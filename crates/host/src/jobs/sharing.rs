@@ -33,6 +33,7 @@ impl JobServiceState {
             }
             match self.claim_waiting(store).await {
                 Ok(true) => {}
+                Ok(false) if store.is_draining() => {}
                 Ok(false) => {
                     tokio::select! {
                         () = self.stopping.cancelled() => return,

@@ -1,13 +1,16 @@
 //! Servers and workers of a fleet that run each other's jobs, with their jobs in a PostgreSQL database.
 
+use std::process::Command;
+
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::search_engines::server::Server as Database;
 use crate::shared_jobs::{TAKEOVER, launch, wait_for_state};
 use crate::support::{
-    HttpServer, Launch, Marker, Workspace, let_continue, started_commands, wait_long_for,
-    wait_until, wait_until_began,
+    HttpServer, Launch, Marker, Workspace, binary, let_continue, path, started_commands,
+    trust_config, wait_for, wait_long_for, wait_until, wait_until_began,
 };
 
 /// Starts a server that accepts jobs and runs none.
@@ -26,6 +29,25 @@ fn wait_for_starts(workspace: &Workspace, name: &str, count: usize) {
     wait_long_for(TAKEOVER, "the command starts", || {
         (starts_of(workspace, name) >= count).then_some(())
     });
+}
+
+/// Runs `toolgate fleet` with these arguments, and returns its exit code and output.
+fn fleet(workspace: &Workspace, database: &Database, args: &[&str]) -> (Option<i32>, String) {
+    let home = TempDir::new().unwrap();
+    let mut command = Command::new(binary());
+    command.arg("fleet").args(args).arg("--root").arg(workspace.root());
+    command.env_clear().env("PATH", path()).env("HOME", home.path());
+    command.env("TOOLGATE_AUDIT_TO", "off").env("TOOLGATE_FLEET_URL", database.url());
+    trust_config(&mut command, workspace.root());
+    let output = command.output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(text).unwrap())
+}
+
+/// The status of the fleet.
+fn status(workspace: &Workspace, database: &Database) -> Value {
+    let (_, text) = fleet(workspace, database, &["status", "--json"]);
+    serde_json::from_str(&text).unwrap_or_else(|err| panic!("{err}: {text}"))
 }
 
 #[test]
@@ -140,4 +162,69 @@ fn a_worker_and_a_server_without_jobs_are_refused_without_a_database() {
         assert_eq!(server.wait_for_exit().code(), Some(2));
         wait_until("the reason is logged", || server.log().contains("fleet.url"));
     }
+}
+
+#[test]
+fn the_status_of_a_fleet_lists_its_servers_jobs_and_different_settings() {
+    let database = Database::start();
+    let workspace = Workspace::with_commands();
+    let front = front(&workspace, &database);
+    let start = || launch(&workspace, &database);
+    let _workers = [start().worker(), start().set("tools_deny", "git.*").worker()];
+    let id = front.start_job("work-wait", json!({ "name": "one" }));
+    wait_for_starts(&workspace, "one", 1);
+    let found = wait_for("all servers are listed", || {
+        let found = status(&workspace, &database);
+        (found["servers"].as_array().unwrap().len() == 3).then_some(found)
+    });
+    assert_eq!([&found["schema"], &found["waiting"], &found["running"]], [2, 0, 1]);
+    let servers = found["servers"].as_array().unwrap();
+    let list = |name: &str| -> Vec<&Value> { servers.iter().map(|it| &it[name]).collect() };
+    let mut kinds = list("kind");
+    kinds.sort_by_key(|kind| kind.to_string());
+    assert_eq!(kinds, ["front", "worker", "worker"]);
+    assert!(list("state").iter().all(|state| **state == "alive"), "{found}");
+    let differing: Vec<_> = list("differs").into_iter().filter(|it| **it != json!([])).collect();
+    assert_eq!(differing, [&json!(["policy"])], "{found}");
+    let (code, text) = fleet(&workspace, &database, &["status"]);
+    assert!(code == Some(1) && text.contains("differ: policy"), "{text}");
+    let_continue(&workspace);
+    wait_for_state(&front, &id, "succeeded");
+}
+
+#[test]
+fn a_drained_fleet_begins_no_jobs_and_lets_running_ones_end() {
+    let database = Database::start();
+    let workspace = Workspace::with_commands();
+    let server = launch(&workspace, &database).served();
+    let running = server.start_job("work-wait", json!({ "name": "running" }));
+    wait_for_starts(&workspace, "running", 1);
+    let (code, text) = std::thread::scope(|scope| {
+        let draining = scope.spawn(|| fleet(&workspace, &database, &["drain", "--all"]));
+        wait_until("the server drains", || server.log().contains("this server drains"));
+        let_continue(&workspace);
+        draining.join().unwrap()
+    });
+    assert!(code == Some(0) && text.contains("draining 1 server\n"), "{text}");
+    wait_for_state(&server, &running, "succeeded");
+    assert_eq!(status(&workspace, &database)["servers"][0]["state"], "draining");
+    let next = server.start_job("work-again", json!({ "name": "next" }));
+    assert_eq!(server.job(&next)["status"], "queued");
+    let _worker = launch(&workspace, &database).worker();
+    wait_for_state(&server, &next, "succeeded");
+    let (code, text) = fleet(&workspace, &database, &["drain", "nowhere"]);
+    assert!(code == Some(2) && text.contains("no server with the name `nowhere`"), "{text}");
+}
+
+#[test]
+fn the_tables_are_created_once_and_then_up_to_date() {
+    let database = Database::start();
+    let workspace = Workspace::new();
+    let migrate = || fleet(&workspace, &database, &["migrate"]);
+    let (code, text) = fleet(&workspace, &database, &["status"]);
+    assert!(code == Some(2) && text.contains("has no tables of toolgate yet"), "{text}");
+    assert_eq!(migrate(), (Some(0), "created the tables (job schema 2)\n".to_owned()));
+    assert_eq!(migrate(), (Some(0), "the tables are up to date (job schema 2)\n".to_owned()));
+    let (code, text) = fleet(&workspace, &database, &["status"]);
+    assert!(code == Some(0) && text.contains("no server of this workspace"), "{text}");
 }

@@ -187,6 +187,11 @@ async fn send_all(pool: SharedPool, outgoing: Arc<OutgoingChanges>) {
     }
 }
 
+/// Notifies all servers that jobs of the workspace `name` wait.
+pub(super) async fn offer_jobs(pool: &ConnectionPool, name: &str) {
+    send(pool, &[Change::Offer(workspace_tag(name)).to_payload()]).await;
+}
+
 /// Sends notifications. If the connection is busy or lost, waiters find the change when they look.
 async fn send(pool: &ConnectionPool, payloads: &[String]) {
     let Ok(lent) = pool.acquire().await else { return };

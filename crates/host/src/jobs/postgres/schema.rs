@@ -46,11 +46,16 @@ pub(super) async fn migrate(client: &mut Client) -> Result<(usize, usize), Postg
     Ok((version, version.max(MIGRATIONS.len())))
 }
 
+/// Returns the newest version of the tables that this toolgate knows.
+pub(super) fn latest() -> usize {
+    MIGRATIONS.len()
+}
+
 /// Returns the version of the tables; 0 if there are none.
 ///
 /// # Errors
 /// The tables are so new that this toolgate cannot use them.
-async fn version(client: &impl GenericClient) -> Result<usize, PostgresError> {
+pub(super) async fn version(client: &impl GenericClient) -> Result<usize, PostgresError> {
     // Read from the tables of the catalog: `to_regclass` looks in a cache, which does not notice
     // within a transaction that another server has created the tables meanwhile.
     let sql = "SELECT EXISTS (SELECT FROM pg_catalog.pg_class AS it \
