@@ -96,6 +96,9 @@ pub struct JobSettings {
     pub mark: u64,
     /// Function that ends the programs that a server with the given mark left. It may block.
     pub end_leftovers: Arc<dyn Fn(u64) + Send + Sync>,
+    /// Function that reports that this server is not frozen, and the time until the next report. If
+    /// that is overdue, a watchdog ends the programs. After a report of zero, none is due.
+    pub report_alive: Arc<dyn Fn(Duration) + Send + Sync>,
 }
 
 impl JobSettings {
@@ -189,7 +192,13 @@ impl JobService {
     /// Takes over orphaned jobs, removes expired ones, fulfils requests of other servers about jobs
     /// of this one, and claims jobs that wait at other servers, until [`JobService::stop`].
     pub async fn maintain(&self) {
-        tokio::join!(self.tidy_store(), self.0.fulfil_requests(), self.0.claim_jobs());
+        let jobs = &self.0;
+        tokio::join!(
+            self.tidy_store(),
+            jobs.fulfil_requests(),
+            jobs.claim_jobs(),
+            jobs.report_alive(),
+        );
     }
 
     /// Begins no further jobs, leaves the waiting ones to other servers, and waits for the end of

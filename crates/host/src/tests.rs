@@ -86,6 +86,7 @@ impl TestHostParts {
                 drain: Duration::from_millis(100),
                 mark: 1,
                 end_leftovers: Arc::new(|_| {}),
+                report_alive: Arc::new(|_| {}),
             },
             handle: JobsHandle::default(),
         }

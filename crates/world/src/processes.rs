@@ -268,6 +268,15 @@ impl ProcessRunner {
         mark != self.mark() && !mark.matches(TagLimits::read_own()) && keeper::kill_all_marked(mark)
     }
 
+    /// Reports that this server is not frozen. Unless the next report comes within `silence`, all
+    /// programs of this server are killed. With zero, no further report is due.
+    ///
+    /// Servers that share jobs report, because another one may run a job again if this one is silent.
+    /// The time does not count while the machine is suspended.
+    pub fn report_alive(&self, silence: Duration) {
+        self.0.spawner.report_alive(silence);
+    }
+
     /// Stops all running programs and waits for their end.
     pub async fn close(&self) {
         self.0.shutdown.cancel();

@@ -70,6 +70,13 @@ pub struct PostgresStoreSettings {
     pub profile: FleetServerProfile,
 }
 
+impl PostgresStoreSettings {
+    /// Returns the time after a renewal of the lease for which no other server takes over jobs.
+    pub(super) fn trusted_time(&self) -> Duration {
+        lease::trusted_time(self.lease)
+    }
+}
+
 /// A job store in a PostgreSQL database.
 ///
 /// A write whose connection breaks has an unknown outcome. The store then looks at the tables before

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 use super::store::{AdoptFilter, JobClaim, JobLane, JobStore, JobStoreError};
-use super::{JobServiceState, MAINTENANCE_INTERVAL};
+use super::{JobServiceState, JobSettings, JobStorePlace, MAINTENANCE_INTERVAL};
 
 /// Pause until a store that is not open yet, or that failed, is looked at again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
@@ -109,6 +109,18 @@ impl JobServiceState {
         }
     }
 
+    /// Reports that this server is not frozen, until it stops. If a report is overdue, a watchdog ends
+    /// the programs of this server before another one may run its jobs.
+    pub(super) async fn report_alive(&self) {
+        let JobStorePlace::Postgres(database) = &self.settings.place else { return };
+        let silence = database.trusted_time();
+        let _last = FinalReport(&self.settings);
+        while !self.stopping.is_cancelled() {
+            (self.settings.report_alive)(silence);
+            self.wait_for_stop(silence / 8).await;
+        }
+    }
+
     /// Waits until no job runs here.
     async fn wait_until_idle(&self) {
         let mut place_freed = self.place_freed.subscribe();
@@ -116,5 +128,15 @@ impl JobServiceState {
             // Cannot fail: the sender lives in `self`.
             let _ = place_freed.changed().await;
         }
+    }
+}
+
+/// Reports on drop that no further report is due, so that the programs of a server that stops may end
+/// by themselves.
+struct FinalReport<'s>(&'s JobSettings);
+
+impl Drop for FinalReport<'_> {
+    fn drop(&mut self) {
+        (self.0.report_alive)(Duration::ZERO);
     }
 }

@@ -127,5 +127,6 @@ pub(crate) fn job_settings_in(folder: PathBuf, config: &Config) -> JobSettings {
         drain: Duration::from_millis(config.jobs.drain_ms),
         mark: 0,
         end_leftovers: Arc::new(|_| {}),
+        report_alive: Arc::new(|_| {}),
     }
 }

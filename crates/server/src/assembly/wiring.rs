@@ -498,6 +498,10 @@ fn job_settings(
                 }
             })
         },
+        report_alive: {
+            let processes = processes.clone();
+            Arc::new(move |silence| processes.report_alive(silence))
+        },
         ..job_settings_in(folder, config)
     }))
 }

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::search_engines::server::Server as Database;
 use crate::shared_jobs::{TAKEOVER, launch, wait_for_state};
 use crate::support::{
-    HttpServer, Launch, Marker, Workspace, binary, let_continue, path, started_commands,
+    HttpServer, Launch, Marker, Workspace, binary, is_alive, let_continue, path, started_commands,
     trust_config, wait_for, wait_long_for, wait_until, wait_until_began,
 };
 
@@ -149,6 +149,29 @@ fn a_job_is_cancelled_at_the_server_that_accepted_it_while_a_worker_runs_it() {
     assert_eq!(answer.status, 200, "{answer:?}");
     assert_eq!(front.job(&id)["status"], "canceled");
     assert!(marker.pids().is_empty(), "programs are still running: {:?}", marker.pids());
+}
+
+#[test]
+fn the_programs_of_a_frozen_server_end_before_its_job_runs_again_elsewhere() {
+    let database = Database::start();
+    let workspace = Workspace::with_commands();
+    let first = launch(&workspace, &database).served();
+    let marker = Marker::new();
+    let id = first.start_job("work-again", json!({ "name": marker.0 }));
+    wait_until_began(&workspace, &marker.0);
+    let second = launch(&workspace, &database).served();
+    let frozen = marker.pids();
+    assert!(!frozen.is_empty());
+    first.signal(Signal::STOP);
+    wait_for_starts(&workspace, &marker.0, 2);
+    let left: Vec<_> = frozen.into_iter().filter(|pid| is_alive(*pid)).collect();
+    assert!(left.is_empty(), "programs of the frozen server still run: {left:?}");
+    first.signal(Signal::CONT);
+    let_continue(&workspace);
+    for server in [&second, &first] {
+        wait_for_state(server, &id, "succeeded");
+    }
+    assert_eq!(starts_of(&workspace, &marker.0), 2);
 }
 
 #[test]

@@ -5,6 +5,9 @@
 //! keeper waits until the server has ended for any reason, and then kills all processes with the
 //! server's mark. The mark is stored in a resource limit. The keeper does not find a process that
 //! lowered this limit.
+//!
+//! The keeper is also a watchdog. If the server has reported that it is not frozen, and the next report
+//! is overdue, the keeper kills the programs, although the server has not ended.
 
 #![allow(
     unsafe_code,
@@ -16,11 +19,12 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, Mode, OFlags, RawDir, openat};
-use rustix::io::{Errno, read};
+use rustix::io::{Errno, read, write};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, setsid, waitpid,
@@ -53,28 +57,84 @@ pub(super) struct ProcessKeeperHandle {
     mark: ServerProcessMark,
     /// The sandbox's placeholder folders in the workspace. The keeper removes them at the end.
     leftovers: Option<SandboxLeftovers>,
-    process: Option<KeeperProcess>,
+    lifeline: KeeperLifeline,
+    process: Option<Pid>,
 }
 
-struct KeeperProcess {
-    pid: Pid,
-    /// The write end of a pipe that carries no data. The keeper waits until nobody holds it.
-    lifeline: OwnedFd,
+/// The pipe to the keeper, which waits until nobody holds the write end. Clones share it.
+///
+/// It carries reports that the server is not frozen. Each is the longest time until the next report,
+/// in milliseconds. After a report of zero, none is due.
+#[derive(Clone, Default)]
+pub(super) struct KeeperLifeline(Arc<Mutex<LifelineState>>);
+
+#[derive(Default)]
+struct LifelineState {
+    /// The write end, which never blocks, if a keeper runs.
+    pipe: Option<OwnedFd>,
+    /// The last report.
+    silence_ms: u64,
+}
+
+impl KeeperLifeline {
+    /// Reports that the server is not frozen. The keeper kills all programs unless the next report
+    /// comes within `silence`. With zero, no further report is due.
+    pub(super) fn report_alive(&self, silence: Duration) {
+        let mut state = self.lock();
+        state.silence_ms = u64::try_from(silence.as_millis()).unwrap_or(u64::MAX);
+        state.send();
+    }
+
+    /// Returns `true` if further reports are due.
+    pub(super) fn is_watched(&self) -> bool {
+        self.lock().silence_ms != 0
+    }
+
+    /// Replaces the pipe by that of the next keeper.
+    fn replace(&self, pipe: Option<OwnedFd>) {
+        let mut state = self.lock();
+        state.pipe = pipe;
+        if state.silence_ms != 0 {
+            state.send();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, LifelineState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LifelineState {
+    /// Sends the last report to the keeper, if one runs.
+    fn send(&self) {
+        if let Some(pipe) = &self.pipe {
+            // A full pipe has enough reports. A keeper that was killed is replaced.
+            let _ = write(pipe, &self.silence_ms.to_ne_bytes());
+        }
+    }
 }
 
 impl ProcessKeeperHandle {
-    pub(super) fn new(mark: ServerProcessMark, leftovers: Option<SandboxLeftovers>) -> Self {
-        Self { mark, leftovers, process: None }
+    /// Creates a handle without a keeper, whose pipe is `lifeline`.
+    pub(super) fn new(
+        mark: ServerProcessMark,
+        leftovers: Option<SandboxLeftovers>,
+        lifeline: KeeperLifeline,
+    ) -> Self {
+        Self { mark, leftovers, lifeline, process: None }
     }
 
     /// Starts a keeper if none is running, for example after somebody killed the last one.
     pub(super) fn ensure_running(&mut self) -> io::Result<()> {
-        if self.process.as_ref().is_some_and(|keeper| !keeper.reap_if_ended()) {
+        if self.process.is_some_and(|keeper| !reap_if_ended(keeper)) {
             return Ok(());
         }
         // Another process may have its number by now.
         self.process = None;
-        self.process = Some(KeeperProcess::spawn(self.mark, self.leftovers.as_ref())?);
+        self.lifeline.replace(None);
+        let (keeper, pipe) = spawn_keeper(self.mark, self.leftovers.as_ref())?;
+        self.process = Some(keeper);
+        self.lifeline.replace(Some(pipe));
         Ok(())
     }
 }
@@ -82,29 +142,31 @@ impl ProcessKeeperHandle {
 impl Drop for ProcessKeeperHandle {
     /// Lets the keeper kill all marked processes, and reaps the keeper.
     fn drop(&mut self) {
-        if let Some(KeeperProcess { pid, lifeline }) = self.process.take() {
-            drop(lifeline);
+        if let Some(keeper) = self.process.take() {
+            self.lifeline.replace(None);
             // It may be reaped already.
-            let _ = waitpid(Some(pid), WaitOptions::empty());
+            let _ = waitpid(Some(keeper), WaitOptions::empty());
         }
     }
 }
 
-impl KeeperProcess {
-    fn spawn(mark: ServerProcessMark, leftovers: Option<&SandboxLeftovers>) -> io::Result<Self> {
-        let (read_end, lifeline) = pipe_with(PipeFlags::CLOEXEC)?;
-        let (ready, getting_ready) = pipe_with(PipeFlags::CLOEXEC)?;
-        let pid = fork(|| run_keeper(mark, read_end.as_raw_fd(), leftovers))?;
-        // The read ends when nobody holds the pipe: the keeper has closed all it inherited.
-        drop(getting_ready);
-        while read(&ready, &mut [0]) == Err(Errno::INTR) {}
-        Ok(Self { pid, lifeline })
-    }
+/// Starts a keeper. Returns its pid and the write end of the pipe to it.
+fn spawn_keeper(
+    mark: ServerProcessMark,
+    leftovers: Option<&SandboxLeftovers>,
+) -> io::Result<(Pid, OwnedFd)> {
+    let (read_end, lifeline) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+    let (ready, getting_ready) = pipe_with(PipeFlags::CLOEXEC)?;
+    let pid = fork(|| run_keeper(mark, read_end.as_raw_fd(), leftovers))?;
+    // The read ends when nobody holds the pipe: the keeper has closed all it inherited.
+    drop(getting_ready);
+    while read(&ready, &mut [0]) == Err(Errno::INTR) {}
+    Ok((pid, lifeline))
+}
 
-    /// Returns `true` if the keeper has ended, and reaps it in that case.
-    fn reap_if_ended(&self) -> bool {
-        !matches!(waitpid(Some(self.pid), WaitOptions::NOHANG), Ok(None))
-    }
+/// Returns `true` if the `keeper` has ended, and reaps it in that case.
+fn reap_if_ended(keeper: Pid) -> bool {
+    !matches!(waitpid(Some(keeper), WaitOptions::NOHANG), Ok(None))
 }
 
 /// Forks a process that runs `work`, which may make system calls only. The process blocks all
@@ -156,10 +218,36 @@ fn run_keeper(mark: ServerProcessMark, lifeline: RawFd, leftovers: Option<&Sandb
         }
         (BorrowedFd::borrow_raw(0), (close_from == 2).then(|| BorrowedFd::borrow_raw(1)))
     };
-    while read(lifeline, &mut [0]) == Err(Errno::INTR) {}
+    watch_lifeline(lifeline, mark);
     kill_all_marked(mark);
     if let (Some(leftovers), Some(workspace)) = (leftovers, workspace) {
         leftovers.remove_at(workspace);
+    }
+}
+
+/// Waits until nobody holds the other end of `lifeline`. As long as a report is overdue, kills all
+/// processes with `mark`. The time does not count while the machine is suspended.
+fn watch_lifeline(lifeline: BorrowedFd<'_>, mark: ServerProcessMark) {
+    let mut silence: Option<Timespec> = None;
+    loop {
+        match poll(&mut [PollFd::new(&lifeline, PollFlags::IN)], silence.as_ref()) {
+            Ok(0) => _ = kill_all_marked(mark),
+            Err(Errno::INTR) => {}
+            Err(_) => return,
+            Ok(_) => {
+                let mut report = [0; 8];
+                match read(lifeline, &mut report) {
+                    Ok(0) => return,
+                    Ok(_) => {
+                        let silence_ms = u64::from_ne_bytes(report);
+                        let due = Timespec::try_from(Duration::from_millis(silence_ms)).ok();
+                        silence = due.filter(|_| silence_ms != 0);
+                    }
+                    Err(Errno::INTR | Errno::AGAIN) => {}
+                    Err(_) => return,
+                }
+            }
+        }
     }
 }
 
@@ -286,14 +374,14 @@ mod tests {
 
     fn running_keeper(keeper: &mut ProcessKeeperHandle) -> Pid {
         keeper.ensure_running().unwrap();
-        keeper.process.as_ref().unwrap().pid
+        keeper.process.unwrap()
     }
 
     #[test]
     fn a_dropped_keeper_kills_only_programs_with_its_mark() {
         let mark = ServerProcessMark::random().unwrap();
         let other = ServerProcessMark::random().unwrap();
-        let mut keeper = ProcessKeeperHandle::new(mark, None);
+        let mut keeper = ProcessKeeperHandle::new(mark, None, KeeperLifeline::default());
         let pid = running_keeper(&mut keeper);
         let mut own = SleepingProgram::with_mark(mark);
         let mut foreign = SleepingProgram::with_mark(other);
@@ -308,7 +396,7 @@ mod tests {
     #[test]
     fn a_killed_keeper_is_replaced() {
         let mark = ServerProcessMark::random().unwrap();
-        let mut keeper = ProcessKeeperHandle::new(mark, None);
+        let mut keeper = ProcessKeeperHandle::new(mark, None, KeeperLifeline::default());
         let first = running_keeper(&mut keeper);
         let handle = pidfd_open(first, PidfdFlags::empty()).unwrap();
         kill_process(first, Signal::KILL).unwrap();
@@ -321,8 +409,49 @@ mod tests {
     }
 
     #[test]
+    fn programs_are_killed_while_the_next_report_of_their_server_is_overdue() {
+        let mark = ServerProcessMark::random().unwrap();
+        let lifeline = KeeperLifeline::default();
+        let mut keeper = ProcessKeeperHandle::new(mark, None, lifeline.clone());
+        let pid = running_keeper(&mut keeper);
+        let mut foreign = SleepingProgram::with_mark(ServerProcessMark::random().unwrap());
+        assert!(!lifeline.is_watched());
+        lifeline.report_alive(Duration::from_millis(100));
+        assert!(lifeline.is_watched());
+        for _ in 0..2 {
+            let mut own = SleepingProgram::with_mark(mark);
+            assert_eq!(own.wait().signal(), Some(libc::SIGKILL));
+        }
+        assert_eq!(running_keeper(&mut keeper), pid, "the keeper waits for the end of the server");
+        // The next keeper learns that a report is due.
+        kill_process(pid, Signal::KILL).unwrap();
+        let handle = pidfd_open(pid, PidfdFlags::empty()).unwrap();
+        poll(&mut [PollFd::new(&handle, PollFlags::IN)], None).unwrap();
+        assert_ne!(running_keeper(&mut keeper), pid);
+        let mut own = SleepingProgram::with_mark(mark);
+        assert_eq!(own.wait().signal(), Some(libc::SIGKILL));
+        assert!(foreign.is_alive());
+    }
+
+    #[test]
+    fn a_server_whose_reports_are_not_due_keeps_its_programs_until_it_ends() {
+        let mark = ServerProcessMark::random().unwrap();
+        let lifeline = KeeperLifeline::default();
+        let mut keeper = ProcessKeeperHandle::new(mark, None, lifeline.clone());
+        running_keeper(&mut keeper);
+        lifeline.report_alive(Duration::from_secs(3600));
+        lifeline.report_alive(Duration::ZERO);
+        assert!(!lifeline.is_watched());
+        let mut own = SleepingProgram::with_mark(mark);
+        assert!(own.is_alive());
+        drop(keeper);
+        assert_eq!(own.wait().signal(), Some(libc::SIGKILL));
+    }
+
+    #[test]
     fn a_keeper_inherits_no_descriptors_and_blocks_signals() {
-        let mut keeper = ProcessKeeperHandle::new(ServerProcessMark::random().unwrap(), None);
+        let mark = ServerProcessMark::random().unwrap();
+        let mut keeper = ProcessKeeperHandle::new(mark, None, KeeperLifeline::default());
         let pid = running_keeper(&mut keeper);
         let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap();
         assert_eq!(read("comm"), "toolgate-keeper\n");

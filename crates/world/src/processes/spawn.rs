@@ -19,7 +19,7 @@ use tokio::task::spawn_blocking;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::family::ProcessFamily;
-use super::keeper::ProcessKeeperHandle;
+use super::keeper::{KeeperLifeline, ProcessKeeperHandle};
 use super::strays::LiveRun;
 use super::{ProcessRunner, ProgramStart};
 use crate::programs::{ChildProcess, ProgramImage};
@@ -44,6 +44,7 @@ const FD_MAX: u64 = 1 << 20;
 pub(super) struct ProgramSpawner {
     requests: mpsc::Sender<SpawnerRequest>,
     mark: ServerProcessMark,
+    lifeline: KeeperLifeline,
 }
 
 enum SpawnerRequest {
@@ -70,8 +71,10 @@ impl ProgramSpawner {
         leftovers: Option<SandboxLeftovers>,
     ) -> io::Result<Self> {
         let (sender, mut requests) = mpsc::channel::<SpawnerRequest>(QUEUE_MAX);
+        let lifeline = KeeperLifeline::default();
+        let reports = lifeline.clone();
         thread::Builder::new().name("toolgate-spawn".to_owned()).spawn(move || {
-            let mut keeper = ProcessKeeperHandle::new(mark, leftovers);
+            let mut keeper = ProcessKeeperHandle::new(mark, leftovers, lifeline);
             while let Some(request) = requests.blocking_recv() {
                 let kept = match request {
                     // A worker has no children, so it needs no keeper.
@@ -96,11 +99,16 @@ impl ProgramSpawner {
                 }
             }
         })?;
-        Ok(Self { requests: sender, mark })
+        Ok(Self { requests: sender, mark, lifeline: reports })
     }
 
     pub(super) fn mark(&self) -> ServerProcessMark {
         self.mark
+    }
+
+    /// Reports that this process is not frozen, as in [`ProcessRunner::report_alive`].
+    pub(super) fn report_alive(&self, silence: Duration) {
+        self.lifeline.report_alive(silence);
     }
 
     /// Starts a worker from `image`. Blocks, and may run on any thread.
@@ -177,8 +185,9 @@ fn spawn_confined(
         helper.recv().map_err(|_| thread_ended())?
     };
     let (child, around) = house.sandbox().confine(&inside, start, house.variables(), begin)?;
-    // A program in its own PID namespace ends with its first process, so it needs no keeper.
-    if !around.has_reaper() {
+    // A program in its own PID namespace ends with its first process. It needs no keeper, except as a
+    // watchdog.
+    if !around.has_reaper() || house.0.spawner.lifeline.is_watched() {
         requests.blocking_send(SpawnerRequest::Keeper).map_err(|_| thread_ended())?;
     }
     ProcessFamily::new(child, live, Some(around), token)

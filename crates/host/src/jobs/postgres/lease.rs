@@ -95,7 +95,7 @@ impl ServerLease {
         let sent = boot_time_ms();
         let renewed = self.try_renew(pool).await;
         if renewed.is_ok() {
-            let trust = millis(self.length) / 3 * 2;
+            let trust = millis(trusted_time(self.length));
             self.trusted_until_ms.store(sent + trust, Ordering::Release);
             let first = self.steady_since_ms.load(Ordering::Acquire) == 0;
             if first {
@@ -210,6 +210,11 @@ impl Drop for RenewalTask {
     fn drop(&mut self) {
         self.0.abort();
     }
+}
+
+/// Returns the time after a renewal for which a server trusts its lease of this length.
+pub(super) fn trusted_time(length: Duration) -> Duration {
+    length / 3 * 2
 }
 
 fn millis(duration: Duration) -> u64 {
