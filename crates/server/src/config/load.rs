@@ -214,6 +214,7 @@ fn check(config: &Config) -> anyhow::Result<()> {
         ("discovery.budget_tokens", config.discovery.budget_tokens.into(), 0, 10 * MANY),
         ("server.connections_max", server.connections_max as u64, 1, MANY),
         ("server.drain_ms", server.drain_ms, 0, DAY_MS),
+        ("jobs.drain_ms", config.jobs.drain_ms, 0, DAY_MS),
         ("audit.keep", config.audit.keep.into(), 1, 1000),
     ];
     for (name, value, min, max) in ranges {
