@@ -151,9 +151,10 @@ impl JobService {
     /// Accepts a job and stores it. Once this returns, the job is never lost.
     pub(crate) async fn start(&self, wanted: JobRequest) -> Result<HostAnswer, CallError> {
         let JobRequest { mut call, terms, late_questions } = wanted;
-        call.metadata.as_job = true;
-        call.started_work = StartedWork::with_slot();
         let jobs = &self.0;
+        // A server that runs no jobs begins no work for a job that another server runs.
+        call.metadata.as_job = jobs.lock_queue().runs_jobs();
+        call.started_work = StartedWork::with_slot();
         let gate = jobs.gate();
         let (entry, mut call) = pipeline::accept_job(&gate, call).await?;
         if terms.answer_within.is_some() && entry.tool().is_done(&call.started_work) {

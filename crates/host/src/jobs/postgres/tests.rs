@@ -145,8 +145,9 @@ async fn a_server_that_was_overtaken_writes_nothing_and_is_told_to_stop() {
     let refused = refused.expect_err("it is fenced").to_string();
     assert!(refused.contains("does not run it"), "{refused}");
     assert!(one.finish(id(1), end(3, vec![])).await.expect("an answer").is_none());
+    one.lock_runs().suspect_all();
     let stops = one.take_requests().await.expect("an answer");
-    assert_eq!(stops, [], "the server has ended its run");
+    assert_eq!(stops, [OwnerRequest::Stop(id(2))], "the server has ended its run of the other job");
     let stored = two.job(id(1)).await.expect("an answer").expect("it is there");
     assert_eq!((stored.state, stored.last_event), (JobState::Running, 2));
 }
