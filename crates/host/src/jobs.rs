@@ -53,10 +53,12 @@ pub(crate) use tools::tools;
 
 use crate::Gate;
 use crate::gauges::JobGauge;
+use crate::limits::RateLedger;
 use crate::live_gate::LiveGate;
 use artefacts::ArtefactFiles;
 use live::LiveJob;
 use queue::JobQueue;
+use sharing::JobRateLedger;
 
 /// Interval between two searches for orphaned and expired jobs.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(15);
@@ -199,6 +201,14 @@ impl JobService {
             jobs.claim_jobs(),
             jobs.report_alive(),
         );
+    }
+
+    /// Returns the store of the rates that servers of a fleet share, if this server is part of one.
+    pub(crate) fn rate_ledger(&self) -> Option<Arc<dyn RateLedger>> {
+        if !self.0.is_shared() {
+            return None;
+        }
+        Some(Arc::new(JobRateLedger(Arc::downgrade(&self.0))))
     }
 
     /// Begins no further jobs, leaves the waiting ones to other servers, and waits for the end of

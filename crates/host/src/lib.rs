@@ -61,7 +61,7 @@ pub use jobs::{
     TimedEvent,
 };
 pub use library::{ContentLibrary, DynamicSources};
-pub use limits::{ByteRate, CallLimits, CallRate};
+pub use limits::{ByteRate, CallLimits, CallRate, RateBucket, RateGrant};
 pub use pipeline::call_observer::{CallEnd, CallObserver, CallSpan, CallStart, CallTarget};
 pub use pipeline::validate::{OutputCheck, OutputCheckRules};
 pub use policy::scopes::TokenScope;
@@ -289,6 +289,9 @@ impl Host {
         let schemas = gate.catalog.snapshot().schemas.clone();
         let live = Arc::new(LiveGate::new(gate));
         let jobs = jobs.map(|settings| JobService::new(live.clone(), settings));
+        if let Some(ledger) = jobs.as_ref().and_then(JobService::rate_ledger) {
+            live.current().limits.set_rate_ledger(ledger);
+        }
         let envelopes = EnvelopeBuilder::new(EnvelopeSettings::default(), schemas, None);
         Self { live, jobs, envelopes }
     }

@@ -2,12 +2,13 @@
 
 mod byte_budgets;
 mod caller_pools;
+mod shared_rates;
 mod rates;
 mod refusals;
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use foldhash::HashMap;
@@ -24,9 +25,12 @@ use byte_budgets::ByteBudgets;
 use caller_pools::{CallerPools, CallerShare};
 use rates::RateLimits;
 use refusals::RefusalLimits;
+use shared_rates::SharedRates;
 
 pub use byte_budgets::ByteRate;
 pub use rates::CallRate;
+pub(crate) use shared_rates::RateLedger;
+pub use shared_rates::{RateBucket, RateGrant};
 
 /// Limits on concurrent calls and rates.
 ///
@@ -41,6 +45,10 @@ pub struct CallLimits {
     /// Largest number of concurrent calls of one caller in each group.
     group_calls_per_caller: Option<usize>,
     rates: Option<RateLimits>,
+    /// True if rates count for all servers of a fleet.
+    shares_rates: bool,
+    /// Rates of the fleet, if the host is part of one.
+    shared_rates: OnceLock<Arc<SharedRates>>,
     caller_calls: Option<CallerPools>,
     caller_programs: Option<CallerPools>,
     write_budgets: Option<ByteBudgets>,
@@ -88,6 +96,8 @@ impl CallLimits {
             groups: Mutex::default(),
             group_calls_per_caller: None,
             rates: None,
+            shares_rates: false,
+            shared_rates: OnceLock::new(),
             caller_calls: None,
             caller_programs: None,
             write_budgets: None,
@@ -169,6 +179,24 @@ impl CallLimits {
         Ok(Self { rates: Some(RateLimits::new(rules, MonotonicClock)?), ..self })
     }
 
+    /// Makes the rates count for all servers of a fleet together, if the host is part of one.
+    pub fn with_shared_rates(self) -> Self {
+        Self { shares_rates: true, ..self }
+    }
+
+    /// Sets the store of the rates that servers of a fleet share.
+    pub(crate) fn set_rate_ledger(&self, ledger: Arc<dyn RateLedger>) {
+        // A host sets it once.
+        let _ = self.shared_rates.set(Arc::new(SharedRates::new(ledger)));
+    }
+
+    /// Keeps the shared rates of the limits `before`, which these ones replace.
+    pub(crate) fn keep_shared_rates(&self, before: &Self) {
+        if let Some(shared) = before.shared_rates.get() {
+            let _ = self.shared_rates.set(shared.clone());
+        }
+    }
+
     /// Checks that each rule matches one of the `known` tools.
     pub fn check(&self, known: &KnownTools) -> Result<(), RuleError> {
         self.rates.as_ref().map_or(Ok(()), |rates| rates.check(known))
@@ -200,7 +228,7 @@ impl CallLimits {
         spec: &ToolSpec,
         cancel: &CancellationToken,
     ) -> Result<CallSlot, CallError> {
-        self.count_call(caller, spec)?;
+        self.count_call(caller, spec).await?;
         self.admit_counted(caller, spec, cancel).await
     }
 
@@ -215,9 +243,21 @@ impl CallLimits {
     }
 
     /// Counts a call of `spec` against the byte and rate limits of `caller`.
-    pub(crate) fn count_call(&self, caller: &Caller, spec: &ToolSpec) -> Result<(), CallError> {
+    pub(crate) async fn count_call(
+        &self,
+        caller: &Caller,
+        spec: &ToolSpec,
+    ) -> Result<(), CallError> {
         self.traffic_budgets.as_ref().map_or(Ok(()), |budgets| budgets.check_left(caller))?;
-        self.rates.as_ref().map_or(Ok(()), |rates| rates.take(caller, spec))
+        let Some(rates) = &self.rates else { return Ok(()) };
+        rates.take(caller, spec)?;
+        let Some(shared) = self.shared_rates.get().filter(|_| self.shares_rates) else {
+            return Ok(());
+        };
+        let Some((bucket, limit)) = rates.shared_bucket(caller, spec) else { return Ok(()) };
+        // Boxed: few calls are counted like this, and every call would reserve space for it.
+        let taken = Box::pin(shared.take(bucket)).await;
+        taken.map_err(|retry_after| rates::too_many_calls(spec, &limit, retry_after))
     }
 
     /// Waits for a slot for a job that calls `spec`, for as long as it takes. The call was counted

@@ -45,6 +45,7 @@ impl LiveGate {
         let rejected = next.catalog.take_over_offers(&current.catalog);
         let keeps_limits = !resets_limits && next.catalog.has_limits_of(&current.catalog);
         let limits = if keeps_limits { current.limits.clone() } else { next.limits };
+        limits.keep_shared_rates(&current.limits);
         let library = ContentLibrary {
             dynamic_sources: current.library.dynamic_sources.clone(),
             changes: current.library.changes.clone(),

@@ -366,7 +366,8 @@ pub struct LimitsSection {
     /// first rule that matches a tool applies. A tool that no rule matches has no limit.
     ///
     /// Your rules replace the default rule, which only stops runaway callers: 1000000 calls of any
-    /// tool in 20 seconds.
+    /// tool in 20 seconds. With `fleet.url`, your rules count for all servers of the workspace
+    /// together.
     pub rate: Vec<RateLimitEntry>,
 }
 

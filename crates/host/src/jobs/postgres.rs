@@ -14,6 +14,7 @@ mod reads;
 mod takeover;
 mod claims;
 mod writes;
+mod rates;
 mod report;
 mod status;
 
@@ -33,6 +34,7 @@ use super::store::{
     OwnerRequest, StartedJob, TimedEvent,
 };
 use super::stored_form::{EventRows, StoredEnd};
+use crate::limits::{RateBucket, RateGrant};
 use changes::ChangeChannel;
 use known_runs::{KnownRuns, SharedRuns};
 use lease::{RenewalTask, ServerLease, ServerRow};
@@ -362,6 +364,7 @@ impl PostgresStore {
         let workspace = self.lease.server.workspace.as_str();
         let due: Result<Vec<JobId>, FailedWrite> = on_connection!(self, |client| async {
             writes::remove_confirmations(client, workspace, now).await?;
+            rates::remove_full_buckets(client, workspace).await?;
             reads::jobs_to_remove(client, workspace, now, ended_max).await
         });
         let mut removed = Vec::new();
@@ -558,6 +561,13 @@ impl JobStore for PostgresStore {
                 client, workspace, &code, now, keep
             ));
             Ok(used?)
+        })
+    }
+
+    fn take_calls(&self, bucket: RateBucket) -> BoxFuture<'_, Result<RateGrant, JobStoreError>> {
+        Box::pin(async move {
+            let workspace = self.lease.server.workspace.as_str();
+            Ok(on_connection!(self, |client| rates::take_calls(client, workspace, bucket))?)
         })
     }
 

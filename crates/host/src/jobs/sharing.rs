@@ -1,13 +1,15 @@
 //! Shares waiting jobs among the servers of a fleet: a server with free places claims jobs that wait
 //! at others. A server that drains leaves its waiting jobs to them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
+use toolgate_contract::BoxFuture;
 
 use super::store::{AdoptFilter, JobClaim, JobLane, JobStore, JobStoreError};
 use super::{JobServiceState, JobSettings, JobStorePlace, MAINTENANCE_INTERVAL};
+use crate::limits::{RateBucket, RateGrant, RateLedger};
 
 /// Pause until a store that is not open yet, or that failed, is looked at again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
@@ -138,5 +140,18 @@ struct FinalReport<'s>(&'s JobSettings);
 impl Drop for FinalReport<'_> {
     fn drop(&mut self) {
         (self.0.report_alive)(Duration::ZERO);
+    }
+}
+
+/// The rates in the job store, for the limits of calls.
+pub(super) struct JobRateLedger(pub(super) Weak<JobServiceState>);
+
+impl RateLedger for JobRateLedger {
+    fn take_calls(&self, bucket: RateBucket) -> BoxFuture<'_, Option<RateGrant>> {
+        Box::pin(async move {
+            let jobs = self.0.upgrade()?;
+            let store = jobs.store().await.ok()?;
+            store.take_calls(bucket).await.ok()
+        })
     }
 }

@@ -12,6 +12,8 @@ use toolgate_contract::{
     JobEventKind, JobId, JobPage, JobSnapshot, JobState, QuestionSupport, ToolId, ToolOutput,
 };
 
+use crate::limits::{RateBucket, RateGrant};
+
 /// Storage of jobs, their events and outcomes.
 ///
 /// The effect of an operation that has returned survives the end of this process at any instant.
@@ -151,6 +153,13 @@ pub trait JobStore: Send + Sync + 'static {
         now: Timestamp,
         keep: Duration,
     ) -> BoxFuture<'_, Result<bool, JobStoreError>>;
+
+    /// Takes calls from a bucket that the servers of a fleet share: at once as many as the rate allows
+    /// in 50 ms, divided by the number of servers, and at least one. Not durable.
+    ///
+    /// An engine whose servers run on one machine always grants a call, because each of them counts
+    /// by itself.
+    fn take_calls(&self, bucket: RateBucket) -> BoxFuture<'_, Result<RateGrant, JobStoreError>>;
 
     /// Leaves the unfinished jobs of this server to other servers at once. Call it when no job runs
     /// any more. The store begins no further job.

@@ -12,6 +12,7 @@ use governor::state::keyed::HashMapStateStore;
 use governor::{Quota, RateLimiter};
 use toolgate_contract::{CallError, Caller, ToolId, ToolSpec};
 
+use super::shared_rates::RateBucket;
 use crate::policy::{KnownTools, RuleError, ToolPattern};
 
 /// Name of the setting with the rules.
@@ -87,9 +88,8 @@ impl<C: Clock + Clone> RateLimits<C> {
     /// # Errors
     /// The bucket is empty. The error contains the retry time.
     pub(super) fn take(&self, caller: &Caller, spec: &ToolSpec) -> Result<(), CallError> {
-        let refused = |buckets: &CallBuckets<C>, retry_after| CallError::Limited {
-            message: format!("`{}` is called too often (limit: {})", spec.id, buckets.describe()),
-            retry_after,
+        let refused = |buckets: &CallBuckets<C>, retry_after| {
+            too_many_calls(spec, &buckets.describe(), retry_after)
         };
         if let Some(buckets) = self.buckets.get(&spec.id) {
             return buckets.take(caller, &self.clock).map_err(|after| refused(buckets, after));
@@ -97,6 +97,20 @@ impl<C: Clock + Clone> RateLimits<C> {
         match self.later_tool_buckets(spec) {
             Some(it) => it.take(caller, &self.clock).map_err(|after| refused(&it, after)),
             None => Ok(()),
+        }
+    }
+
+    /// Returns the bucket of `caller` for `spec` that servers of a fleet may share, and the limit in
+    /// words. Returns `None` if no rule matches the tool.
+    pub(super) fn shared_bucket(
+        &self,
+        caller: &Caller,
+        spec: &ToolSpec,
+    ) -> Option<(RateBucket, String)> {
+        let shared = |buckets: &CallBuckets<C>| (buckets.shared(caller, spec), buckets.describe());
+        match self.buckets.get(&spec.id) {
+            Some(buckets) => Some(shared(buckets)),
+            None => self.later_tool_buckets(spec).map(|buckets| shared(&buckets)),
         }
     }
 
@@ -131,11 +145,29 @@ impl<C: Clock + Clone> CallBuckets<C> {
         taken.map_err(|early| round_up_ms(early.wait_time_from(clock.now())))
     }
 
+    /// Returns the bucket of `caller` for `spec` in a store that servers share.
+    fn shared(&self, caller: &Caller, spec: &ToolSpec) -> RateBucket {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(spec.id.as_str().as_bytes());
+        hasher.update(&[0]);
+        hasher.update(caller.name.as_bytes());
+        let mut key = [0; 16];
+        key.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+        let burst = self.quota.burst_size().get();
+        RateBucket { key, interval: self.quota.replenish_interval(), burst }
+    }
+
     /// Describes the limit in words.
     pub(super) fn describe(&self) -> String {
         let interval_ms = format_ms(self.quota.replenish_interval());
         format!("{} at once, then one every {interval_ms} ms", self.quota.burst_size())
     }
+}
+
+/// Returns the refusal of a call that exceeds the `limit`.
+pub(super) fn too_many_calls(spec: &ToolSpec, limit: &str, retry_after: Duration) -> CallError {
+    let message = format!("`{}` is called too often (limit: {limit})", spec.id);
+    CallError::Limited { message, retry_after }
 }
 
 /// Rounds `wait` up to whole milliseconds, at least one.

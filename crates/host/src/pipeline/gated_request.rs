@@ -168,16 +168,16 @@ impl RequestLimit<'_> {
             Self::Call(spec) => Some(limits.admit(caller, spec, cancel).await?),
             Self::Prompt(guard) => {
                 if let Some(guard) = guard {
-                    limits.count_call(caller, guard)?;
+                    limits.count_call(caller, guard).await?;
                 }
-                limits.count_call(caller, &gate.prompt_spec)?;
+                limits.count_call(caller, &gate.prompt_spec).await?;
                 // A prompt takes no program slot, but it takes one of its guard's group.
                 let group = guard.filter(|guard| guard.group.is_some());
                 let slot_of = group.unwrap_or(&gate.prompt_spec);
                 Some(limits.admit_counted(caller, slot_of, cancel).await?)
             }
             Self::JobStart(spec) => {
-                limits.count_call(caller, spec)?;
+                limits.count_call(caller, spec).await?;
                 None
             }
             Self::JobRun(slot) => Some(*slot),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use toolgate_host::{ByteRate, CallLimits, CallRate, FleetServerKind, JobSettings, JobStorePlace};
 
-use crate::config::{self, Config};
+use crate::config::{self, Config, LimitsSection};
 
 /// Calls that may wait for a slot. They cost little, and wait no longer than `limits.wait_ms`.
 const WAITING_MAX: usize = 8192;
@@ -58,6 +58,11 @@ pub(super) fn call_limits(config: &Config) -> anyhow::Result<CallLimits> {
     let wait = Duration::from_millis(limits.wait_ms);
     let slots = CallLimits::new(limits.calls, limits.programs, WAITING_MAX, wait)
         .with_rates(&rate_rules(&limits.rate))?;
+    // The default rate only stops runaway callers, for which a server needs no other one.
+    let slots = match limits.rate == LimitsSection::default().rate {
+        true => slots,
+        false => slots.with_shared_rates(),
+    };
     Ok(with_caller_shares(slots, config))
 }
 

@@ -9,8 +9,8 @@ use tempfile::TempDir;
 use crate::search_engines::server::Server as Database;
 use crate::shared_jobs::{TAKEOVER, launch, wait_for_state};
 use crate::support::{
-    HttpServer, Launch, Marker, Workspace, binary, is_alive, let_continue, path, started_commands,
-    trust_config, wait_for, wait_long_for, wait_until, wait_until_began,
+    HttpServer, Launch, Marker, Workspace, binary, call, is_alive, let_continue, path, refusal,
+    started_commands, trust_config, wait_for, wait_long_for, wait_until, wait_until_began,
 };
 
 /// Starts a server that accepts jobs and runs none.
@@ -172,6 +172,29 @@ fn the_programs_of_a_frozen_server_end_before_its_job_runs_again_elsewhere() {
         wait_for_state(server, &id, "succeeded");
     }
     assert_eq!(starts_of(&workspace, &marker.0), 2);
+}
+
+#[test]
+fn a_rate_counts_for_all_servers_together() {
+    let database = Database::start();
+    let rate = "[[limits.rate]]\ntools = \"files.read\"\ncalls = 6\nin_ms = 86400000\n";
+    let workspace = Workspace::new().file("toolgate.toml", rate).file("a.txt", "text");
+    let [first, second] = [(); 2].map(|()| launch(&workspace, &database).served());
+    for server in [&first, &second] {
+        // It waits until the server uses the database.
+        let listed = server.ask(&call(1, "jobs_list", json!({})));
+        assert_eq!(listed["result"]["isError"], false, "{listed}");
+    }
+    let mut admitted = 0;
+    for server in [&first, &second].into_iter().cycle().take(10) {
+        let answer = server.ask(&call(1, "files_read", json!({ "path": "a.txt" })));
+        admitted += usize::from(answer["result"]["isError"] == false);
+    }
+    assert_eq!(admitted, 6);
+    let refused = second.ask(&call(2, "files_read", json!({ "path": "a.txt" })));
+    assert!(refusal(&refused).contains("called too often (limit: 6 at once"), "{refused}");
+    let other = second.ask(&call(3, "files_tree", json!({})));
+    assert_eq!(other["result"]["isError"], false, "{other}");
 }
 
 #[test]

@@ -19,3 +19,12 @@ CREATE INDEX jobs_to_claim ON toolgate_fleet.jobs (workspace, priority DESC, tur
 CREATE INDEX jobs_by_turn ON toolgate_fleet.jobs (workspace, turn) WHERE state = 'queued';
 CREATE INDEX jobs_of_caller_by_turn ON toolgate_fleet.jobs (workspace, caller, turn)
     WHERE state = 'queued';
+
+-- Buckets of rates. After a crash of the database the table is empty, so each bucket is full.
+CREATE UNLOGGED TABLE toolgate_fleet.rates (
+    workspace text NOT NULL,
+    key bytea NOT NULL,                 -- 16 bytes, a digest of the tool and the caller
+    full_at bigint NOT NULL,            -- nanoseconds since 1970, by the clock of the database
+    taken bigint NOT NULL,              -- calls that were taken last
+    PRIMARY KEY (workspace, key)
+);

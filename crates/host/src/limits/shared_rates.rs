@@ -1,0 +1,252 @@
+//! Counts calls against rates that the servers of a fleet share.
+//!
+//! The buckets are in a store. A server takes several calls from a bucket at once, and spends them
+//! from memory. Without the store, a server admits its share of each rate.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use foldhash::HashMap;
+use tokio::time::{Instant, timeout};
+use toolgate_contract::BoxFuture;
+
+/// Time after which unspent calls are given up, so that no server saves them for a later burst.
+const SLICE_TIME: Duration = Duration::from_secs(1);
+/// Longest wait for the store.
+const LEDGER_WAIT: Duration = Duration::from_secs(2);
+/// Time for which the store is not asked after it did not answer.
+const AWAY_TIME: Duration = Duration::from_secs(5);
+/// Number of buckets in memory above which old ones are removed.
+const BUCKETS_MAX: usize = 4096;
+
+/// Key of a bucket in the store.
+type BucketKey = [u8; 16];
+
+/// The bucket of one caller and one tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RateBucket {
+    /// Digest of the tool and the caller.
+    pub key: BucketKey,
+    /// Time after which the bucket has room for another call.
+    pub interval: Duration,
+    /// Largest number of calls in a row.
+    pub burst: u32,
+}
+
+/// Calls that a server took from a bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RateGrant {
+    /// Number of the calls. Zero if the bucket is empty.
+    pub calls: u32,
+    /// Time until the empty bucket has room for a call.
+    pub retry_after: Duration,
+    /// Number of the servers that share the bucket.
+    pub servers: u32,
+}
+
+/// The store of the buckets.
+pub(crate) trait RateLedger: Send + Sync + 'static {
+    /// Takes some calls from the bucket. Returns `None` if the store is unavailable.
+    fn take_calls(&self, bucket: RateBucket) -> BoxFuture<'_, Option<RateGrant>>;
+}
+
+/// Rates that the servers of a fleet share.
+pub(super) struct SharedRates {
+    ledger: Arc<dyn RateLedger>,
+    slices: Mutex<HashMap<BucketKey, RateSlice>>,
+    /// Buckets of this server's share, each with the time at which it is full again.
+    own_buckets: Mutex<HashMap<BucketKey, Instant>>,
+    /// Time until which the store is not asked.
+    away_until: Mutex<Option<Instant>>,
+    was_away: AtomicBool,
+    /// Number of servers, as last known.
+    servers: AtomicU32,
+}
+
+/// Calls that this server may still spend.
+struct RateSlice {
+    calls: u32,
+    until: Instant,
+}
+
+impl SharedRates {
+    pub(super) fn new(ledger: Arc<dyn RateLedger>) -> Self {
+        Self {
+            ledger,
+            slices: Mutex::default(),
+            own_buckets: Mutex::default(),
+            away_until: Mutex::default(),
+            was_away: AtomicBool::new(false),
+            servers: AtomicU32::new(1),
+        }
+    }
+
+    /// Takes one call from the bucket.
+    ///
+    /// # Errors
+    /// The bucket is empty. The error is the time until it has room for a call.
+    pub(super) async fn take(&self, bucket: RateBucket) -> Result<(), Duration> {
+        if self.spend(bucket.key) {
+            return Ok(());
+        }
+        if self.is_away() {
+            return self.take_share(bucket);
+        }
+        match timeout(LEDGER_WAIT, self.ledger.take_calls(bucket)).await {
+            Ok(Some(grant)) => {
+                self.note_answer();
+                self.servers.store(grant.servers.max(1), Ordering::Relaxed);
+                if grant.calls == 0 {
+                    return Err(grant.retry_after.max(Duration::from_millis(1)));
+                }
+                self.keep(bucket.key, grant.calls - 1);
+                Ok(())
+            }
+            Ok(None) | Err(_) => {
+                self.note_absence();
+                self.take_share(bucket)
+            }
+        }
+    }
+
+    /// Spends a call of the slice of the bucket `key`. Returns false if it is empty or too old.
+    fn spend(&self, key: BucketKey) -> bool {
+        let mut slices = lock(&self.slices);
+        let Some(slice) = slices.get_mut(&key) else { return false };
+        if slice.calls == 0 || slice.until <= Instant::now() {
+            slices.remove(&key);
+            return false;
+        }
+        slice.calls -= 1;
+        true
+    }
+
+    /// Adds `calls` to the slice of the bucket `key`.
+    fn keep(&self, key: BucketKey, calls: u32) {
+        if calls == 0 {
+            return;
+        }
+        let now = Instant::now();
+        let until = now + SLICE_TIME;
+        let mut slices = lock(&self.slices);
+        if slices.len() >= BUCKETS_MAX {
+            slices.retain(|_, slice| slice.until > now);
+        }
+        let slice = slices.entry(key).or_insert(RateSlice { calls: 0, until });
+        slice.calls = if slice.until > now { slice.calls.saturating_add(calls) } else { calls };
+        slice.until = until;
+    }
+
+    /// Takes one call from this server's share of the bucket.
+    fn take_share(&self, bucket: RateBucket) -> Result<(), Duration> {
+        let servers = self.servers.load(Ordering::Relaxed).max(1);
+        let interval = bucket.interval.saturating_mul(servers);
+        let tolerance = interval.saturating_mul((bucket.burst / servers).saturating_sub(1));
+        let now = Instant::now();
+        let mut own = lock(&self.own_buckets);
+        if own.len() >= BUCKETS_MAX {
+            own.retain(|_, full| *full > now);
+        }
+        let full = own.entry(bucket.key).or_insert(now);
+        let lead = full.saturating_duration_since(now);
+        if lead > tolerance {
+            return Err((lead - tolerance).max(Duration::from_millis(1)));
+        }
+        *full = (*full).max(now) + interval;
+        Ok(())
+    }
+
+    fn is_away(&self) -> bool {
+        lock(&self.away_until).is_some_and(|until| Instant::now() < until)
+    }
+
+    fn note_answer(&self) {
+        *lock(&self.away_until) = None;
+        if self.was_away.swap(false, Ordering::Relaxed) {
+            tracing::info!("rates count for all servers again");
+        }
+    }
+
+    fn note_absence(&self) {
+        *lock(&self.away_until) = Some(Instant::now() + AWAY_TIME);
+        if !self.was_away.swap(true, Ordering::Relaxed) {
+            let servers = self.servers.load(Ordering::Relaxed);
+            tracing::warn!(
+                "the database of the fleet does not answer; this server admits 1/{servers} of each \
+                 rate"
+            );
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::*;
+
+    /// A store with prepared answers, which counts the questions.
+    #[derive(Default)]
+    struct ScriptedLedger {
+        answers: Mutex<VecDeque<Option<RateGrant>>>,
+        asked: AtomicU32,
+    }
+
+    impl RateLedger for ScriptedLedger {
+        fn take_calls(&self, _bucket: RateBucket) -> BoxFuture<'_, Option<RateGrant>> {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            let answer = lock(&self.answers).pop_front().flatten();
+            Box::pin(std::future::ready(answer))
+        }
+    }
+
+    fn grant(calls: u32) -> Option<RateGrant> {
+        Some(RateGrant { calls, retry_after: Duration::from_millis(70), servers: 2 })
+    }
+
+    fn rates(answers: &[Option<RateGrant>]) -> (SharedRates, Arc<ScriptedLedger>) {
+        let answers = Mutex::new(answers.iter().copied().collect());
+        let ledger = Arc::new(ScriptedLedger { answers, asked: AtomicU32::new(0) });
+        (SharedRates::new(ledger.clone()), ledger)
+    }
+
+    fn bucket() -> RateBucket {
+        RateBucket { key: [7; 16], interval: Duration::from_millis(100), burst: 4 }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slice_is_spent_from_memory_until_it_is_empty_or_old() {
+        let (rates, ledger) = rates(&[grant(3), grant(3), grant(0)]);
+        let asked = || ledger.asked.load(Ordering::Relaxed);
+        for _ in 0..3 {
+            rates.take(bucket()).await.expect("the first slice");
+        }
+        assert_eq!(asked(), 1);
+        rates.take(bucket()).await.expect("the second slice");
+        assert_eq!(asked(), 2);
+        tokio::time::advance(SLICE_TIME).await;
+        assert_eq!(rates.take(bucket()).await, Err(Duration::from_millis(70)));
+        assert_eq!(asked(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_the_store_a_server_admits_its_share_and_asks_again_later() {
+        let (rates, ledger) = rates(&[grant(1), None, None, grant(1)]);
+        rates.take(bucket()).await.expect("the store answers");
+        for _ in 0..2 {
+            rates.take(bucket()).await.expect("half of the burst");
+        }
+        assert_eq!(rates.take(bucket()).await, Err(Duration::from_millis(200)));
+        assert_eq!(ledger.asked.load(Ordering::Relaxed), 2, "it is not asked for each call");
+        tokio::time::advance(AWAY_TIME).await;
+        rates.take(bucket()).await.expect("the share has room again");
+        tokio::time::advance(AWAY_TIME).await;
+        rates.take(bucket()).await.expect("the store answers");
+        assert_eq!(ledger.asked.load(Ordering::Relaxed), 4);
+    }
+}
