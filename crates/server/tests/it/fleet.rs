@@ -31,7 +31,7 @@ fn wait_for_starts(workspace: &Workspace, name: &str, count: usize) {
     });
 }
 
-/// Runs `toolgate fleet` with these arguments, and returns its exit code and output.
+/// Runs `toolgate fleet` with these arguments. Returns its exit code, and what it printed or its error.
 fn fleet(workspace: &Workspace, database: &Database, args: &[&str]) -> (Option<i32>, String) {
     let home = TempDir::new().unwrap();
     let mut command = Command::new(binary());
@@ -40,7 +40,7 @@ fn fleet(workspace: &Workspace, database: &Database, args: &[&str]) -> (Option<i
     command.env("TOOLGATE_AUDIT_TO", "off").env("TOOLGATE_FLEET_URL", database.url());
     trust_config(&mut command, workspace.root());
     let output = command.output().unwrap();
-    let text = [output.stdout, output.stderr].concat();
+    let text = if output.stdout.is_empty() { output.stderr } else { output.stdout };
     (output.status.code(), String::from_utf8(text).unwrap())
 }
 
