@@ -4,27 +4,31 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::de::IgnoredAny;
-use toolgate_contract::{ToolError, strip_byte_order_mark};
+use toolgate_contract::{ToolError, count_json_values, strip_byte_order_mark};
 
 use toolgate_world::Root;
 use toolgate_world::root::{EntryKind, TreeWalk, WalkFilter, WalkStart, WorkMonitor};
 
 /// The maximum number of bytes of all assets together.
 const BYTES_MAX: u64 = 32 << 20;
+/// The maximum number of values in all assets together, lists and objects counted twice. A value
+/// takes many times the memory of its text.
+const VALUES_MAX: usize = 2_000_000;
 /// The maximum number of entries in the folders of assets together, subfolders included.
 const ENTRIES_MAX: usize = 10_000;
 /// Selects everything except hidden files.
 const ASSET_FILTER: WalkFilter = WalkFilter { include_ignored: true, include_hidden: false };
 
-/// The bytes and entries that may still be read.
+/// The bytes, values and entries that may still be read.
 pub(super) struct ReadBudget {
     bytes: u64,
+    values: usize,
     entries: usize,
 }
 
 impl Default for ReadBudget {
     fn default() -> Self {
-        Self { bytes: BYTES_MAX, entries: ENTRIES_MAX }
+        Self { bytes: BYTES_MAX, values: VALUES_MAX, entries: ENTRIES_MAX }
     }
 }
 
@@ -75,15 +79,15 @@ pub(super) fn read_files(
     }
     if skipped > 0 {
         tracing::warn!(
-            "the assets in `{shown}` have more than {BYTES_MAX} bytes in total, so {skipped} files \
-             are skipped; set a folder that contains only assets"
+            "the assets in `{shown}` have more than {BYTES_MAX} bytes or {VALUES_MAX} values in \
+             total, so {skipped} files are skipped; set a folder that contains only assets"
         );
     }
     Ok(found)
 }
 
 /// Returns the text of the file `inner` without a byte order mark. `None` if it exceeds the
-/// remaining bytes.
+/// remaining bytes or values.
 pub(super) fn read_text(
     root: &Root,
     inner: &str,
@@ -94,7 +98,9 @@ pub(super) fn read_text(
     let Some(left) = room.bytes.checked_sub(size) else { return Ok(None) };
     let bytes = file.read(0, size, &WorkMonitor::default())?;
     let text = String::from_utf8(bytes).map_err(|_| ToolError::failed("it is not UTF-8"))?;
-    room.bytes = left;
+    let values = count_json_values(text.as_bytes());
+    let Some(values_left) = room.values.checked_sub(values) else { return Ok(None) };
+    (room.bytes, room.values) = (left, values_left);
     Ok(Some(strip_byte_order_mark(&text).into()))
 }
 

@@ -246,6 +246,7 @@ async fn files_beyond_the_size_limit_are_skipped() {
     let bench = AssetTestBench::new();
     let file = fs::File::create(bench.dir.path().join("examples/large.json")).unwrap();
     file.set_len(33 << 20).unwrap();
+    bench.put("examples/short.json", &format!("[{}0]", "[],".repeat(1_000_000)));
     let listed = call(&bench, &both(), "list_examples", json!({})).await.unwrap();
     assert_eq!(listed["examples"].as_array().map(Vec::len), Some(1), "{listed}");
     assert!(listed.to_string().contains("a b.json"), "{listed}");
