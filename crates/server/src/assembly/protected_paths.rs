@@ -52,8 +52,8 @@ pub(crate) fn protected_settings(
 /// Returns the folders of skills and prompts that tools and programs may not write, relative to the
 /// workspace.
 fn instruction_folders(config: &Config) -> impl Iterator<Item = &str> {
-    let skills = config.skills.folders.iter().filter(|_| !config.skills.writable);
-    let prompts = config.prompts.folder().filter(|_| !config.prompts.writable);
+    let skills = config.skills.folders.iter().filter(move |_| !config.skills.writable);
+    let prompts = config.prompts.folder().filter(move |_| !config.prompts.writable);
     skills.map(String::as_str).chain(prompts)
 }
 
