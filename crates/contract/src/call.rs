@@ -502,6 +502,16 @@ impl ToolOutput {
         text.chain(self.content.iter().map(ContentBlock::as_text)).collect::<Vec<_>>().join("\n")
     }
 
+    /// Returns the text and all content as one string, without the note.
+    pub fn body_text(&self) -> Cow<'_, str> {
+        if self.content.is_empty() {
+            return self.text.body.as_str().into();
+        }
+        let body = Some(self.text.body.clone()).filter(|body| !body.is_empty());
+        let content = self.content.iter().map(ContentBlock::as_text);
+        body.into_iter().chain(content).collect::<Vec<_>>().join("\n").into()
+    }
+
     /// Returns true if a program wrote files beside its output, even if they could not be kept.
     pub fn has_written_files(&self) -> bool {
         let is_filled = |name: &str| {

@@ -31,7 +31,7 @@ pub(crate) fn answer_data(answer: &HostAnswer) -> Value {
 pub(crate) fn output_data(output: &ToolOutput) -> Value {
     match &output.value {
         value @ Value::Object(_) => value.clone(),
-        Value::Null => json!({ "text": output.text.body }),
+        Value::Null => json!({ "text": output.body_text() }),
         value => exact_json::object([("value", value.clone())]),
     }
 }

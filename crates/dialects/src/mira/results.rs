@@ -48,7 +48,7 @@ pub(super) fn tool_result(
     if output.structured && !output.value.is_null() {
         return Ok(output.value.clone());
     }
-    let mut result = json!({ "text": output.text.body });
+    let mut result = json!({ "text": output.body_text() });
     if let Some(note) = &output.text.note {
         result["note"] = json!(request.rename_tools(note));
     }
@@ -161,4 +161,27 @@ fn pick_members(value: &Value, names: &[&str]) -> Value {
     let members =
         names.iter().filter_map(|name| Some(((*name).to_owned(), value.get(*name)?.clone())));
     Value::Object(members.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use toolgate_contract::{ContentBlock, MetaFields, ResultText};
+
+    use super::*;
+
+    #[test]
+    fn the_text_of_a_result_has_all_its_content() {
+        let image = ContentBlock::image("image/png", vec![1, 2, 3]);
+        let output = ToolOutput {
+            value: Value::Null,
+            structured: false,
+            text: ResultText::from_body("one"),
+            content: vec![image, ContentBlock::text("two")],
+            meta: MetaFields::new(),
+            ending: CallEnding::Done,
+            from_upstream: true,
+        };
+        let Ok(result) = tool_result(&MiraRequest::Invalid, &output) else { panic!("a result") };
+        assert_eq!(result, json!({ "text": "one\n(image/png, 3 bytes)\ntwo" }));
+    }
 }

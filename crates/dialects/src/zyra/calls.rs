@@ -6,8 +6,8 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    AnyTool, CallEnding, CallError, CallEvent, CallMetadata, HostAnswer, HostRequest, JobOptions,
-    JobSnapshot, Reply, ToolOutput, ToolPage, exact_json,
+    AnyTool, CallEnding, CallError, CallEvent, CallMetadata, ContentBlock, HostAnswer, HostRequest,
+    JobOptions, JobSnapshot, Reply, ToolOutput, ToolPage, exact_json,
 };
 
 use super::encoding::{
@@ -375,11 +375,12 @@ impl ZyraEncoder {
                 if let Some(exit_code) = printed.exit_code {
                     result["exit_code"] = json!(exit_code);
                 }
-                let body = Some(output.text.body.as_str()).filter(|body| !body.is_empty());
+                let body = Some(output.text.body.clone()).filter(|body| !body.is_empty());
+                let others = output.content.iter().map(ContentBlock::as_text);
                 let note = output.text.note.as_deref();
                 let note = note.map(|note| note_in_own_names(note, self.called().as_deref()));
-                let content = body.into_iter().chain(note.as_deref()).map(text_block);
-                result["content"] = content.collect();
+                let content = body.into_iter().chain(others).chain(note);
+                result["content"] = content.map(|text| text_block(&text)).collect();
                 self.success(&result)
             }
             CallEnding::ProgramFailed => {

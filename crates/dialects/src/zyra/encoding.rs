@@ -60,11 +60,11 @@ impl<'a> CommandResult<'a> {
     /// Converts an output: a program's streams, or the text of another tool.
     pub(crate) fn from_output(output: &'a ToolOutput) -> Self {
         let exit_code = output.value.get("exit_code").and_then(Value::as_i64);
-        let body = output.text.body.as_str();
+        let body = || output.body_text();
         match (exit_code, output.ending) {
-            (None, CallEnding::Done) => Self { stdout: body.into(), ..Self::default() },
+            (None, CallEnding::Done) => Self { stdout: body(), ..Self::default() },
             (Some(_), _) | (None, CallEnding::ProgramFailed | CallEnding::ToolFailed) => Self {
-                stdout: output.program_output(OutputStream::Stdout).unwrap_or(body.into()),
+                stdout: output.program_output(OutputStream::Stdout).unwrap_or_else(body),
                 stderr: with_sandbox_warning(
                     output.program_output(OutputStream::Stderr).unwrap_or_default(),
                     &output.value,
@@ -107,7 +107,23 @@ pub(crate) fn download_path(id: JobId) -> String {
 
 #[cfg(test)]
 mod tests {
+    use toolgate_contract::{ContentBlock, MetaFields, ResultText};
+
     use super::*;
+
+    #[test]
+    fn the_standard_output_of_a_tool_has_all_its_content() {
+        let output = ToolOutput {
+            value: Value::Null,
+            structured: false,
+            text: ResultText::from_body("one"),
+            content: vec![ContentBlock::text("two")],
+            meta: MetaFields::new(),
+            ending: CallEnding::Done,
+            from_upstream: true,
+        };
+        assert_eq!(CommandResult::from_output(&output).stdout, "one\ntwo");
+    }
 
     #[test]
     fn every_spelling_of_a_tool_has_the_same_parts() {
