@@ -63,7 +63,7 @@ pub(super) async fn show_job(
     if view.json {
         print(&format!("{}\n", full_json(&job)))?;
     } else if let Some(output) = output(&job) {
-        print(&whole_lines(&output.text.body))?;
+        print(&whole_lines(&output.body_text()))?;
         output.text.note.iter().for_each(|note| complain(note));
     } else {
         if let Err(refusal) = print_so_far(jobs, &job).await? {
