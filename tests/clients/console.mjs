@@ -234,6 +234,12 @@ async function checkUse(browser, site) {
     await page.waitForFunction(() => document.body.textContent.includes("Audit seal"));
     const text = await page.textContent("main");
     want(text.includes("no-secrets") && text.includes("authorize"), text);
+    await page.click("a:has-text('how to allow it')");
+    await page.waitForFunction(() => document.body.textContent.includes("To allow the call"));
+  });
+  await checked("the first page names the newest error of a failing tool", async () => {
+    await page.goto(`${site.base}/`);
+    want((await page.textContent("[data-part=failing]")).includes("does not exist"), "no error is shown");
   });
   await checked("a tool is called by its form, with the keyboard only", async () => {
     await page.goto(`${site.base}/console/tools/files.read`);

@@ -53,8 +53,8 @@ pub(crate) const ACTIONS: &[&str] = &[
 pub const SIGN_IN_PATH: &str = "/console/sign-in";
 /// Shortest time between two messages to a page that something changed, if few pages are open.
 const CHANGE_INTERVAL: Duration = Duration::from_secs(1);
-/// Number of pages that are told of a change in that time. If more are open, each is told less often,
-/// so that all pages together cost the server little.
+/// Number of pages that are notified in that time. If more are open, each is notified less often, so
+/// that all pages together cost the server little.
 const PAGES_PER_INTERVAL: u32 = 8;
 /// Time without calls after which a page is asked to look at jobs.
 const JOBS_INTERVAL: Duration = Duration::from_secs(2);
@@ -106,7 +106,7 @@ pub(crate) struct Console {
     audit: AuditQueries,
     pin_changes: PinChanges,
     questions: Arc<WaitingQuestions>,
-    /// Held by each open page that is told of changes.
+    /// Counts the open pages that are notified of changes.
     open_pages: Arc<()>,
     /// True if the server uses TLS.
     is_secure: bool,

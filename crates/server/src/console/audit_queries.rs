@@ -66,7 +66,7 @@ impl AuditQueries {
             );
         };
         let (sender, receiver) = oneshot::channel();
-        let work: IndexQuery = Box::new(move |thread| {
+        let work: IndexQuery = Box::new(move |thread: &mut IndexThread| {
             // The page no longer waits.
             if !sender.is_closed() {
                 let _ = sender.send(thread.answer(name, query));

@@ -39,11 +39,11 @@ const JOBS_MAX: usize = 100;
 struct RecentCalls {
     sample: Vec<CallRecord>,
     hours: Vec<CallStatistics>,
-    failing: Vec<FailingTool>,
+    failing: Vec<ToolFailures>,
 }
 
-/// Tool with failed calls.
-struct FailingTool {
+/// Failed calls of one tool.
+struct ToolFailures {
     tool: String,
     /// Number of failed calls.
     calls: u64,
@@ -120,14 +120,14 @@ fn recent_calls(
 fn failing_tools(
     index: &AuditIndex,
     failed: &RecordFilter,
-) -> Result<Vec<FailingTool>, Box<dyn std::error::Error + Send + Sync>> {
-    let mut tools: Vec<FailingTool> = Vec::new();
+) -> Result<Vec<ToolFailures>, Box<dyn std::error::Error + Send + Sync>> {
+    let mut tools: Vec<ToolFailures> = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();
     for one in index.statistics(&[CallGroup::Tool, CallGroup::Outcome], failed)? {
         let [tool, outcome] = one.group.as_slice() else { continue };
         let place = *places.entry(tool.clone()).or_insert_with(|| {
             let (calls, outcomes, newest) = (0, Vec::new(), None);
-            tools.push(FailingTool { tool: tool.clone(), calls, outcomes, newest });
+            tools.push(ToolFailures { tool: tool.clone(), calls, outcomes, newest });
             tools.len() - 1
         });
         tools[place].calls += one.calls;
@@ -336,7 +336,7 @@ fn chart(hours: &[CallStatistics], now: Timestamp) -> Markup {
     }
 }
 
-fn failing(failing: &[FailingTool]) -> Markup {
+fn failing(failing: &[ToolFailures]) -> Markup {
     html! {
         @if failing.is_empty() {
             p { "No call failed." }
