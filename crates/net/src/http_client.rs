@@ -1,6 +1,5 @@
 //! An HTTP/1.1 client that keeps idle connections.
 
-use std::error::Error as _;
 use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};

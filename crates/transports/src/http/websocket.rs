@@ -60,7 +60,9 @@ pub struct SocketInbox {
 
 /// Memory of one message of a client. It is free again when this value is dropped.
 #[derive(Debug, Default)]
-pub struct MessageMemory(Option<InputShare>);
+pub struct MessageMemory(
+    #[expect(dead_code, reason = "held until it is dropped")] Option<InputShare>,
+);
 
 impl SocketInbox {
     /// Returns the next complete message, text or binary. Returns `None` after the client left or
