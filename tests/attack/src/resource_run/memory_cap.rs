@@ -74,9 +74,19 @@ impl fmt::Display for MemoryCap {
 impl Drop for MemoryCap {
     fn drop(&mut self) {
         if let Self::Cgroup(folder) = self {
-            _ = fs::remove_dir(folder);
+            remove_cgroup(folder);
         }
     }
+}
+
+/// Removes a cgroup, and those that the server's sandbox has left in it.
+fn remove_cgroup(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.path().is_dir() {
+            remove_cgroup(&entry.path());
+        }
+    }
+    _ = fs::remove_dir(folder);
 }
 
 /// Returns the folders in which this process may create a cgroup that limits memory. `own` is its
