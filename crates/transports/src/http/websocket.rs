@@ -26,6 +26,9 @@ use client_socket::ClientSocket;
 use incoming::IncomingMemory;
 use queue::{MessageQueue, PushRefusal};
 
+/// Bytes of a message in flight that do not count. Many of them may be in flight on one connection.
+const SMALL_MESSAGE_BYTES_MAX: usize = 16 << 10;
+
 /// Application side of a WebSocket conversation.
 pub trait SocketConversation: Send {
     /// Runs the conversation until it ends, and returns the reason for the close.
@@ -86,8 +89,11 @@ impl SocketInbox {
     /// # Errors
     /// There is no memory for the values.
     pub fn take_memory(&mut self, message: &[u8]) -> Result<MessageMemory, InputMemoryFull> {
-        let parsed = parsed_json_bytes(message, self.message_bytes_max);
-        self.memory.take_counted(parsed.saturating_sub(UNCOUNTED_BYTES)).map(MessageMemory)
+        // The rest of the text was counted when it arrived.
+        let text = message.len().min(UNCOUNTED_BYTES);
+        let bytes = text + parsed_json_bytes(message, self.message_bytes_max);
+        let counted = if bytes > SMALL_MESSAGE_BYTES_MAX { bytes } else { 0 };
+        self.memory.take_counted(counted).map(MessageMemory)
     }
 }
 

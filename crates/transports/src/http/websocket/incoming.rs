@@ -80,17 +80,13 @@ impl IncomingMemory {
         state.taken = state.waiting.pop_front().flatten();
     }
 
-    /// Removes the memory of the message that the application took, and counts `parsed` bytes for its
-    /// values.
+    /// Removes the memory of the message that the application took, and counts `more` bytes for it.
     ///
     /// # Errors
-    /// There is no memory for the values.
-    pub(super) fn take_counted(
-        &self,
-        parsed: usize,
-    ) -> Result<Option<InputShare>, InputMemoryFull> {
+    /// There is no memory for these bytes.
+    pub(super) fn take_counted(&self, more: usize) -> Result<Option<InputShare>, InputMemoryFull> {
         let taken = self.lock().taken.take();
-        if parsed == 0 {
+        if more == 0 {
             return Ok(taken);
         }
         let share = match taken {
@@ -101,7 +97,7 @@ impl IncomingMemory {
                 share
             }
         };
-        share.grow_at_once(parsed)?;
+        share.grow_at_once(more)?;
         Ok(Some(share))
     }
 
@@ -137,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_values_of_messages_share_the_memory_of_their_owner() {
+    fn messages_in_flight_share_the_memory_of_their_owner() {
         let owner = InputOwner::Address(IpAddr::from([127, 0, 0, 1]));
         let incoming = IncomingMemory::new(InputMemory::new(1 << 20), owner);
         // One owner may take the memory of six messages.
