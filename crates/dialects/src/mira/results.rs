@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn the_text_of_a_result_has_all_its_content() {
-        let image = ContentBlock::image("image/png", vec![1, 2, 3]);
+        let image = ContentBlock::image("image/png", vec![1_u8, 2, 3]);
         let output = ToolOutput {
             value: Value::Null,
             structured: false,
