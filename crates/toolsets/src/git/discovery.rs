@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 
 use super::command::{ConfigScope, GitCommand, OUTPUT_BYTES_MAX};
 use super::configuration::{AllowedPrograms, GitConfig};
-use super::outside::{LINK_BYTES_MAX, OutsideRepository, linked_folder};
+use super::outside::{LINK_BYTES_MAX, OutsideRepository, is_bare_repository, linked_folder};
 use super::repository::GitRepository;
 use super::{GitContext, GitProgram};
 use toolgate_world::Root;
@@ -211,7 +211,8 @@ async fn read_configuration(
 /// Returns the error for a folder whose repository is outside the workspace: a linked worktree, a
 /// submodule, or a subfolder of a repository. Returns `None` for any other folder.
 fn outside_repository_error(root: &Root, folder: &str, watch: &WorkMonitor) -> Option<ToolError> {
-    if !matches!(root.kind_at(folder), Ok(Some(EntryKind::Dir))) {
+    let is_dir = matches!(root.kind_at(folder), Ok(Some(EntryKind::Dir)));
+    if !is_dir || is_bare_repository(root, folder) {
         return None;
     }
     let inside = Path::new(folder);

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use toolgate_contract::{ToolContext, ToolError};
 use toolgate_world::Root;
-use toolgate_world::root::{WorkMonitor, quoted_path};
+use toolgate_world::root::{EntryKind, WorkMonitor, quoted_path};
 use toolgate_world::sandbox::OutsideRepositoryPath;
 
 use super::GitContext;
@@ -54,8 +54,11 @@ pub(super) struct OutsideRepository {
 
 impl OutsideRepository {
     /// Finds the repository around the workspace `root`. Returns `None` if the workspace has its
-    /// own repository, or none at all.
+    /// own repository, is a bare one, or has none at all.
     pub(super) fn find(root: &Root) -> Option<Self> {
+        if is_bare_repository(root, ".") {
+            return None;
+        }
         let workspace = root.path();
         let top = workspace.ancestors().find(|at| at.join(".git").symlink_metadata().is_ok())?;
         let link = top.join(".git");
@@ -138,6 +141,17 @@ impl OutsideRepository {
         }
         places
     }
+}
+
+/// Returns true if `folder` of the workspace is a bare repository. It does not belong to a repository
+/// around it.
+pub(super) fn is_bare_repository(root: &Root, folder: &str) -> bool {
+    let has = |name: &str, expected: EntryKind| {
+        let at = Path::new(folder).join(name);
+        let kind = at.to_str().map(|at| root.kind_at(at));
+        matches!(kind, Some(Ok(Some(kind))) if kind == expected)
+    };
+    has("HEAD", EntryKind::File) && has("objects", EntryKind::Dir) && has("refs", EntryKind::Dir)
 }
 
 /// Reads the `.git` file at `link`, which is above the workspace. Git itself obeys it, too.

@@ -166,6 +166,18 @@ async fn a_subfolder_of_a_linked_worktree_or_submodule_is_read() {
 }
 
 #[tokio::test]
+async fn a_bare_repository_is_not_taken_for_the_repository_above() {
+    for outside in [OutsideAccess::None, OutsideAccess::Read] {
+        let bench = serve(outside, |git, _| {
+            git(".", &["init", "-q", "-b", "main", "."]);
+            git(".", &["init", "-q", "--bare", "workspace"]);
+        });
+        let refused = bench.refused("git.status", json!({})).await;
+        assert!(refused.message.contains("cannot use bare repository"), "{refused:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_subfolder_is_refused_with_the_setting_and_without_advice_to_run_git_init() {
     let bench = subfolder(OutsideAccess::None);
     let refused = bench.refused("git.status", json!({})).await;
