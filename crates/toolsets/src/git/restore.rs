@@ -61,6 +61,7 @@ impl Tool for GitRestore {
             repository.change_command("restore").args(["--worktree", "--no-recurse-submodules"]);
         let restored = restore.args(source).arg("--").args(&paths).run_unchecked(ctx).await?;
         if restored.code != 0 {
+            repository.refuse_inner_paths(ctx, &paths).await?;
             let err = restored.to_error();
             let failures = WriteFailures::parse(&repository, &restored.stderr);
             if let Some(note) = failures.protected_note() {

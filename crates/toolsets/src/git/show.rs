@@ -107,6 +107,7 @@ impl Tool for GitShow {
                 let blob = repository.read_command("cat-file").args(["blob", &name]);
                 let printed = blob.bytes_max(bytes_max).run_unchecked(ctx).await?;
                 if printed.code != 0 {
+                    repository.refuse_inner_paths(ctx, std::slice::from_ref(&file)).await?;
                     let error = printed.error_text();
                     let file = quoted_path(&file);
                     let revision = quoted_path(revision);

@@ -54,6 +54,9 @@ async fn a_path_in_another_repository_is_refused_with_that_repository() {
             ("git.unstage", json!({ "paths": ["a.txt", path] })),
             ("git.diff", json!({ "paths": [path] })),
             ("git.log", json!({ "path": path })),
+            ("git.blame", json!({ "path": path })),
+            ("git.restore", json!({ "paths": [path] })),
+            ("git.show", json!({ "file": path })),
         ] {
             let refused = bench.refused(tool, input).await;
             assert_eq!(refused.fault, ToolFault::NotFound, "{tool}: {refused:?}");
