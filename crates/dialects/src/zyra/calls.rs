@@ -384,9 +384,16 @@ impl ZyraEncoder {
                 self.success(&result)
             }
             CallEnding::ProgramFailed => {
-                let why = match printed.exit_code {
-                    Some(code) => format!("the program failed with exit code {code}"),
-                    None => "the program failed".to_owned(),
+                // A program that was stopped has no exit code of its own.
+                let is_stopped = output.value["timed_out"] == true;
+                let note = output.text.note.as_deref().filter(|_| is_stopped);
+                let why = match (note, printed.exit_code) {
+                    (Some(note), _) => {
+                        let note = note_in_own_names(note, self.called().as_deref());
+                        format!("the program {note}")
+                    }
+                    (None, Some(code)) => format!("the program failed with exit code {code}"),
+                    (None, None) => "the program failed".to_owned(),
                 };
                 self.failure(&RpcError::new(FAILED, why).with_data(self.data(&printed)))
             }
