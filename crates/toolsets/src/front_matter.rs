@@ -225,7 +225,9 @@ fn is_block_header(value: &str) -> bool {
 /// entry is broken without them.
 fn indent_with_spaces<'l>(entry: &[&'l str]) -> Option<(&'l str, String)> {
     let (key, _) = entry.first()?.split_once(':')?;
-    entry.iter().find(|line| line.starts_with('\t'))?;
+    if !entry.iter().any(|line| line.starts_with('\t')) {
+        return None;
+    }
     parse::<serde_json::Value>(&entry.join("\n"), &[]).err()?;
     let indented = entry.iter().map(|line| {
         let text = line.trim_start_matches('\t');

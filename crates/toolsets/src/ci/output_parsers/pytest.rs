@@ -226,7 +226,7 @@ impl PendingFailure {
         if self.kind == FailureKind::Doctest {
             return self.add_doctest_line(line);
         }
-        let Self { failure, unmarked, is_located, .. } = self;
+        let Self { failure, is_located, .. } = self;
         if let Some(detail) = line.strip_prefix("E  ") {
             *is_located = true;
             let detail = detail.trim();
