@@ -81,7 +81,7 @@ impl super::LineParser for ScriptParser {
     }
 
     fn finish(&mut self, found: &mut ParserFindings) {
-        self.tap.flush(found);
+        self.tap.finish(found);
         self.flush(found);
         self.load_errors.add_to(&mut found.failures);
         if self.is_after_dots && found.summary.failed.is_none() {

@@ -6,19 +6,29 @@ use super::escape_pattern;
 use super::findings::ParserFindings;
 use super::located::find_place;
 
+/// The maximum number of failures that are kept until the tests that contain them have ended.
+const NESTED_MAX: usize = 1000;
+
 /// The parser of test results and of the YAML notes on failed tests.
 #[derive(Default)]
 pub(super) struct TapParser {
     /// The failed test whose notes are being read.
     current: Option<TapFailure>,
+    /// Failures in a test or suite that has not ended, each with the indentation of the last test
+    /// that contains it and has ended, or its own.
+    nested: Vec<(usize, CiFailure)>,
 }
 
 struct TapFailure {
     failure: CiFailure,
+    /// The indentation of the result.
+    indent: usize,
     /// The multi-line note that is being read.
     block: Option<NoteBlock>,
     values: ComparedValues,
     /// `true` if the test failed only because of its subtests.
+    has_failed_subtests: bool,
+    /// `true` for a suite, which runs its tests even if a filter does not select it.
     is_suite: bool,
     /// `true` when the notes have started.
     has_notes: bool,
@@ -43,6 +53,7 @@ impl TapParser {
     /// Reads a line. Returns `true` if it belongs to the protocol.
     pub(super) fn read_line(&mut self, line: &str, found: &mut ParserFindings) -> bool {
         let trimmed = line.trim_start();
+        let indent = line.len() - trimmed.len();
         match &mut self.current {
             Some(current) if current.has_notes && trimmed == "..." => {
                 self.flush(found);
@@ -60,6 +71,7 @@ impl TapParser {
         if let Some(rest) = trimmed.strip_prefix("not ok ") {
             let name = rest.split_once(" - ").map_or(rest, |(_, name)| name);
             if name.contains(" # TODO") || name.contains(" # SKIP") {
+                self.close_level(indent, None);
                 return true;
             }
             // The protocol escapes `#` and `\`.
@@ -67,8 +79,10 @@ impl TapParser {
             let failure = CiFailure::new(FailureSeverity::Failure, "").with_test(&test);
             self.current = Some(TapFailure {
                 failure: failure.with_id(&escape_pattern(&test)),
+                indent,
                 block: None,
                 values: ComparedValues::default(),
+                has_failed_subtests: false,
                 is_suite: false,
                 has_notes: false,
             });
@@ -91,18 +105,44 @@ impl TapParser {
         false
     }
 
-    pub(super) fn flush(&mut self, found: &mut ParserFindings) {
-        let Some(TapFailure { mut failure, is_suite, values, .. }) = self.current.take() else {
+    /// Processes the end of the output.
+    pub(super) fn finish(&mut self, found: &mut ParserFindings) {
+        self.flush(found);
+        self.push_nested(found);
+    }
+
+    fn flush(&mut self, found: &mut ParserFindings) {
+        let Some(TapFailure { mut failure, indent, has_failed_subtests, is_suite, values, .. }) =
+            self.current.take()
+        else {
             return;
         };
-        if is_suite {
-            return;
+        self.close_level(indent, failure.id.as_deref().filter(|_| !is_suite));
+        if !has_failed_subtests {
+            values.add_to(&mut failure.message);
+            if failure.message.trim().is_empty() {
+                "the test failed".clone_into(&mut failure.message);
+            }
+            self.nested.push((indent, failure));
         }
-        values.add_to(&mut failure.message);
-        if failure.message.trim().is_empty() {
-            "the test failed".clone_into(&mut failure.message);
+        if indent == 0 || self.nested.len() >= NESTED_MAX {
+            self.push_nested(found);
         }
-        found.push_test(failure);
+    }
+
+    /// Ends a test or suite at `indent`. A test has an `id`. The failures in the test get this id,
+    /// because a filter that selects only a subtest would leave out the test that starts it.
+    fn close_level(&mut self, indent: usize, id: Option<&str>) {
+        for (level, failure) in self.nested.iter_mut().filter(|(level, _)| *level > indent) {
+            *level = indent;
+            if let Some(id) = id {
+                failure.id = Some(id.to_owned());
+            }
+        }
+    }
+
+    fn push_nested(&mut self, found: &mut ParserFindings) {
+        self.nested.drain(..).for_each(|(_, failure)| found.push_test(failure));
     }
 }
 
@@ -144,7 +184,8 @@ impl TapFailure {
                     value.clone_into(self.text_of(note));
                 }
             }
-            "failureType" => self.is_suite = value.contains("subtestsFailed"),
+            "failureType" => self.has_failed_subtests = value.contains("subtestsFailed"),
+            "type" => self.is_suite = value.contains("suite"),
             _ => {}
         }
     }
@@ -251,6 +292,35 @@ not ok 2 - lists
             ("lists", "lists differ\nexpected:\n  a: 2\n  b:\n    0: 1\nactual:\n  a: 1"),
         ];
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_failed_subtest_has_the_id_of_the_test_that_starts_it() {
+        let result = |indent: usize, name: &str, notes: &str| {
+            let blanks = " ".repeat(indent);
+            format!("{blanks}not ok 1 - {name}\n{blanks}  ---\n{notes}{blanks}  ...\n")
+        };
+        let failed = "      failureType: 'subtestsFailed'\n";
+        let suite = format!("      type: 'suite'\n{failed}");
+        let printed = [
+            result(8, "deep", "error: 'no'\n"),
+            result(4, "first", failed),
+            result(4, "second", "error: 'no'\n"),
+            result(0, "test (1)", failed),
+            result(8, "adds", "error: 'no'\n"),
+            result(4, "inner", &suite),
+            result(0, "outer", &suite),
+            result(4, "last", "error: 'no'\n"),
+        ];
+        let (_, failures, _) = read(BuildTool::Npm, ProjectAction::Test, &printed.concat());
+        let found = failures.iter().map(|it| (it.test.as_deref(), it.id.as_deref()));
+        let expected = [
+            (Some("deep"), Some(r"test \(1\)")),
+            (Some("second"), Some(r"test \(1\)")),
+            (Some("adds"), Some("adds")),
+            (Some("last"), Some("last")),
+        ];
+        assert_eq!(found.collect::<Vec<_>>(), expected);
     }
 
     #[test]
