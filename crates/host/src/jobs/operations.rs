@@ -343,7 +343,9 @@ impl JobService {
         if let Some(after) = after {
             self.get(caller, &after.to_string()).await?;
         }
-        Ok(self.0.store().await?.list(caller.cloned(), after, size).await?)
+        let page = self.0.store().await?.list(caller.cloned(), after, size).await?;
+        let jobs = page.jobs.into_iter().map(|job| self.with_questions(job)).collect();
+        Ok(JobPage { jobs, ..page })
     }
 
     /// Cancels the job `id` of `caller`, whichever server runs it, waits for its end for a bounded

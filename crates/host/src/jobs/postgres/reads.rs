@@ -25,23 +25,24 @@ const EVENTS_READ_MAX: i64 = 20_000;
 const COLUMNS: &str = "id, tool, caller, standing, state, created, updated, started, attempts, \
                        progress, message, keep, last_event, artefacts";
 
+/// Open questions of a job, as the column after [`COLUMNS`].
+const QUESTIONS: &str = "CASE WHEN state = 'running' THEN questions END";
+
 pub(super) async fn job(
     client: &Client,
     workspace: &str,
     id: JobId,
 ) -> Result<Option<JobSnapshot>, PostgresError> {
     let sql = format!(
-        "SELECT {COLUMNS}, outcome, CASE WHEN state = 'running' THEN questions END \
-         FROM toolgate_fleet.jobs WHERE id = $1 AND workspace = $2"
+        "SELECT {COLUMNS}, {QUESTIONS}, outcome FROM toolgate_fleet.jobs \
+         WHERE id = $1 AND workspace = $2"
     );
     let params = [(&id_bytes(id) as _, Type::BYTEA), (&workspace as _, Type::TEXT)];
     let Some(row) = client.query_typed_opt(&sql, &params).await? else { return Ok(None) };
     let mut job = job_from_row(&row)?;
-    let outcome: Option<&str> = row.try_get(14)?;
+    read_questions(&row, &mut job)?;
+    let outcome: Option<&str> = row.try_get(15)?;
     job.outcome = outcome.map(parse_json).transpose()?;
-    if let Some(open) = row.try_get::<_, Option<&str>>(15)? {
-        job.questions = parse_json(open)?;
-    }
     Ok(Some(job))
 }
 
@@ -97,7 +98,7 @@ pub(super) async fn list(
 ) -> Result<JobPage, PostgresError> {
     // If the job `after` was removed since, older ones mostly were too, so the page is empty.
     let sql = format!(
-        "SELECT {COLUMNS} FROM toolgate_fleet.jobs WHERE workspace = $1 \
+        "SELECT {COLUMNS}, {QUESTIONS} FROM toolgate_fleet.jobs WHERE workspace = $1 \
          AND ($2::text IS NULL OR caller = $2) AND ($3::bytea IS NULL \
          OR n < (SELECT n FROM toolgate_fleet.jobs WHERE id = $3)) ORDER BY n DESC LIMIT $4"
     );
@@ -117,9 +118,19 @@ pub(super) async fn list(
             page.next = page.jobs.last().map(|job| job.id);
             break;
         }
-        page.jobs.push(job_from_row(row)?);
+        let mut job = job_from_row(row)?;
+        read_questions(row, &mut job)?;
+        page.jobs.push(job);
     }
     Ok(page)
+}
+
+/// Sets the open questions of `job` from a row of [`COLUMNS`] and [`QUESTIONS`].
+fn read_questions(row: &Row, job: &mut JobSnapshot) -> Result<(), PostgresError> {
+    if let Some(open) = row.try_get::<_, Option<&str>>(14)? {
+        job.questions = parse_json(open)?;
+    }
+    Ok(())
 }
 
 /// Returns the numbered requests about jobs of the server `owner`, oldest first.

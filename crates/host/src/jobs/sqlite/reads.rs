@@ -22,19 +22,19 @@ const DUE_MAX: i64 = 1000;
 const COLUMNS: &str = "id, tool, caller, state, created, updated, started, attempts, progress, \
                        message, keep, last_event, artefacts, standing";
 
+/// Open questions of a job, as the column after [`COLUMNS`].
+const QUESTIONS: &str =
+    "(SELECT open FROM questions WHERE job = jobs.n AND jobs.state = 'running')";
+
 pub(super) fn job(db: &Connection, id: JobId) -> Result<Option<JobSnapshot>, SqliteFailure> {
     let mut statement = db.prepare_cached(&format!(
-        "SELECT {COLUMNS}, outcome, \
-         (SELECT open FROM questions WHERE job = jobs.n AND jobs.state = 'running') \
-         FROM jobs WHERE id = ?1"
+        "SELECT {COLUMNS}, {QUESTIONS}, outcome FROM jobs WHERE id = ?1"
     ))?;
     let mut rows = statement.query([id.bits().to_be_bytes()])?;
     let Some(row) = rows.next()? else { return Ok(None) };
     let mut job = job_from_row(row)?;
-    job.outcome = optional_text(row, 14)?.map(parse_json).transpose()?;
-    if let Some(open) = optional_text(row, 15)? {
-        job.questions = parse_json(open)?;
-    }
+    read_questions(row, &mut job)?;
+    job.outcome = optional_text(row, 15)?.map(parse_json).transpose()?;
     Ok(Some(job))
 }
 
@@ -103,7 +103,8 @@ pub(super) fn list(
         None => "?2 IS NULL",
     };
     let mut statement = db.prepare_cached(&format!(
-        "SELECT {COLUMNS} FROM jobs WHERE {whose} AND {place} ORDER BY n DESC LIMIT ?3"
+        "SELECT {COLUMNS}, {QUESTIONS} FROM jobs WHERE {whose} AND {place} \
+         ORDER BY n DESC LIMIT ?3"
     ))?;
     let mut rows = statement.query(params![
         caller.map(|caller| &caller.name),
@@ -116,7 +117,9 @@ pub(super) fn list(
             page.next = page.jobs.last().map(|job| job.id);
             break;
         }
-        page.jobs.push(job_from_row(row)?);
+        let mut job = job_from_row(row)?;
+        read_questions(row, &mut job)?;
+        page.jobs.push(job);
     }
     Ok(page)
 }
@@ -148,6 +151,14 @@ pub(super) fn jobs_to_remove(
     due.sort_unstable();
     due.dedup();
     Ok(due)
+}
+
+/// Sets the open questions of `job` from a row of [`COLUMNS`] and [`QUESTIONS`].
+fn read_questions(row: &Row<'_>, job: &mut JobSnapshot) -> Result<(), SqliteFailure> {
+    if let Some(open) = optional_text(row, 14)? {
+        job.questions = parse_json(open)?;
+    }
+    Ok(())
 }
 
 /// Converts a row of [`COLUMNS`] to a job without its outcome.

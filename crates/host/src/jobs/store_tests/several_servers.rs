@@ -202,6 +202,8 @@ pub(in crate::jobs) async fn every_server_sees_the_open_questions_of_a_running_j
     one.begin(id(1), at(1)).await.expect("begun").expect("it is there");
     one.set_questions(id(1), open_question()).await.expect("stored");
     assert_eq!(questions(&*two).await, open_question());
+    let listed = two.list(None, None, 10).await.expect("an answer");
+    assert_eq!(listed.jobs[0].questions, open_question());
     one.requeue(id(1), at(2)).await.expect("requeued");
     one.begin(id(1), at(3)).await.expect("begun").expect("it is there");
     assert!(questions(&*two).await.is_empty(), "the next run asks again");
