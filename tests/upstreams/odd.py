@@ -1,6 +1,6 @@
 """An MCP server on its standard input and output that does what servers should not do.
 
-What ODD_SAYS says is what `echo` says it does, what ODD_TWICE says is what a second tool of that name does that is listed before it, and what ODD_RESOURCES names is what can be read, which holds what ODD_SAYS says. `where` asks its client for its folders and answers with what it is told. `say` answers with its arguments, which it may show on a page of its own, and so does `promise`, which promises that they have `structuredContent` with `rows`. `pair` has a schema of draft 7, `echo` says it does what a file says that is called as its log, with `.says`, and `late` says that its tools have changed once there is a file that is called as its log, with `.go`. ODD_TOOLS names more tools that answer with their names. With ODD_CLAIMS it says that it has prompts, and knows nothing of them. `mumble` says what ODD_MUMBLES says where errors go, and refuses with it. `shout` says that it reaches nothing beyond, and writes that it has no output schema as null. What ODD_INSTRUCTS says are its instructions. With ODD_TASKS `wait` says that it may become a task, and does not. With ODD_LATE it lists nothing before there is a file that is called as its log, with `.go`. Each call and each cancellation it hears of is a line in the file that ODD_LOG names.
+What ODD_SAYS says is what `echo` says it does, what ODD_TWICE says is what a second tool of that name does that is listed before it, and what ODD_RESOURCES names is what can be read, which holds what ODD_SAYS says. `where` asks its client for its folders and answers with what it is told. With ODD_ASKS `ask` asks a person for a name once there is a file that is called as its log, with `.go`, and answers with what it is told. `say` answers with its arguments, which it may show on a page of its own, and so does `promise`, which promises that they have `structuredContent` with `rows`. `pair` has a schema of draft 7, `echo` says it does what a file says that is called as its log, with `.says`, and `late` says that its tools have changed once there is a file that is called as its log, with `.go`. ODD_TOOLS names more tools that answer with their names. With ODD_CLAIMS it says that it has prompts, and knows nothing of them. `mumble` says what ODD_MUMBLES says where errors go, and refuses with it. `shout` says that it reaches nothing beyond, and writes that it has no output schema as null. What ODD_INSTRUCTS says are its instructions. With ODD_TASKS `wait` says that it may become a task, and does not. With ODD_LATE it lists nothing before there is a file that is called as its log, with `.go`. Each call and each cancellation it hears of is a line in the file that ODD_LOG names.
 """
 
 import json
@@ -123,6 +123,14 @@ def where(request):
     send({"jsonrpc": "2.0", "id": "where", "method": "roots/list"})
 
 
+def ask(request):
+    until_go()
+    ASKING.append(request)
+    name = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+    send({"jsonrpc": "2.0", "id": "where", "method": "elicitation/create",
+          "params": {"message": "Who is there?", "requestedSchema": name}})
+
+
 def grow(request):
     TOOLS["grown"] = lambda request: text(request, "new")
     send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
@@ -163,6 +171,7 @@ TOOLS = {
     "pair": lambda request: text(request, json.dumps(request["params"]["arguments"])),
     **{name: lambda request: text(request, request["params"]["name"])
        for name in os.environ.get("ODD_TOOLS", "").split()},
+    **({"ask": ask} if "ODD_ASKS" in os.environ else {}),
 }
 
 

@@ -30,6 +30,8 @@ const SUMMARY_LINES_MAX: usize = 12;
 const UPSTREAMS_MAX: usize = 10;
 /// Largest number of questions to connected clients on the page.
 const QUESTIONS_MAX: usize = 10;
+/// Outcome of a call that ended with a question to its client.
+const ASKS: &str = "asks";
 /// Number of tools with the most failures on the page.
 const FAILING_MAX: usize = 5;
 /// Number of jobs that are searched for questions.
@@ -125,6 +127,10 @@ fn failing_tools(
     let mut places: HashMap<String, usize> = HashMap::new();
     for one in index.statistics(&[CallGroup::Tool, CallGroup::Outcome], failed)? {
         let [tool, outcome] = one.group.as_slice() else { continue };
+        // The client repeats such a call with the answers.
+        if outcome == ASKS {
+            continue;
+        }
         let place = *places.entry(tool.clone()).or_insert_with(|| {
             let (calls, outcomes, newest) = (0, Vec::new(), None);
             tools.push(ToolFailures { tool: tool.clone(), calls, outcomes, newest });

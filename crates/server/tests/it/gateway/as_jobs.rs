@@ -5,6 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use super::{launch, with_odds};
+use crate::console::ConsoleClient;
 use crate::support::{Client, ClientTransport, MODERN, Workspace, wait_for, wait_until};
 
 /// Opens an HTTP client that accepts tasks.
@@ -68,4 +69,32 @@ fn a_cancelled_job_cancels_its_upstream_call() {
     let params = json!({ "taskId": started["result"]["taskId"] });
     client.ask("tasks/cancel", params);
     wait_until("the cancellation arrives", || workspace.read("odd.log").contains("cancelled "));
+}
+
+#[test]
+fn a_job_that_asks_is_listed_first_at_the_console_and_answered_there() {
+    let workspace = with_odds(&[("odd", "ODD_ASKS = \"1\", ", "")]);
+    let wire = ClientTransport::Http(launch(&workspace).served());
+    let extensions = json!({ "io.modelcontextprotocol/tasks": {} });
+    let capabilities = json!({ "elicitation": { "form": {} }, "extensions": extensions });
+    let mut client = Client::open(wire, MODERN, capabilities);
+    client.tools();
+    let started = client.call("odd_ask", json!({}));
+    assert_eq!(started["result"]["resultType"], "task", "{started}");
+    fs::write(workspace.path("odd.log.go"), "").unwrap();
+    let ClientTransport::Http(served) = &client.wire else { unreachable!() };
+    let person = ConsoleClient::with_link(served);
+    wait_until("the question is shown", || person.page("/").contains("Waits for your answer"));
+    assert!(person.page("/console/jobs").contains("waits for an answer"));
+    let job = format!("/console/jobs/{}", started["result"]["taskId"].as_str().unwrap());
+    let page = person.page(&job);
+    assert!(page.contains("Who is there?") && page.contains("name=\"arg.name\""), "{page}");
+    let (_, key) = page.split_once("name=\"question\" value=\"").unwrap();
+    let key = key.split('"').next().unwrap();
+    let fields = [("question", key), ("arg.name", "ada"), ("choice", "accept")];
+    let done = person.post(&format!("{job}/answer"), &fields);
+    assert_eq!(done.status, 303, "{done:?}");
+    wait_until("the job ends", || person.page(&job).contains("succeeded"));
+    assert!(person.page(&job).contains("ada"));
+    wait_until("nothing waits", || !person.page("/").contains("Waits for your answer"));
 }
