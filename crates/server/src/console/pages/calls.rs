@@ -30,7 +30,7 @@ pub(super) async fn list(console: &Console, query: &FormFields) -> Option<Consol
         since: hours.map(|hours| Timestamp::now() - SignedDuration::from_hours(hours)),
         subject: query.get("subject").map(str::to_owned),
     };
-    let before = query.get("before").and_then(|seq| seq.parse().ok());
+    let before: Option<u64> = query.get("before").and_then(|seq| seq.parse().ok());
     let wanted = filter.clone();
     let name = format!("calls before {before:?} {:?}", address_fields(&filter, hours));
     let found =

@@ -111,6 +111,8 @@ fn key_roles(settings: &Config, name: &str) -> Vec<String> {
 
 /// Returns advice on how to allow a call that `rule` refuses.
 fn advice(settings: &Config, caller: &str, tool: &str, rule: &str) -> Markup {
+    // A rule whose expression fails is marked.
+    let rule = rule.strip_suffix(" (failed)").unwrap_or(rule);
     let is_rule = settings.policy.rules.iter().any(|one| one.name == rule);
     let allowing = PolicyRule {
         name: format!("allow-{}", fold_name(tool)),
