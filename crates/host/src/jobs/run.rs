@@ -96,6 +96,13 @@ impl JobServiceState {
                 }
             }
         };
+        if !store.is_owner_certain() {
+            // Nothing was done yet, so the job may begin again, here or at another server.
+            if let Err(err) = store.requeue(live.id, Timestamp::now()).await {
+                tracing::warn!(job = %live.id, "{err}; another server takes the job over");
+            }
+            return self.unregister(&live);
+        }
         live.publish(
             started.start_event,
             vec![(at, JobEventKind::Started { attempt: started.attempt })],

@@ -1,5 +1,6 @@
 //! Servers and workers of a fleet that run each other's jobs, with their jobs in a PostgreSQL database.
 
+use std::collections::VecDeque;
 use std::process::Command;
 
 use rustix::process::Signal;
@@ -12,6 +13,24 @@ use crate::support::{
     HttpServer, Launch, Marker, Workspace, binary, call, is_alive, let_continue, path, refusal,
     started_commands, trust_config, wait_for, wait_long_for, wait_until, wait_until_began,
 };
+
+/// Number of the jobs that outlive the deaths of their workers.
+const JOBS: usize = 40;
+/// Commands that take a moment. Each writes its `name` to the file `ran` when it begins.
+const BRIEF_COMMANDS: &str = r#"
+[command."work.once"]
+about = "Takes a moment."
+program = "sh"
+argv = ["-c", "echo $0 >> ran; sleep 0.3", "{name}"]
+args = { name = "string!" }
+
+[command."work.repeat"]
+about = "Takes a moment, and may be run twice."
+program = "sh"
+argv = ["-c", "echo $0 >> ran; sleep 0.3", "{name}"]
+args = { name = "string!" }
+idempotent = true
+"#;
 
 /// Starts a server that accepts jobs and runs none.
 fn front(workspace: &Workspace, database: &Database) -> HttpServer {
@@ -172,6 +191,50 @@ fn the_programs_of_a_frozen_server_end_before_its_job_runs_again_elsewhere() {
         wait_for_state(server, &id, "succeeded");
     }
     assert_eq!(starts_of(&workspace, &marker.0), 2);
+}
+
+#[test]
+fn no_job_is_lost_and_none_that_may_do_harm_runs_twice_while_workers_are_killed_and_frozen() {
+    let database = Database::start();
+    let workspace = Workspace::new().file("toolgate.toml", BRIEF_COMMANDS);
+    let front = front(&workspace, &database);
+    let start = || launch(&workspace, &database).set("limits_programs", 4).worker();
+    let mut workers = VecDeque::from([start(), start(), start()]);
+    let start_job = |number: usize| {
+        let tool = if number % 2 == 0 { "work-once" } else { "work-repeat" };
+        front.start_job(tool, json!({ "name": format!("job-{number}") }))
+    };
+    let ids: Vec<_> = (0..JOBS).map(start_job).collect();
+    let mut stopped = Vec::new();
+    for round in 1..=4 {
+        wait_long_for(TAKEOVER, "more jobs start", || {
+            (started_commands(&workspace).len() >= 6 * round).then_some(())
+        });
+        let worker = workers.pop_front().unwrap();
+        worker.signal(if round % 2 == 0 { Signal::STOP } else { Signal::KILL });
+        stopped.push(worker);
+        workers.push_back(start());
+    }
+    for (number, id) in ids.iter().enumerate() {
+        let end = wait_long_for(TAKEOVER, &format!("job {number} ends"), || {
+            let job = front.job(id);
+            ["succeeded", "failed"].into_iter().find(|state| job["status"] == *state)
+        });
+        let runs = starts_of(&workspace, &format!("job-{number}"));
+        match number % 2 {
+            0 => assert!(runs <= 1 && (end == "failed" || runs == 1), "{number}: {end}, {runs}"),
+            _ => assert!(end == "succeeded" && runs >= 1, "{number}: {end}, {runs}"),
+        }
+    }
+    // A frozen worker that wakes up changes nothing.
+    for worker in stopped.iter().skip(1).step_by(2) {
+        worker.signal(Signal::CONT);
+    }
+    let before = started_commands(&workspace);
+    let last = front.start_job("work-repeat", json!({ "name": "last" }));
+    wait_for_state(&front, &last, "succeeded");
+    let added: Vec<_> = started_commands(&workspace).split_off(before.len());
+    assert!(added.iter().all(|name| name == "last"), "{added:?}");
 }
 
 #[test]

@@ -93,12 +93,13 @@ impl ServerLease {
     /// Renews the lease, and registers the server if it is not registered.
     pub(super) async fn renew(&self, pool: &ConnectionPool) -> Result<(), PostgresFailure> {
         let sent = boot_time_ms();
+        let was_trusted = self.is_trusted();
         let renewed = self.try_renew(pool).await;
         if renewed.is_ok() {
             let trust = millis(trusted_time(self.length));
             self.trusted_until_ms.store(sent + trust, Ordering::Release);
-            let first = self.steady_since_ms.load(Ordering::Acquire) == 0;
-            if first {
+            // After a pause, such as of a frozen process, the series begins anew.
+            if !was_trusted || self.steady_since_ms.load(Ordering::Acquire) == 0 {
                 self.steady_since_ms.store(sent.max(1), Ordering::Release);
             }
         } else {
