@@ -21,6 +21,7 @@ mod asker;
 mod tool_spec;
 mod argument_names;
 mod job_id;
+mod trace_context;
 mod call;
 mod result_form;
 mod tool;
@@ -37,7 +38,7 @@ pub use asker::{Asker, ConsentRedeemer, QuestionSender};
 pub use byte_order_mark::{strip_byte_order_mark, strip_byte_order_mark_bytes};
 pub use call::{
     CallEvent, CallMetadata, EventSink, LogLevel, OUTPUT_TOOL, OutputStream, ProducedFile,
-    ResultText, StartedWork, ToolCall, ToolContext, ToolOutput, TraceContext, log_text,
+    ResultText, StartedWork, ToolCall, ToolContext, ToolOutput, log_text,
 };
 pub use caller::{BearerToken, Caller, CallerKind};
 pub use change::{ChangeFeed, ChangeFilter, ServerChange};
@@ -84,4 +85,5 @@ pub use tool::{AnyTool, ContentOnly, NoInput, Tool, ToolOutcome, erase_tool, wit
 pub use tool_spec::{
     CallEnding, ConcurrencyGroup, Effects, JobSupport, ToolId, ToolSpec, fold_name, glob_problem,
 };
+pub use trace_context::TraceContext;
 pub use write_budget::{RateBudget, WriteBudget};

@@ -99,10 +99,6 @@ impl CiContext {
         let command = project.kind.with_call_args(argv, args, filter.clone(), &project.facts);
         let command = command.map_err(|reason| ToolError::invalid("/filter", reason))?;
         let Project { kind, folder, .. } = &project;
-        let mut access = match verb {
-            ProjectAction::Restore => self.registry_access(ctx, &project, &command).await?,
-            _ => None,
-        };
         let run = ProjectCommand {
             verb,
             project: &project,
@@ -110,17 +106,7 @@ impl CiContext {
             timeout_ms: timeout_ms.unwrap_or(TIMEOUT_MS_MAX),
             output_bytes: max_output_bytes.unwrap_or(OUTPUT_BYTES),
         };
-        let first = Box::pin(self.run_command(ctx, &run, access.as_ref()));
-        let (mut outcome, mut reader) = first.await?;
-        // A registry often points to a second host, whose files point to no further one.
-        for _ in 0..FURTHER_RUNS_MAX {
-            let Some(known) = access.as_ref().filter(|_| outcome.exit_code != 0) else { break };
-            let refused = &outcome.refused_hosts;
-            let wider = self.allow_refused_hosts(ctx, &project, known, refused).await?;
-            let Some(wider) = wider else { break };
-            (outcome, reader) = Box::pin(self.run_command(ctx, &run, Some(&wider))).await?;
-            access = Some(wider);
-        }
+        let (outcome, reader) = self.run_with_hosts(ctx, &run).await?;
         let (mut summary, mut failures, mut failures_left_out, output, is_all) = reader.finish();
         let ended_well = outcome.exit_code == 0 && !outcome.timed_out;
         if ended_well && verb != ProjectAction::Lint {
@@ -182,6 +168,32 @@ impl CiContext {
             refused_hosts: outcome.refused_hosts,
             network_note,
         })
+    }
+
+    /// Runs the command `run` to its end. A restore gets the hosts of its registry, and runs again
+    /// after a person has allowed further hosts.
+    async fn run_with_hosts(
+        &self,
+        ctx: &ToolContext,
+        run: &ProjectCommand<'_>,
+    ) -> Result<(exec::RunResult, OutputReader), ToolError> {
+        let ProjectCommand { verb, project, argv, .. } = *run;
+        let mut access = match verb {
+            ProjectAction::Restore => self.registry_access(ctx, project, argv).await?,
+            _ => None,
+        };
+        let first = Box::pin(self.run_command(ctx, run, access.as_ref()));
+        let (mut outcome, mut reader) = first.await?;
+        // A registry often points to a second host, whose files point to no further one.
+        for _ in 0..FURTHER_RUNS_MAX {
+            let Some(known) = access.as_ref().filter(|_| outcome.exit_code != 0) else { break };
+            let refused = &outcome.refused_hosts;
+            let wider = self.allow_refused_hosts(ctx, project, known, refused).await?;
+            let Some(wider) = wider else { break };
+            (outcome, reader) = Box::pin(self.run_command(ctx, run, Some(&wider))).await?;
+            access = Some(wider);
+        }
+        Ok((outcome, reader))
     }
 
     /// Runs the command `run` to its end, with `access` to package registries if there is any.
