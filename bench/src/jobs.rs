@@ -298,6 +298,7 @@ fn new_job(number: u128) -> NewJob {
         created: Timestamp::now(),
         keep: Duration::from_secs(24 * 3600),
         answers: CallerAnswers::default(),
+        lane: None,
     }
 }
 

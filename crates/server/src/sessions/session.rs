@@ -26,9 +26,10 @@ use crate::sessions::job_streams;
 use crate::sessions::notifications;
 use crate::sessions::notifications::Subscriptions;
 use crate::sessions::pending_envelope::PendingEnvelope;
-use crate::sessions::questions::{AskingCall, SessionAsker, SessionQuestions};
+use crate::sessions::questions::{SessionAsker, SessionQuestions};
 use crate::sessions::server_state::ServerState;
 use crate::sessions::streams::SessionStreams;
+use crate::sessions::waiting_questions::AskingCall;
 use crate::sync::lock_mutex;
 
 /// Longest frame that a thread that serves calls parses itself, in bytes.
