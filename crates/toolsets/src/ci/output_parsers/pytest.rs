@@ -80,8 +80,8 @@ impl super::LineParser for PytestParser {
         let counts = self.counts.take().unwrap_or_else(|| self.count_failures());
         found.summary.add(&counts);
         for failure in std::mem::take(&mut self.pending) {
-            let id = self.take_id(&failure);
-            found.push_test(failure.into_failure(id));
+            let line = self.take_line(&failure);
+            found.push_test(failure.into_failure(line));
         }
         // Without headings (`--tb=no`), pytest prints only the summary.
         for line in self.summary.drain(..) {
@@ -154,18 +154,18 @@ impl PytestParser {
         }
     }
 
-    /// Returns the id of `failure`, and removes it from the summary. Failures of the same name are
-    /// in the same order in the summary.
-    fn take_id(&mut self, failure: &PendingFailure) -> Option<String> {
+    /// Returns the id of `failure` and its short message, and removes them from the summary. Failures
+    /// of the same name are in the same order in the summary.
+    fn take_line(&mut self, failure: &PendingFailure) -> Option<(String, String)> {
         let is_error = failure.kind.is_error();
         let mut lines = self.summary.iter().enumerate();
-        let (at, id) = lines.find_map(|(at, line)| {
+        let (at, id, message) = lines.find_map(|(at, line)| {
             let is_alike = (line.kind == SummaryLineKind::Error) == is_error;
-            let id = line.id_of(&failure.name).filter(|_| is_alike)?;
-            Some((at, id.to_owned()))
+            let (id, message) = line.parts_about(&failure.name).filter(|_| is_alike)?;
+            Some((at, id.to_owned(), message.to_owned()))
         })?;
         self.summary.remove(at);
-        Some(id)
+        Some((id, message))
     }
 
     /// Counts the failures, for output without counts (`-qq`).
@@ -248,6 +248,16 @@ impl PendingFailure {
             if failure.file.is_none() && !line.starts_with(' ') && is_project_file(file) {
                 *failure = failure.clone().with_place(file, Some(row), None);
             }
+        } else if let Some((file, row)) = line
+            .trim_start()
+            .strip_prefix("File \"")
+            .and_then(|place| place.split_once("\", line "))
+        {
+            // `--tb=native`
+            let row = row.split(',').next().and_then(|row| row.parse().ok());
+            if failure.file.is_none() && is_project_file(file) {
+                *failure = failure.clone().with_place(file, row, None);
+            }
         } else if ruled_title(line, '-').is_some() {
             // The output of the test follows.
             *is_located = true;
@@ -281,10 +291,12 @@ impl PendingFailure {
         }
     }
 
-    fn into_failure(self, id: Option<String>) -> CiFailure {
+    /// Returns the failure with the id and the short message of its `line` in the summary.
+    fn into_failure(self, line: Option<(String, String)>) -> CiFailure {
         let Self { mut failure, kind, name, unmarked, .. } = self;
+        let (id, short) = line.unzip();
         if failure.message.is_empty() {
-            failure.message = unmarked;
+            failure.message = short.filter(|short| !short.is_empty()).unwrap_or(unmarked);
         }
         if failure.message.trim().is_empty() {
             "the test failed".clone_into(&mut failure.message);

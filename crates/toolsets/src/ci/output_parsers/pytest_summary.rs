@@ -33,8 +33,9 @@ impl SummaryLine {
         })
     }
 
-    /// Returns the id if the line is about `name`, the name in the heading of a failure.
-    pub(super) fn id_of(&self, name: &str) -> Option<&str> {
+    /// Returns the id and the message if the line is about `name`, the name in the heading of a
+    /// failure.
+    pub(super) fn parts_about(&self, name: &str) -> Option<(&str, &str)> {
         let (test, text) = match self.kind {
             SummaryLineKind::Failed | SummaryLineKind::Error => (name, self.text.as_str()),
             SummaryLineKind::Subtest => {
@@ -49,7 +50,7 @@ impl SummaryLine {
         };
         let ends = text.match_indices(" - ").map(|(at, _)| at);
         let end = ends.chain([text.len()]).find(|end| is_id_of(&text[..*end], test))?;
-        Some(&text[..end])
+        Some((&text[..end], text[end..].strip_prefix(" - ").unwrap_or_default()))
     }
 
     /// Returns the failure, which was printed without a heading.
@@ -184,6 +185,26 @@ FAILED helper.py::helper.g
         assert_eq!(failures[0].message.trim_end(), "Expected:\n2\nGot:\n1");
         let message = &failures[1].message;
         assert!(message.starts_with("UNEXPECTED EXCEPTION: ZeroDivisionError"), "{message}");
+    }
+
+    #[test]
+    fn a_native_traceback_gives_the_place_and_the_summary_the_message() {
+        let printed =
+            "=================================== FAILURES ===================================
+___________________________________ test_bad ___________________________________
+Traceback (most recent call last):
+  File \"/v/lib/python3.11/site-packages/_pytest/runner.py\", line 341, in from_call
+  File \"/w/p/test_a.py\", line 3, in test_bad
+    assert 1 == 2
+AssertionError: assert 1 == 2
+=========================== short test summary info ============================
+FAILED test_a.py::test_bad - assert 1 == 2
+============================== 1 failed in 0.02s ===============================
+";
+        let (_, failures, _) = read(BuildTool::Pytest, ProjectAction::Test, printed);
+        let [failure] = &failures[..] else { panic!("{failures:?}") };
+        assert_eq!((failure.message.as_str(), failure.line), ("assert 1 == 2", Some(3)));
+        assert_eq!(failure.file.as_deref(), Some("/w/p/test_a.py"));
     }
 
     #[test]
