@@ -28,7 +28,16 @@ pub(super) struct ScriptParser {
     /// neither places nor counts.
     is_after_dots: bool,
     load_errors: LoadErrors,
+    /// The outermost test or suite of node:test that runs.
+    outermost: Option<String>,
+    /// Failed tests of node:test in others, each with the outermost one.
+    nested: Vec<(String, String)>,
+    /// `true` if node:test counted no suites, so each nested test is started by another test.
+    has_no_suites: bool,
 }
+
+/// The maximum number of failed tests in others that are kept.
+const NESTED_MAX: usize = 1000;
 
 struct ScriptFailure {
     failure: CiFailure,
@@ -99,6 +108,7 @@ impl ScriptParser {
             self.is_after_count |= trimmed.ends_with(" failing");
             return;
         }
+        self.read_tree(line, trimmed);
         if trimmed == "Failed tests:" {
             self.is_after_dots = true;
             return;
@@ -141,6 +151,21 @@ impl ScriptParser {
         }
     }
 
+    /// Reads a line of the tree of tests that node:test prints.
+    fn read_tree(&mut self, line: &str, trimmed: &str) {
+        if let Some(name) = line.strip_prefix("\u{25b6} ") {
+            self.outermost = Some(name_without_duration(name).to_owned());
+        } else if let Some(name) = trimmed.strip_prefix("\u{2716} ")
+            && line.starts_with(' ')
+            && self.nested.len() < NESTED_MAX
+        {
+            let name = name_without_duration(name).to_owned();
+            self.nested.extend(self.outermost.clone().map(|outermost| (name, outermost)));
+        } else if let Some(count) = trimmed.strip_prefix("\u{2139} suites ") {
+            self.has_no_suites = count == "0";
+        }
+    }
+
     /// Returns the failed test whose details start at `line`.
     fn start_failure(&mut self, line: &str, trimmed: &str) -> Option<(CiFailure, RunnerStyle)> {
         let failure = |test: &str| CiFailure::new(FailureSeverity::Failure, "").with_test(test);
@@ -168,7 +193,7 @@ impl ScriptParser {
         if let Some(test) = trimmed.strip_prefix("\u{2716} ")
             && (place.is_some() || self.is_after_dots)
         {
-            let test = test.rsplit_once(" (").map_or(test, |(test, _)| test);
+            let test = name_without_duration(test);
             let failure = match place {
                 Some((file, row, column)) => failure(test).with_place(&file, Some(row), column),
                 None => failure(test),
@@ -188,7 +213,13 @@ impl ScriptParser {
             return;
         }
         values.add_to(&mut failure.message);
-        failure.id = failure.test.as_deref().map(|test| style.pattern_of(test));
+        // A filter that selects only a subtest would leave out the test that starts it.
+        let is_subtest = |(name, _): &(String, String)| failure.test.as_ref() == Some(name);
+        let at = self.nested.iter().position(is_subtest);
+        let at = at.filter(|_| style == RunnerStyle::Node && self.has_no_suites);
+        let outermost = at.map(|at| self.nested.remove(at).1);
+        let selected = outermost.as_deref().or(failure.test.as_deref());
+        failure.id = selected.map(|test| style.pattern_of(test));
         if failure.message.trim().is_empty() {
             "the test failed".clone_into(&mut failure.message);
         }
@@ -244,6 +275,14 @@ impl ScriptFailure {
             failure.message.push_str(line);
             failure.message.push('\n');
         }
+    }
+}
+
+/// Returns the name of a test in `printed`, e.g. `adds (0.4ms)`.
+fn name_without_duration(printed: &str) -> &str {
+    match printed.rsplit_once(" (") {
+        Some((name, duration)) if duration.ends_with("ms)") => name,
+        _ => printed,
     }
 }
 
@@ -377,6 +416,23 @@ mod tests {
         let (_, failures, _) = read(BuildTool::Npm, ProjectAction::Test, printed);
         let [failure] = &failures[..] else { panic!("{failures:#?}") };
         assert_eq!((failure.test.as_deref(), failure.line), (Some("adds"), Some(6)));
+    }
+
+    #[test]
+    fn a_failed_subtest_in_spec_output_has_the_id_of_the_test_that_starts_it() {
+        let printed = |suites: u32| {
+            format!(
+                "\u{25b6} outer (1)\n  \u{25b6} inner\n    \u{2716} adds (0.4ms)\n      1 == 2\n  \
+                 \u{25b6} inner (1.2ms)\n\n\u{25b6} outer (1) (2.5ms)\n\n\u{2139} tests 3\n\
+                 \u{2139} suites {suites}\n\u{2716} failing tests:\n\ntest at a.test.js:9:69\n\
+                 \u{2716} adds (0.4ms)\n  AssertionError [ERR_ASSERTION]: 1 == 2\n"
+            )
+        };
+        for (suites, id) in [(0, r"outer \(1\)"), (2, "adds")] {
+            let (_, failures, _) = read(BuildTool::Npm, ProjectAction::Test, &printed(suites));
+            let [failure] = &failures[..] else { panic!("{failures:#?}") };
+            assert_eq!((failure.test.as_deref(), failure.id.as_deref()), (Some("adds"), Some(id)));
+        }
     }
 
     #[test]
