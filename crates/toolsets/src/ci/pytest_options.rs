@@ -5,7 +5,7 @@ const SETTING_LINES_MAX: usize = 200;
 
 /// Returns the words of the first `addopts` in `settings`, the text of files such as `pytest.ini`
 /// and `pyproject.toml`.
-pub(super) fn parse_addopts(settings: &str) -> Option<Vec<String>> {
+fn parse_addopts(settings: &str) -> Option<Vec<String>> {
     let mut lines = settings.lines();
     let first = lines.find_map(|line| {
         let rest = line.trim_start().strip_prefix("addopts")?.trim_start();
