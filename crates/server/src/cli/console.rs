@@ -1,4 +1,6 @@
-//! Prints a link that opens the console of a running server (`toolgate console`).
+//! Prints a link that opens the console of a running server, or acts there (`toolgate console`).
+
+mod actions;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -8,8 +10,10 @@ use anyhow::bail;
 use toolgate::config::ConsoleMode;
 use toolgate::console::{LinkKey, SIGN_IN_PATH};
 
+use super::remote::RemoteKeyArgs;
 use super::serve::url_scheme;
-use super::{FolderArgs, complain, login, print};
+use super::{FolderArgs, complain, login, print, run_to_end, small_runtime};
+use actions::ConsoleAction;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -17,9 +21,13 @@ Examples:
   toolgate console                                   open the console of the server here
   toolgate console --url http://127.0.0.1:4000       of a server at another address
   toolgate console --no-browser                      only print the link
+  toolgate console --waiting                         list the calls that wait for a confirmation
+  toolgate console --allow 3                         confirm the call with this number
+  toolgate console --reconnect github                reconnect an upstream
 
 The link works once, within ten minutes, for a server of your user that needs no keys. If the server
-needs keys, sign in with a key that has the role `admin`, or `console` to look only.")]
+needs keys, sign in with a key that has the role `admin`, or `console` to look only. To act by command
+there, set TOOLGATE_KEY to such a key.")]
 pub(super) struct ConsoleArgs {
     /// Workspace of the server
     #[arg(default_value = ".", env = "TOOLGATE_ROOT")]
@@ -30,8 +38,32 @@ pub(super) struct ConsoleArgs {
     /// Do not open the browser
     #[arg(long)]
     no_browser: bool,
+    /// List the calls that wait for a confirmation, instead of opening the browser
+    #[arg(long, group = "action")]
+    waiting: bool,
+    /// Confirm the call with this number
+    #[arg(long, value_name = "NUMBER", group = "action")]
+    allow: Option<u64>,
+    /// Refuse the call with this number
+    #[arg(long, value_name = "NUMBER", group = "action")]
+    refuse: Option<u64>,
+    /// Close the connections to this upstream, and connect again
+    #[arg(long, value_name = "UPSTREAM", group = "action")]
+    reconnect: Option<String>,
+    #[command(flatten)]
+    key: RemoteKeyArgs,
     #[command(flatten)]
     folder: FolderArgs,
+}
+
+impl ConsoleArgs {
+    fn action(&self) -> Option<ConsoleAction<'_>> {
+        let answer = |number: Option<u64>, choice| Some(ConsoleAction::Answer(number?, choice));
+        let reconnect = self.reconnect.as_deref().map(ConsoleAction::Reconnect);
+        let waiting = self.waiting.then_some(ConsoleAction::Waiting);
+        let answered = answer(self.allow, "allow").or_else(|| answer(self.refuse, "refuse"));
+        waiting.or(answered).or(reconnect)
+    }
 }
 
 pub(super) fn run(args: &ConsoleArgs) -> anyhow::Result<ExitCode> {
@@ -42,7 +74,18 @@ pub(super) fn run(args: &ConsoleArgs) -> anyhow::Result<ExitCode> {
     let own = || format!("{}://{}", url_scheme(&config), config.server.listen);
     let origin = args.url.clone().unwrap_or_else(own);
     let origin = origin.trim_end_matches('/');
-    let address = match config.requires_credential()? {
+    let needs_key = config.requires_credential()?;
+    if let Some(action) = args.action() {
+        let done = actions::take(&action, origin, needs_key, &args.key);
+        return Ok(match run_to_end(small_runtime()?, done) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(err) => {
+                complain(&format!("{err:#}"));
+                ExitCode::from(1)
+            }
+        });
+    }
+    let address = match needs_key {
         true => {
             complain(
                 "the server needs keys: sign in with a key that has the role `admin`, or `console` \

@@ -65,6 +65,14 @@ pub(super) struct RemoteKeyArgs {
 }
 
 impl RemoteKeyArgs {
+    /// Returns the key in the environment.
+    pub(super) fn value(&self) -> anyhow::Result<String> {
+        let RemoteServer { key, .. } = self.remote("")?;
+        let variable = self.key_env.as_deref().unwrap_or(KEY_VARIABLE);
+        let key = key.with_context(|| format!("set the variable {variable} to a key"))?;
+        Ok(key.value)
+    }
+
     /// Returns the server at `url` with the key from the environment.
     pub(super) fn remote<'a>(&self, url: &'a str) -> anyhow::Result<RemoteServer<'a>> {
         let variable = self.key_env.as_deref().unwrap_or(KEY_VARIABLE);
@@ -155,7 +163,7 @@ pub(super) async fn check_health(url: &str) -> anyhow::Result<()> {
 }
 
 /// Converts the failure of a request to `server`.
-fn not_answered(failure: HttpFailure, server: &str) -> anyhow::Error {
+pub(super) fn not_answered(failure: HttpFailure, server: &str) -> anyhow::Error {
     match failure {
         HttpFailure::NotSent(why) => anyhow!(why)
             .context(format!("cannot connect to {server}; is `toolgate serve` running?")),
@@ -164,7 +172,7 @@ fn not_answered(failure: HttpFailure, server: &str) -> anyhow::Error {
 }
 
 /// Parses the URL of a server.
-fn parse_server_url(url: &str) -> anyhow::Result<HttpUrl> {
+pub(super) fn parse_server_url(url: &str) -> anyhow::Result<HttpUrl> {
     let expected = "a URL such as http://127.0.0.1:8000/mcp";
     HttpUrl::parse(url).map_err(|why| match why {
         HttpUrlError::UserInfo => {

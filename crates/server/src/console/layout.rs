@@ -142,6 +142,12 @@ pub(crate) fn reply(status: u16, markup: Markup) -> Reply {
         .with_header("cache-control", "no-store")
 }
 
+/// Returns `value` as a reply with the headers of the console.
+pub(crate) fn json(value: &serde_json::Value) -> Reply {
+    with_headers(200, "application/json", value.to_string().into_bytes())
+        .with_header("cache-control", "no-store")
+}
+
 /// Returns a file of the console, which browsers keep for an hour.
 pub(crate) fn asset(media_type: &str, content: &'static str) -> Reply {
     with_headers(200, media_type, content.as_bytes().to_vec())

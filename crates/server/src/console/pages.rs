@@ -37,6 +37,7 @@ pub(crate) async fn answer(
         ["jobs", id, "files", name] => {
             return jobs::file(console, &decode(id), &decode(name)).await;
         }
+        ["questions"] => return overview::questions_json(console, session),
         ["tools"] => tools::list(console, session, query),
         ["tools", tool] => tools::single(console, session, &decode(tool)),
         ["upstreams"] => upstreams::list(console, session).await,

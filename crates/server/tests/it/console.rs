@@ -85,13 +85,18 @@ fn sign_in(served: &HttpServer, fields: &[(&str, &str)]) -> Response {
 
 /// Returns the token of the link that `toolgate console` prints for `served`.
 fn one_time_token(served: &HttpServer) -> String {
+    let output = command_line(served, &["--no-browser"]).output().unwrap();
+    let link = String::from_utf8(output.stdout).unwrap();
+    let token = link.trim().strip_prefix(&format!("http://{}/console/sign-in?token=", served.addr));
+    token.unwrap_or_else(|| panic!("{link} {}", String::from_utf8_lossy(&output.stderr))).to_owned()
+}
+
+/// Returns `toolgate console` with `args` for `served`, as its user runs it.
+fn command_line(served: &HttpServer, args: &[&str]) -> Command {
     let url = format!("http://{}", served.addr);
     let mut command = Command::new(binary());
-    command.args(["console", "--no-browser", "--url", &url]).current_dir(served.root()).env_clear();
+    command.args(["console", "--url", &url]).args(args).current_dir(served.root()).env_clear();
     command.env("PATH", path()).env("HOME", served.home());
     trust_config(&mut command, served.root());
-    let output = command.output().unwrap();
-    let link = String::from_utf8(output.stdout).unwrap();
-    let token = link.trim().strip_prefix(&format!("{url}/console/sign-in?token="));
-    token.unwrap_or_else(|| panic!("{link} {}", String::from_utf8_lossy(&output.stderr))).to_owned()
+    command
 }

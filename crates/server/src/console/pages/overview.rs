@@ -5,14 +5,15 @@ use std::collections::HashMap;
 
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
-use toolgate_contract::{ClientQuestion, JobSnapshot, JobState};
+use serde_json::json;
+use toolgate_contract::{ClientQuestion, JobSnapshot, JobState, Reply};
 use toolgate_host::{AuditIndex, CallGroup, CallRecord, CallStatistics, RecordFilter};
 use toolgate_upstream::UpstreamState;
 use toolgate_upstream::pins::PinMismatchReaction;
 
 use super::{calls, encode, notice, upstreams};
 use crate::console::console_sessions::ConsoleSession;
-use crate::console::layout::{ConsolePage, csrf_field, time};
+use crate::console::layout::{self, ConsolePage, csrf_field, time};
 use crate::console::upstream_calls::{self, UpstreamReport};
 use crate::console::{ChangedUpstream, Console, job_views};
 use crate::sessions::waiting_questions::WaitingQuestion;
@@ -168,20 +169,42 @@ fn questions(console: &Console, session: &ConsoleSession) -> Markup {
     }
 }
 
+/// Returns the questions that a person may answer, for `toolgate console`, with the token for forms.
+pub(super) fn questions_json(console: &Console, session: &ConsoleSession) -> Reply {
+    let (all, _) = console.questions.oldest(usize::MAX);
+    let answerable = all.iter().filter(|waiting| session.may_answer(waiting));
+    let waiting: Vec<_> = answerable
+        .map(|waiting| {
+            let WaitingQuestion { number, call, question, since } = waiting;
+            json!({
+                "number": number,
+                "caller": &*call.caller,
+                "tool": call.subject,
+                "since": since,
+                "question": message(question),
+            })
+        })
+        .collect();
+    let body = json!({ "csrf": session.csrf, "waiting": waiting });
+    layout::json(&body)
+}
+
+/// Returns the text of a question.
+fn message(question: &ClientQuestion) -> &str {
+    match question {
+        ClientQuestion::Form { message, .. } | ClientQuestion::Visit { message, .. } => message,
+        ClientQuestion::Sample(_) => "The call asks the model of its client.",
+        ClientQuestion::Roots => "The call asks its client for folders.",
+    }
+}
+
 fn question(session: &ConsoleSession, waiting: &WaitingQuestion) -> Markup {
     let WaitingQuestion { number, call, question, since } = waiting;
     let is_consent = question.is_for_consent();
-    let message = match question {
-        ClientQuestion::Form { message, .. } | ClientQuestion::Visit { message, .. } => {
-            message.as_str()
-        }
-        ClientQuestion::Sample(_) => "The call asks the model of its client.",
-        ClientQuestion::Roots => "The call asks its client for folders.",
-    };
     html! {
         p { strong { (call.caller) } " calls " strong { (call.subject) } " since " (time(*since)) }
         pre tabindex="0" role="group" aria-label=(format!("Question of {}", call.subject)) {
-            (message)
+            (message(question))
         }
         @if session.may_answer(waiting) {
             form .inline method="post" action=(format!("/console/questions/{number}/answer")) {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::console::{ConsoleClient, form};
+use crate::console::{ConsoleClient, command_line, form};
 use crate::support::{
     Client, ClientTransport, HttpRequest, Launch, Marker, Workspace, keys_of, wait_until,
 };
@@ -102,6 +102,25 @@ fn a_confirmation_of_a_connected_client_is_answered_at_the_console() {
             (&json!("local"), &json!("files_write"))
         );
     }
+}
+
+#[test]
+fn an_upstream_is_reconnected_by_command() {
+    let settings = "[upstream.far]\nurl = \"http://127.0.0.1:1/mcp\"\nprivate_network = true\n";
+    let served = Launch::over(&Workspace::new().file("toolgate.toml", settings)).served();
+    let done = command_line(&served, &["--reconnect", "far"]).output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    wait_until("the action is recorded", || {
+        served.records().iter().any(|record| record["tool"] == "console.restart_upstream")
+    });
+    let wrong = command_line(&served, &["--reconnect", "near"]).output().unwrap();
+    assert_eq!(wrong.status.code(), Some(1), "{wrong:?}");
+    let why = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    assert!(why.contains("no upstream is named `near`"), "{why}");
+    let none = command_line(&served, &["--waiting"]).output().unwrap();
+    assert!(none.status.success() && none.stdout.is_empty(), "{none:?}");
+    let gone = command_line(&served, &["--allow", "7"]).output().unwrap();
+    assert_eq!(gone.status.code(), Some(1), "{gone:?}");
 }
 
 #[test]
