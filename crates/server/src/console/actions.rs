@@ -169,7 +169,7 @@ async fn answer_call(
     number: &str,
     form: &FormFields,
 ) -> Reply {
-    let waiting = number.parse().ok().and_then(|number| console.questions.find(number));
+    let waiting = number.parse::<u64>().ok().and_then(|number| console.questions.find(number));
     let Some(waiting) = waiting else {
         return problem(409, "The question no longer waits: it was answered, or the call ended.");
     };
