@@ -39,8 +39,9 @@ use toolgate_contract::{JobId, JobState, StartedWork};
 
 pub(crate) use operations::{JobRequest, LateQuestions};
 pub use postgres::{
-    FleetDurability, FleetReport, FleetServer, FleetServerKind, FleetServerProfile,
-    FleetServerStatus, FleetStatus, PostgresStore, PostgresStoreSettings, SettingsDigests,
+    FleetCredential, FleetCredentialLock, FleetCredentials, FleetDurability, FleetReport,
+    FleetServer, FleetServerKind, FleetServerProfile, FleetServerStatus, FleetStatus,
+    PostgresStore, PostgresStoreSettings, SettingsDigests,
 };
 pub(crate) use resources::resources;
 pub use sqlite::SqliteStore;

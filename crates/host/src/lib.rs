@@ -54,9 +54,10 @@ pub use catalog::{Catalog, CatalogError, CatalogReadiness, RejectedTool, estimat
 pub use envelopes::{EnvelopeBuilder, EnvelopeLog, EnvelopeSettings};
 pub use gauges::{HostGauges, JobGauge, PoolGauge, RecordGauge};
 pub use jobs::{
-    AdoptFilter, AdoptedJobs, CallerAnswers, FleetDurability, FleetReport, FleetServer,
-    FleetServerKind, FleetServerProfile, FleetServerStatus, FleetStatus, JobClaim, JobEnd, JobLane,
-    JobService, JobSettings, JobStore, JobStoreError, JobStorePlace, JobsHandle, NewJob, OrphanJob,
+    AdoptFilter, AdoptedJobs, CallerAnswers, FleetCredential, FleetCredentialLock,
+    FleetCredentials, FleetDurability, FleetReport, FleetServer, FleetServerKind,
+    FleetServerProfile, FleetServerStatus, FleetStatus, JobClaim, JobEnd, JobLane, JobService,
+    JobSettings, JobStore, JobStoreError, JobStorePlace, JobsHandle, NewJob, OrphanJob,
     OwnerRequest, PostgresStore, PostgresStoreSettings, SettingsDigests, SqliteStore, StartedJob,
     TimedEvent,
 };

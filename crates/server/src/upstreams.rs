@@ -2,6 +2,7 @@
 //! the catalog.
 
 pub(crate) mod credentials;
+mod shared_credentials;
 mod cache;
 pub(crate) mod pins;
 
@@ -40,6 +41,7 @@ use toolgate_world::sandbox::SandboxProfile;
 use crate::config::{Config, cache_folder};
 pub(crate) use cache::UpstreamCache;
 use credentials::CredentialStore;
+use shared_credentials::SharedCredentials;
 
 /// Timeout for opening a connection, and for its TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -59,7 +61,7 @@ pub(crate) fn open_upstreams(
     config: &Config,
     changes: &toolgate_contract::ChangeFeed,
 ) -> anyhow::Result<OpenedUpstreams> {
-    let world = upstream_world(root, processes);
+    let world = upstream_world(root, processes, config);
     let folder = cache_folder().map(|cache| cache.join("upstreams"));
     let folder = folder.map(|folder| {
         let hash = blake3::hash(root.path().as_os_str().as_encoded_bytes()).to_hex();
@@ -78,9 +80,13 @@ pub(crate) struct OpenedUpstreams {
     pub(crate) cache: Arc<UpstreamCache>,
 }
 
-/// Returns the [`UpstreamWorld`] for upstreams of a server that serves `root`.
-pub(crate) fn upstream_world(root: &Root, processes: &ProcessRunner) -> Arc<dyn UpstreamWorld> {
-    Arc::new(MachineAccess::new(root, processes))
+/// Returns the [`UpstreamWorld`] for upstreams of a server that serves `root` under `config`.
+pub(crate) fn upstream_world(
+    root: &Root,
+    processes: &ProcessRunner,
+    config: &Config,
+) -> Arc<dyn UpstreamWorld> {
+    Arc::new(MachineAccess::new(root, processes, config))
 }
 
 /// Returns the path of the lock file in the workspace `root`.
@@ -198,6 +204,8 @@ struct MachineAccess {
     processes: ProcessRunner,
     search_path: String,
     credentials: CredentialStore,
+    /// Credentials that other servers share, if this server is part of a fleet.
+    shared: Option<SharedCredentials>,
 }
 
 /// The output of an upstream's program, read from a pipe.
@@ -322,7 +330,29 @@ impl UpstreamWorld for MachineAccess {
     }
 
     fn hold_secret<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<WatchGuard, String>> {
-        Box::pin(self.credentials.lock(name))
+        Box::pin(async move {
+            let here = self.credentials.lock(name).await?;
+            let Some(shared) = &self.shared else { return Ok(here) };
+            let everywhere = shared.lock(name).await?;
+            self.fetch_from(shared, name).await;
+            Ok(WatchGuard::new((here, everywhere)))
+        })
+    }
+
+    fn fetch_secret<'a>(&'a self, name: &'a str) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            if let Some(shared) = &self.shared {
+                self.fetch_from(shared, name).await;
+            }
+        })
+    }
+
+    fn share_secret<'a>(&'a self, name: &'a str) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            if let Some(shared) = &self.shared {
+                shared.store(name, self.credentials.read(name).as_deref()).await;
+            }
+        })
     }
 
     fn front_matter(&self, text: &str) -> Result<Map<String, Value>, String> {
@@ -341,12 +371,24 @@ fn open_folder(path: &Path) -> Result<std::os::fd::OwnedFd, String> {
 }
 
 impl MachineAccess {
-    fn new(root: &Root, processes: &ProcessRunner) -> Self {
+    fn new(root: &Root, processes: &ProcessRunner, config: &Config) -> Self {
         Self {
             root: root.clone(),
             processes: processes.clone(),
             search_path: processes.search_path(),
             credentials: CredentialStore::new(),
+            shared: SharedCredentials::from_config(config, root.path()),
+        }
+    }
+
+    /// Replaces the credential `name` by the one that another server has stored last, if any.
+    async fn fetch_from(&self, shared: &SharedCredentials, name: &str) {
+        let Some(secret) = shared.read(name).await else { return };
+        let secret = Some(secret.as_str()).filter(|secret| !secret.is_empty());
+        if self.credentials.read(name).as_deref() != secret
+            && let Err(why) = self.credentials.store(name, secret)
+        {
+            tracing::warn!("the sign-in `{name}` of another server cannot be stored here: {why}");
         }
     }
 

@@ -353,6 +353,10 @@ impl UpstreamCredentials {
             let header = tokens.header().ok().filter(|header| Some(header) != used)?;
             Some((tokens, header))
         };
+        if self.stored().is_none() {
+            // A person may have signed in at another server.
+            self.world.fetch_secret(&self.storage_key()).await;
+        }
         let Some(stored) = self.stored() else { return Ok(None) };
         if let Some((tokens, _)) = usable(&stored) {
             return self.use_tokens(tokens).map(Some);
@@ -402,7 +406,7 @@ impl UpstreamCredentials {
             tokens::request_tokens(&self.fetcher, server, &stored.client, &fields, &[]).await;
         if response.as_ref().is_err_and(|denied| denied.is_grant_invalid) {
             // The spent token is dropped, but the client registration is kept.
-            let _ = self.store(&stored);
+            let _ = self.store(&stored).await;
         }
         let mut tokens = response?;
         tokens.refresh = tokens.refresh.or(Some(refresh));
@@ -410,7 +414,7 @@ impl UpstreamCredentials {
             tokens.scopes = before.scopes;
         }
         stored.tokens = Some(tokens.clone());
-        let saved = self.store(&stored);
+        let saved = self.store(&stored).await;
         self.is_storage_stale.store(saved.is_err(), Ordering::Release);
         if let Err(why) = saved {
             // The refresh token is spent, so these tokens are all there is.
@@ -425,7 +429,7 @@ impl UpstreamCredentials {
             && let Some(mut stored) = self.stored()
         {
             add_scopes(&mut stored.wanted, scopes);
-            let _ = self.store(&stored);
+            let _ = self.store(&stored).await;
         }
         self.sign_in(&format!("it also requires the scopes `{}`", scopes.join(" ")))
     }
@@ -445,9 +449,13 @@ impl UpstreamCredentials {
         serde_json::from_str(&self.world.secret(&self.storage_key())?).ok()
     }
 
-    fn store(&self, sign_in: &StoredSignIn) -> Result<(), String> {
+    /// Stores the sign-in, which is locked.
+    async fn store(&self, sign_in: &StoredSignIn) -> Result<(), String> {
         let text = serde_json::to_string(sign_in).map_err(|err| err.to_string())?;
-        self.world.keep_secret(&self.storage_key(), Some(&text))
+        let key = self.storage_key();
+        self.world.keep_secret(&key, Some(&text))?;
+        self.world.share_secret(&key).await;
+        Ok(())
     }
 
     async fn lock_stored(&self) -> Result<WatchGuard, String> {

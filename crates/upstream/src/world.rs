@@ -28,9 +28,22 @@ pub trait UpstreamWorld: Send + Sync + 'static {
     fn secret(&self, name: &str) -> Option<String>;
     /// Stores `secret` under `name`. With `None`, deletes it. Returns the reason if that fails.
     fn keep_secret(&self, name: &str, secret: Option<&str>) -> Result<(), String>;
-    /// Locks the stored secret `name` across processes, until the returned guard is dropped.
+    /// Locks the stored secret `name` across processes and servers that share it, until the returned
+    /// guard is dropped.
     /// Returns the reason if that fails.
     fn hold_secret<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<WatchGuard, String>>;
+    /// Fetches the stored secret `name` from other servers that share it. By default, secrets are not
+    /// shared.
+    fn fetch_secret<'a>(&'a self, name: &'a str) -> BoxFuture<'a, ()> {
+        let _ = name;
+        Box::pin(std::future::ready(()))
+    }
+    /// Passes the stored secret `name`, or its deletion, to other servers that share it. Call this
+    /// while the secret is locked. By default, secrets are not shared.
+    fn share_secret<'a>(&'a self, name: &'a str) -> BoxFuture<'a, ()> {
+        let _ = name;
+        Box::pin(std::future::ready(()))
+    }
     /// Parses the front matter of a `SKILL.md`. Returns the reason if it is invalid.
     fn front_matter(&self, text: &str) -> Result<Map<String, Value>, String>;
 }

@@ -17,6 +17,7 @@ mod writes;
 mod rates;
 mod report;
 mod status;
+mod credentials;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -36,6 +37,7 @@ use super::store::{
 use super::stored_form::{EventRows, StoredEnd};
 use crate::limits::{RateBucket, RateGrant};
 use changes::ChangeChannel;
+pub use credentials::{FleetCredential, FleetCredentialLock, FleetCredentials};
 use known_runs::{KnownRuns, SharedRuns};
 use lease::{RenewalTask, ServerLease, ServerRow};
 pub use profile::{FleetServerKind, FleetServerProfile, SettingsDigests};
@@ -50,8 +52,7 @@ const STATEMENT_TIMEOUT: Duration = Duration::from_secs(3);
 const MIGRATION_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of tries to accept a job, as long as the outcome is unknown.
 const ACCEPT_TRIES_MAX: u32 = 3;
-/// Interval at which each waiting job is checked for a claim of another server, in case that its
-/// notification was lost.
+/// Interval at which waiting jobs are checked for claims whose notifications were lost.
 const WAITING_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Number of jobs that are removed in one statement.
 const REMOVE_STEP: usize = 50;
@@ -89,7 +90,7 @@ pub struct PostgresStore {
     _renewals: RenewalTask,
     changes: ChangeChannel,
     runs: SharedRuns,
-    /// Time at which each waiting job was checked for a claim of another server.
+    /// Time of the last check of all waiting jobs.
     waiting_checked: Mutex<Instant>,
 }
 

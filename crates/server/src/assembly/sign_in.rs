@@ -54,7 +54,7 @@ impl UpstreamSignIn {
         };
         let prep = ServerPrep::prepare(root, config)?;
         let root = Root::open(root)?;
-        let world = upstreams::upstream_world(&root, &prep.processes);
+        let world = upstreams::upstream_world(&root, &prep.processes, config);
         let access = OAuthAccess::open(world, name, settings).map_err(|why| anyhow!(why))?;
         let opened =
             upstreams::open_upstreams(&root, &prep.processes, config, &ChangeFeed::default())?;

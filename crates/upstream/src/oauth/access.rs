@@ -107,7 +107,9 @@ impl OAuthAccess {
         // Without the lock, a server that renews the tokens meanwhile would store them again.
         let _lock = credentials.lock_stored().await?;
         let was_signed_in = credentials.stored().is_some();
-        credentials.world.keep_secret(&credentials.storage_key(), None)?;
+        let key = credentials.storage_key();
+        credentials.world.keep_secret(&key, None)?;
+        credentials.world.share_secret(&key).await;
         Ok(was_signed_in)
     }
 
@@ -271,7 +273,7 @@ impl PendingSignIn<'_> {
         let description = escape_hidden(&describe_tokens(&tokens));
         let _lock = credentials.lock_stored().await?;
         let tokens: Option<OAuthTokens> = Some(tokens);
-        credentials.store(&StoredSignIn { found, client, tokens, wanted: Vec::new() })?;
+        credentials.store(&StoredSignIn { found, client, tokens, wanted: Vec::new() }).await?;
         Ok(description)
     }
 }

@@ -474,3 +474,35 @@ async fn servers_take_calls_from_one_bucket_and_none_beyond_its_burst() {
     one.remove_expired(at(1), usize::MAX).await.expect("full buckets are removed");
     assert_eq!(place.server.run(left).trim(), "0");
 }
+
+#[tokio::test]
+async fn a_credential_is_shared_and_locked_by_one_server_at_a_time() {
+    let place = DatabasePlace::start();
+    let open = || {
+        let address =
+            PostgresAddress::parse(&place.url(), "PGPASSWORD", &DatabasePassword::default());
+        FleetCredentials::new(PostgresStoreSettings {
+            address: address.expect("an address"),
+            workspace: "first".to_owned(),
+            lease: LEASE_WAIT,
+            lost_after: LEASE_WAIT,
+            profile: FleetServerProfile::default(),
+        })
+    };
+    let [one, two] = [open(), open()];
+    assert_eq!(one.read("a").await.expect("an answer"), FleetCredential::Unknown);
+    let held = one.lock("a").await.expect("it is locked");
+    let _other = two.lock("b").await.expect("another one is free");
+    one.write("a", Some(b"sealed")).await.expect("it is stored");
+    let waiting = two.lock("a");
+    tokio::pin!(waiting);
+    let early = tokio::time::timeout(Duration::from_millis(100), &mut waiting).await;
+    assert!(early.is_err(), "the first lock is held");
+    let stored = FleetCredential::Stored(b"sealed".to_vec());
+    assert_eq!(two.read("a").await.expect("an answer"), stored);
+    drop(held);
+    let held = waiting.await.expect("it is locked after the first lock was released");
+    two.write("a", None).await.expect("it is deleted");
+    drop(held);
+    assert_eq!(one.read("a").await.expect("an answer"), FleetCredential::Deleted);
+}

@@ -28,3 +28,17 @@ CREATE UNLOGGED TABLE toolgate_fleet.rates (
     taken bigint NOT NULL,              -- calls that were taken last
     PRIMARY KEY (workspace, key)
 );
+
+-- Sign-ins to upstreams, encrypted with the servers' session key.
+CREATE TABLE toolgate_fleet.credentials (
+    workspace text NOT NULL,
+    name text NOT NULL,
+    content bytea,                      -- NULL if it was deleted
+    PRIMARY KEY (workspace, name)
+);
+-- A server that renews a sign-in locks its row, beside the content, which others may read meanwhile.
+CREATE TABLE toolgate_fleet.credential_locks (
+    workspace text NOT NULL,
+    name text NOT NULL,
+    PRIMARY KEY (workspace, name)
+);

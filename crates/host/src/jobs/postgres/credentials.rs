@@ -1,0 +1,144 @@
+//! Keeps credentials that the servers of a fleet share, such as the sign-in to an upstream, whose
+//! refresh token works only once.
+
+use std::time::Duration;
+
+use tokio::sync::OnceCell;
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+use toolgate_postgres::{ConnectionPool, PostgresConnection, PostgresError};
+
+use super::{JobStoreError, MIGRATION_TIMEOUT, PostgresStoreSettings, STATEMENT_TIMEOUT, schema};
+
+/// Largest number of connections, beside one for each lock.
+const CONNECTIONS_MAX: usize = 1;
+/// Longest wait for a lock that another server holds.
+const LOCK_WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// Credentials in the database of a fleet. They are stored as they are given, so encrypt them.
+pub struct FleetCredentials {
+    pool: ConnectionPool,
+    workspace: String,
+    /// Set once the tables exist.
+    has_tables: OnceCell<()>,
+}
+
+/// A lock of one credential for all servers of a fleet. It is released on drop.
+pub struct FleetCredentialLock {
+    /// Its transaction holds the lock, and ends with the connection.
+    _connection: PostgresConnection,
+}
+
+/// State of a credential in the database of a fleet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FleetCredential {
+    /// No server has stored or deleted it.
+    Unknown,
+    /// A server has deleted it.
+    Deleted,
+    /// A server has stored these bytes.
+    Stored(Vec<u8>),
+}
+
+impl FleetCredentials {
+    /// Creates the credentials of a workspace. Connects when they are first used.
+    pub fn new(settings: PostgresStoreSettings) -> Self {
+        let PostgresStoreSettings { address, workspace, .. } = settings;
+        let pool = ConnectionPool::new(address, CONNECTIONS_MAX, STATEMENT_TIMEOUT);
+        Self { pool, workspace, has_tables: OnceCell::new() }
+    }
+
+    /// Locks the credential `name`, and waits up to 30 s for other servers.
+    ///
+    /// # Errors
+    /// The database is unavailable, or another server holds the lock for too long.
+    pub async fn lock(&self, name: &str) -> Result<FleetCredentialLock, JobStoreError> {
+        self.create_tables().await?;
+        let connection = self.pool.connect(LOCK_WAIT_MAX).await?;
+        let work = take_lock(&connection.client, &self.workspace, name);
+        let locked = self.pool.with_timeout(LOCK_WAIT_MAX, work).await;
+        locked.map_err(|err| self.pool.to_failure(&err))?;
+        Ok(FleetCredentialLock { _connection: connection })
+    }
+
+    /// Returns the credential `name`.
+    ///
+    /// # Errors
+    /// The database is unavailable.
+    pub async fn read(&self, name: &str) -> Result<FleetCredential, JobStoreError> {
+        self.create_tables().await?;
+        let lent = self.pool.acquire().await?;
+        let work = read_credential(&lent.connection.client, &self.workspace, name);
+        let result = self.pool.with_timeout(STATEMENT_TIMEOUT, work).await;
+        Ok(lent.give_back(result)?)
+    }
+
+    /// Stores `content` as the credential `name`, or deletes it if `content` is `None`. Call this
+    /// while the credential is locked.
+    ///
+    /// # Errors
+    /// The database is unavailable.
+    pub async fn write(&self, name: &str, content: Option<&[u8]>) -> Result<(), JobStoreError> {
+        self.create_tables().await?;
+        let lent = self.pool.acquire().await?;
+        let work = write_credential(&lent.connection.client, &self.workspace, name, content);
+        let result = self.pool.with_timeout(STATEMENT_TIMEOUT, work).await;
+        Ok(lent.give_back(result)?)
+    }
+
+    async fn create_tables(&self) -> Result<(), JobStoreError> {
+        let created = self.has_tables.get_or_try_init(|| async {
+            let mut lent = self.pool.acquire().await?;
+            let migration = schema::migrate(&mut lent.connection.client);
+            let migrated = self.pool.with_timeout(MIGRATION_TIMEOUT, migration).await;
+            lent.give_back(migrated)?;
+            Ok::<(), JobStoreError>(())
+        });
+        created.await.map(|_| ())
+    }
+}
+
+async fn take_lock(client: &Client, workspace: &str, name: &str) -> Result<(), PostgresError> {
+    // The connection itself waits less.
+    let begin = format!("SET lock_timeout = {}; BEGIN", LOCK_WAIT_MAX.as_millis());
+    client.batch_execute(&begin).await?;
+    // A row that another server has just inserted is locked until its transaction ends.
+    let sql = "INSERT INTO toolgate_fleet.credential_locks (workspace, name) VALUES ($1, $2) \
+               ON CONFLICT DO NOTHING";
+    let params = [(&workspace as _, Type::TEXT), (&name as _, Type::TEXT)];
+    client.execute_typed(sql, &params).await?;
+    let sql = "SELECT 1 FROM toolgate_fleet.credential_locks \
+               WHERE workspace = $1 AND name = $2 FOR UPDATE";
+    let params = [(&workspace as _, Type::TEXT), (&name as _, Type::TEXT)];
+    client.query_typed(sql, &params).await?;
+    Ok(())
+}
+
+async fn read_credential(
+    client: &Client,
+    workspace: &str,
+    name: &str,
+) -> Result<FleetCredential, PostgresError> {
+    let sql = "SELECT content FROM toolgate_fleet.credentials WHERE workspace = $1 AND name = $2";
+    let params = [(&workspace as _, Type::TEXT), (&name as _, Type::TEXT)];
+    let Some(row) = client.query_typed_opt(sql, &params).await? else {
+        return Ok(FleetCredential::Unknown);
+    };
+    let content: Option<Vec<u8>> = row.try_get(0)?;
+    Ok(content.map_or(FleetCredential::Deleted, FleetCredential::Stored))
+}
+
+async fn write_credential(
+    client: &Client,
+    workspace: &str,
+    name: &str,
+    content: Option<&[u8]>,
+) -> Result<(), PostgresError> {
+    let sql = "INSERT INTO toolgate_fleet.credentials (workspace, name, content) \
+               VALUES ($1, $2, $3) ON CONFLICT (workspace, name) \
+               DO UPDATE SET content = excluded.content";
+    let params =
+        [(&workspace as _, Type::TEXT), (&name as _, Type::TEXT), (&content as _, Type::BYTEA)];
+    client.execute_typed(sql, &params).await?;
+    Ok(())
+}
