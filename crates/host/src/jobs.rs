@@ -212,6 +212,13 @@ impl JobService {
         Some(Arc::new(JobRateLedger(Arc::downgrade(&self.0))))
     }
 
+    /// Begins no further jobs if other servers can run them, because this server is about to stop.
+    pub(crate) fn leave_waiting(&self) {
+        if self.0.is_shared() {
+            self.0.leave_waiting();
+        }
+    }
+
     /// Begins no further jobs, leaves the waiting ones to other servers, and waits for the end of
     /// the running ones, for the time [`JobSettings::drain`] at most.
     pub async fn drain(&self) {

@@ -511,6 +511,14 @@ impl Host {
         }
     }
 
+    /// Begins no further jobs if other servers can run them. Call this as soon as the server is to
+    /// stop.
+    pub fn leave_waiting_jobs(&self) {
+        if let Some(jobs) = &self.jobs {
+            jobs.leave_waiting();
+        }
+    }
+
     /// Begins no further jobs, leaves the waiting ones to other servers, and waits for the end of the
     /// running ones for a bounded time.
     pub async fn drain_jobs(&self) {

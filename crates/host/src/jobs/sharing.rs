@@ -93,14 +93,19 @@ impl JobServiceState {
         (!lanes.is_empty()).then_some(JobClaim { room, lanes, busy_callers, may_claim })
     }
 
-    /// Begins no further jobs, leaves the waiting ones to other servers, and waits for the end of
-    /// the running ones for the time [`JobSettings::drain`](super::JobSettings::drain). After that, it
-    /// stops them: idempotent ones run again at another server, the others end as interrupted.
-    pub(super) async fn drain(self: &Arc<Self>) {
+    /// Begins no further jobs, and leaves the waiting ones to other servers.
+    pub(super) fn leave_waiting(&self) {
         self.lock_queue().pause();
         if let Some(store) = self.store.get() {
             store.offer_jobs();
         }
+    }
+
+    /// Begins no further jobs, leaves the waiting ones to other servers, and waits for the end of
+    /// the running ones for the time [`JobSettings::drain`](super::JobSettings::drain). After that, it
+    /// stops them: idempotent ones run again at another server, the others end as interrupted.
+    pub(super) async fn drain(self: &Arc<Self>) {
+        self.leave_waiting();
         if timeout(self.settings.drain, self.wait_until_idle()).await.is_err() {
             let live: Vec<_> = self.lock_live().values().cloned().collect();
             let waiting = self.lock_queue().waiting();

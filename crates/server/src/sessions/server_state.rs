@@ -54,6 +54,7 @@ impl ServerState {
     pub(crate) async fn stop_after(self: Arc<Self>, shutdown: CancellationToken, drain: Duration) {
         shutdown.cancelled().await;
         self.closing.cancel();
+        self.host.leave_waiting_jobs();
         tokio::time::sleep(drain).await;
         self.stop.cancel();
         // Jobs end at the same time as the calls, not after them.
