@@ -79,13 +79,12 @@ impl JobServiceState {
         if room == 0 {
             return None;
         }
-        let has_room = |max: Option<usize>, running: usize| max.is_none_or(|max| running < max);
-        let open = catalog
-            .job_lanes()
-            .filter(|(spec, _)| has_room(spec.concurrency_max, queue.running_of_tool(&spec.id)));
-        let lanes: Vec<JobLane> = open
-            .map(|(spec, lane)| JobLane { name: lane.to_owned(), idempotent: spec.idempotent })
-            .collect();
+        let lanes = catalog.job_lanes().map(|(spec, lane)| {
+            let running = queue.running_of_tool(&spec.id);
+            let has_room = spec.concurrency_max.is_none_or(|max| running < max);
+            JobLane { name: lane.to_owned(), idempotent: spec.idempotent, has_room }
+        });
+        let lanes: Vec<JobLane> = lanes.collect();
         let busy_callers = queue.busy_callers();
         drop(queue);
         let jobs = self.clone();

@@ -268,7 +268,7 @@ pub type AdoptFilter = Arc<dyn Fn(&OrphanJob) -> bool + Send + Sync>;
 pub struct JobClaim {
     /// Largest number of jobs to claim.
     pub room: usize,
-    /// Lanes of the tools that this server can run now.
+    /// Lanes of the tools of this server.
     pub lanes: Vec<JobLane>,
     /// Callers that have as many jobs here as one caller may have.
     pub busy_callers: Vec<Caller>,
@@ -283,6 +283,8 @@ pub struct JobLane {
     pub name: String,
     /// True if a second run of the tool is harmless.
     pub idempotent: bool,
+    /// False if as many calls of the tool run here as may run at once.
+    pub has_room: bool,
 }
 
 /// Unfinished jobs of dead servers.

@@ -38,7 +38,7 @@ enum FleetCommand {
     #[command(after_help = "\
 A server is `silent` if it has not renewed its lease in time. SETTINGS names the parts in which a server
 differs from most others: `settings`, `policy`, `keys` or `pins`. The exit code is 1 if a server is
-silent or differs.")]
+silent or differs, or if jobs wait that no server can run.")]
     Status(FleetStatusArgs),
     /// Let servers begin no further jobs, and wait until their running jobs have ended
     #[command(after_help = "\
@@ -113,10 +113,9 @@ fn show_status(args: &FleetStatusArgs) -> anyhow::Result<ExitCode> {
     let place = args.place.open()?;
     let status = run_to_end(super::small_runtime()?, FleetStatus::read(place.database))?;
     let common = common_settings(&status.servers);
-    let is_sound = status
-        .servers
-        .iter()
-        .all(|server| server.alive && differing_parts(server, &common).is_empty());
+    let is_like_others =
+        |server: &FleetServerStatus| server.alive && differing_parts(server, &common).is_empty();
+    let is_sound = status.unserved.is_empty() && status.servers.iter().all(is_like_others);
     let text = match args.json {
         true => format!("{:#}\n", status_json(&status, &common)),
         false => render_status(&status, &common),
@@ -206,7 +205,8 @@ fn state_of(server: &FleetServerStatus) -> &'static str {
 }
 
 fn render_status(status: &FleetStatus, common: &BTreeMap<&str, &str>) -> String {
-    let FleetStatus { database, schema, waiting, running, oldest_waiting_s, servers } = status;
+    let FleetStatus { database, schema, waiting, running, oldest_waiting_s, unserved, servers } =
+        status;
     let oldest = match oldest_waiting_s {
         Some(seconds) => format!(" (the oldest for {:.0} s)", seconds.max(0.0)),
         None => String::new(),
@@ -214,6 +214,9 @@ fn render_status(status: &FleetStatus, common: &BTreeMap<&str, &str>) -> String 
     let mut text = format!(
         "{database}, job schema {schema}\nwaiting jobs: {waiting}{oldest}; running jobs: {running}\n"
     );
+    for (tool, jobs) in unserved {
+        let _ = writeln!(text, "no server can run `{tool}` (waiting jobs: {jobs})");
+    }
     if servers.is_empty() {
         text.push_str("no server of this workspace uses the database\n");
         return text;
@@ -263,6 +266,7 @@ fn status_json(status: &FleetStatus, common: &BTreeMap<&str, &str>) -> Value {
         "waiting": status.waiting,
         "running": status.running,
         "oldest_waiting_s": status.oldest_waiting_s,
+        "unserved": status.unserved.iter().cloned().collect::<BTreeMap<_, _>>(),
         "servers": servers.collect::<Vec<_>>(),
     })
 }
@@ -307,10 +311,12 @@ mod tests {
             waiting: 1,
             running: 2,
             oldest_waiting_s: Some(4.0),
+            unserved: vec![("work.wait".to_owned(), 1)],
             servers: vec![server(2, "b"), silent],
         };
         let text = render_status(&status, &common);
         assert!(text.contains("waiting jobs: 1 (the oldest for 4 s); running jobs: 2"), "{text}");
+        assert!(text.contains("no server can run `work.wait` (waiting jobs: 1)"), "{text}");
         assert!(text.contains("0000000000000002  node  worker  0.1.0     alive"), "{text}");
         assert!(text.contains("3 s ago        2        0  differ: keys"), "{text}");
         assert!(text.contains("0000000000000004  node  worker  0.1.0     silent"), "{text}");

@@ -76,6 +76,8 @@ fn a_worker_runs_the_jobs_of_a_server_that_runs_none() {
     let front = front(&workspace, &database);
     let id = front.start_job("work-quick", json!({ "name": "one" }));
     assert_eq!(front.job(&id)["status"], "queued");
+    let alone = status(&workspace, &database);
+    assert_eq!(alone["unserved"], json!({ "work.quick": 1 }), "{alone}");
     let worker = launch(&workspace, &database).worker();
     wait_for_state(&front, &id, "succeeded");
     assert_eq!(starts_of(&workspace, "one"), 1);

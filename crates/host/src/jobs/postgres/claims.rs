@@ -7,7 +7,7 @@ use toolgate_postgres::PostgresError;
 use super::lease::{ServerId, ServerLease};
 use super::reads::id_bytes;
 use super::takeover::{COLUMNS, orphan_from_row};
-use crate::jobs::store::{JobClaim, OrphanJob};
+use crate::jobs::store::{JobClaim, JobLane, OrphanJob};
 
 /// Number of the first waiting jobs among which a server claims.
 const CANDIDATES_MAX: i64 = 64;
@@ -23,14 +23,11 @@ pub(super) async fn claim(
 ) -> Result<Vec<OrphanJob>, PostgresError> {
     let server = &lease.server;
     let is_steady = lease.may_take_over();
-    let lanes = claim.lanes.iter().filter(|lane| is_steady || lane.idempotent);
-    let lanes: Vec<&str> = lanes.map(|lane| lane.name.as_str()).collect();
-    if lanes.is_empty() {
+    if !has_offers(client, lease, claim).await? {
         return Ok(Vec::new());
     }
-    if !has_offers(client, lease).await? {
-        return Ok(Vec::new());
-    }
+    let open = |lane: &&JobLane| lane.has_room && (is_steady || lane.idempotent);
+    let lanes: Vec<&str> = claim.lanes.iter().filter(open).map(|lane| lane.name.as_str()).collect();
     let callers: Vec<&str> = claim.busy_callers.iter().map(|caller| &*caller.name).collect();
     let work = client.transaction().await?;
     lock_live_server(&work, server.id).await?;
@@ -64,15 +61,30 @@ pub(super) async fn claim(
 }
 
 /// Returns true if jobs of other servers wait and this server is not to drain. One statement, because
-/// idle servers look once a second.
-async fn has_offers(client: &Client, lease: &ServerLease) -> Result<bool, PostgresError> {
+/// idle servers look once a second. If the lanes of this server have changed, stores them for
+/// `toolgate fleet status`.
+async fn has_offers(
+    client: &Client,
+    lease: &ServerLease,
+    claim: &JobClaim,
+) -> Result<bool, PostgresError> {
     let server = &lease.server;
+    let lanes: Vec<&str> = claim.lanes.iter().map(|lane| lane.name.as_str()).collect();
     let sql = "SELECT draining, EXISTS (SELECT 1 FROM toolgate_fleet.jobs WHERE workspace = $2 \
-               AND state = 'queued' AND lane IS NOT NULL AND owner <> $1) \
+               AND state = 'queued' AND lane IS NOT NULL AND owner <> $1), lanes = $3 \
                FROM toolgate_fleet.servers WHERE id = $1";
-    let params = [(&server.id as _, Type::INT8), (&server.workspace as _, Type::TEXT)];
+    let params = [
+        (&server.id as _, Type::INT8),
+        (&server.workspace as _, Type::TEXT),
+        (&lanes as _, Type::TEXT_ARRAY),
+    ];
     let Some(row) = client.query_typed_opt(sql, &params).await? else { return Ok(false) };
     lease.set_draining(row.try_get(0)?);
+    if !row.try_get::<_, bool>(2)? {
+        let sql = "UPDATE toolgate_fleet.servers SET lanes = $2 WHERE id = $1";
+        let params = [(&server.id as _, Type::INT8), (&lanes as _, Type::TEXT_ARRAY)];
+        client.execute_typed(sql, &params).await?;
+    }
     Ok(row.try_get(1)? && !lease.is_draining())
 }
 

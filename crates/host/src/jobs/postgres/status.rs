@@ -26,6 +26,8 @@ pub struct FleetStatus {
     pub running: i64,
     /// Time in seconds for which the oldest waiting job waits.
     pub oldest_waiting_s: Option<f64>,
+    /// Tools whose waiting jobs no live server can run, with the numbers of these jobs.
+    pub unserved: Vec<(String, i64)>,
     /// Servers that have not left, by name.
     pub servers: Vec<FleetServerStatus>,
 }
@@ -113,6 +115,13 @@ async fn read_status(client: &Client, workspace: &str) -> Result<FleetStatus, Po
                - (min(created) FILTER (WHERE state = 'queued'))::float8 / 1e9 \
                FROM toolgate_fleet.jobs WHERE workspace = $1 AND ended IS NULL";
     let jobs = client.query_typed_one(sql, &[(&workspace as _, Type::TEXT)]).await?;
+    let sql = "SELECT tool, count(*) FROM toolgate_fleet.jobs WHERE workspace = $1 \
+               AND state = 'queued' AND NOT EXISTS (SELECT 1 FROM toolgate_fleet.servers \
+               WHERE workspace = $1 AND NOT has_left AND lease_until > now() AND NOT draining \
+               AND (jobs.lane = ANY(lanes) OR jobs.lane IS NULL AND id = jobs.owner)) \
+               GROUP BY tool ORDER BY tool";
+    let unserved = client.query_typed(sql, &[(&workspace as _, Type::TEXT)]).await?;
+    let unserved = unserved.iter().map(tool_count_from_row);
     let sql = "SELECT id, name, kind, version, settings, draining, lease_until > now(), \
                extract(epoch FROM now() - renewed)::float8, \
                (SELECT count(*) FROM toolgate_fleet.jobs WHERE owner = servers.id \
@@ -128,8 +137,13 @@ async fn read_status(client: &Client, workspace: &str) -> Result<FleetStatus, Po
         waiting: jobs.try_get(0)?,
         running: jobs.try_get(1)?,
         oldest_waiting_s: jobs.try_get(2)?,
+        unserved: unserved.collect::<Result<_, PostgresError>>()?,
         servers: rows.iter().map(server_from_row).collect::<Result<_, PostgresError>>()?,
     })
+}
+
+fn tool_count_from_row(row: &Row) -> Result<(String, i64), PostgresError> {
+    Ok((row.try_get(0)?, row.try_get(1)?))
 }
 
 fn server_from_row(row: &Row) -> Result<FleetServerStatus, PostgresError> {

@@ -276,7 +276,7 @@ async fn a_database_of_a_newer_toolgate_is_refused() {
 
 /// Returns free places for `room` jobs in the lane of the test jobs, whose tool is not idempotent.
 fn places(room: usize) -> JobClaim {
-    let lane = JobLane { name: "exec.run@1".to_owned(), idempotent: false };
+    let lane = JobLane { name: "exec.run@1".to_owned(), idempotent: false, has_room: true };
     JobClaim { room, lanes: vec![lane], busy_callers: Vec::new(), may_claim: Arc::new(|_| true) }
 }
 
@@ -333,6 +333,8 @@ async fn only_jobs_in_a_lane_of_the_server_and_of_callers_with_room_are_claimed(
     one.accept(NewJob { caller: caller.clone(), ..job(3) }).await.expect("it is accepted");
     one.accept(job(4)).await.expect("it is accepted");
     let two = open_steady(&place).await;
+    let full = JobLane { name: "exec.run@1".to_owned(), idempotent: false, has_room: false };
+    assert_eq!(claimed(&two, JobClaim { lanes: vec![full], ..places(9) }).await, []);
     let claim = JobClaim { busy_callers: vec![caller], ..places(9) };
     assert_eq!(claimed(&two, claim).await, [id(4)]);
     let claim = JobClaim { may_claim: Arc::new(|job| job.id != id(3)), ..places(9) };
@@ -365,7 +367,7 @@ async fn a_server_that_has_just_connected_claims_only_idempotent_jobs() {
     one.accept(job(1)).await.expect("it is accepted");
     let two = place.open_long().await;
     assert_eq!(claimed(&two, places(9)).await, []);
-    let lane = JobLane { name: "exec.run@1".to_owned(), idempotent: true };
+    let lane = JobLane { name: "exec.run@1".to_owned(), idempotent: true, has_room: true };
     let claim = JobClaim { lanes: vec![lane], ..places(9) };
     assert_eq!(claimed(&two, claim).await, [id(1)]);
 }

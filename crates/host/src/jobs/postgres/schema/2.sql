@@ -7,6 +7,7 @@ ALTER TABLE toolgate_fleet.servers
     ADD COLUMN name text NOT NULL DEFAULT '',       -- the name of its machine
     ADD COLUMN kind text NOT NULL DEFAULT 'server', -- server, front or worker
     ADD COLUMN settings text NOT NULL DEFAULT '{}', -- JSON: digests of its settings by their part
+    ADD COLUMN lanes text[] NOT NULL DEFAULT '{}',  -- of the jobs that it can run
     ADD COLUMN renewed timestamptz NOT NULL DEFAULT now(),
     ADD COLUMN draining boolean NOT NULL DEFAULT false;
 
