@@ -14,18 +14,18 @@ const CANDIDATES_MAX: i64 = 64;
 
 /// Claims queued jobs of other servers. Servers that claim at the same moment get different jobs.
 ///
-/// A server whose lease was not renewed for the length of a lease without a break claims only jobs
-/// that may run twice: after a failover, the database may have forgotten that others run here.
+/// A server whose lease was not renewed at one database server for the length of a lease claims only
+/// jobs that may run twice: after a failover, the database may have forgotten that others run.
 pub(super) async fn claim(
     client: &mut Client,
     lease: &ServerLease,
     claim: &JobClaim,
 ) -> Result<Vec<OrphanJob>, PostgresError> {
     let server = &lease.server;
-    let is_steady = lease.may_take_over();
     if !has_offers(client, lease, claim).await? {
         return Ok(Vec::new());
     }
+    let is_steady = lease.may_take_over();
     let open = |lane: &&JobLane| lane.has_room && (is_steady || lane.idempotent);
     let lanes: Vec<&str> = claim.lanes.iter().filter(open).map(|lane| lane.name.as_str()).collect();
     let callers: Vec<&str> = claim.busy_callers.iter().map(|caller| &*caller.name).collect();
@@ -71,8 +71,8 @@ async fn has_offers(
     let server = &lease.server;
     let lanes: Vec<&str> = claim.lanes.iter().map(|lane| lane.name.as_str()).collect();
     let sql = "SELECT draining, EXISTS (SELECT 1 FROM toolgate_fleet.jobs WHERE workspace = $2 \
-               AND state = 'queued' AND lane IS NOT NULL AND owner <> $1), lanes = $3 \
-               FROM toolgate_fleet.servers WHERE id = $1";
+               AND state = 'queued' AND lane IS NOT NULL AND owner <> $1), lanes = $3, \
+               extract(epoch FROM pg_postmaster_start_time())::float8 FROM toolgate_fleet.servers WHERE id = $1";
     let params = [
         (&server.id as _, Type::INT8),
         (&server.workspace as _, Type::TEXT),
@@ -80,6 +80,7 @@ async fn has_offers(
     ];
     let Some(row) = client.query_typed_opt(sql, &params).await? else { return Ok(false) };
     lease.set_draining(row.try_get(0)?);
+    lease.note_engine(row.try_get(3)?);
     if !row.try_get::<_, bool>(2)? {
         let sql = "UPDATE toolgate_fleet.servers SET lanes = $2 WHERE id = $1";
         let params = [(&server.id as _, Type::INT8), (&lanes as _, Type::TEXT_ARRAY)];

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use tokio::task::JoinHandle;
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
+use tokio_postgres::{Client, GenericClient};
 use toolgate_postgres::{ConnectionPool, PostgresError, PostgresFailure, SharedPool};
 
 use super::profile::FleetServerProfile;
@@ -42,6 +42,8 @@ pub(super) struct ServerLease {
     /// Start of the unbroken series of renewals, in milliseconds since the machine booted; 0 if the
     /// last renewal failed.
     steady_since_ms: AtomicU64,
+    /// Start of the database server in seconds since 1970, as the bits of a float; 0 if unknown.
+    engine_started: AtomicU64,
     has_left: AtomicBool,
     /// True if an operator has asked this server to begin no further jobs.
     is_draining: AtomicBool,
@@ -57,6 +59,7 @@ impl ServerLease {
             lost_after,
             trusted_until_ms: AtomicU64::new(0),
             steady_since_ms: AtomicU64::new(0),
+            engine_started: AtomicU64::new(0),
             has_left: AtomicBool::new(false),
             is_draining: AtomicBool::new(false),
             forgettable: Mutex::default(),
@@ -68,11 +71,32 @@ impl ServerLease {
         boot_time_ms() < self.trusted_until_ms.load(Ordering::Acquire)
     }
 
-    /// Returns true if this server has renewed its lease without a failure for the length of a
-    /// lease. Before that, live servers may not have been able to renew theirs either.
+    /// Returns true if this server has renewed its lease at one database server, without a failure,
+    /// for the length of a lease. Before that, live servers may not have been able to renew theirs either.
     pub(super) fn may_take_over(&self) -> bool {
         let since = self.steady_since_ms.load(Ordering::Acquire);
         since != 0 && boot_time_ms().saturating_sub(since) >= millis(self.length)
+    }
+
+    /// Looks whether the database server is another one than before, or was restarted.
+    pub(super) async fn check_engine(
+        &self,
+        client: &impl GenericClient,
+    ) -> Result<(), PostgresError> {
+        let sql = "SELECT extract(epoch FROM pg_postmaster_start_time())::float8";
+        self.note_engine(client.query_typed_one(sql, &[]).await?.try_get(0)?);
+        Ok(())
+    }
+
+    /// Records when the database server was started. If it is another one than before, the series of
+    /// renewals begins anew: the database may have forgotten the latest writes, and live servers
+    /// need time to renew their leases.
+    pub(super) fn note_engine(&self, started_s: f64) {
+        let started = started_s.to_bits();
+        let before = self.engine_started.swap(started, Ordering::AcqRel);
+        if before != 0 && before != started {
+            self.steady_since_ms.store(boot_time_ms().max(1), Ordering::Release);
+        }
     }
 
     /// Returns true if an operator has asked this server to begin no further jobs.
@@ -133,7 +157,8 @@ impl ServerLease {
                    now() + make_interval(secs => $6), $7, $8, $9, now()) \
                    ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until, \
                    settings = excluded.settings, renewed = excluded.renewed \
-                   WHERE NOT servers.has_left RETURNING draining";
+                   WHERE NOT servers.has_left RETURNING draining, \
+                   extract(epoch FROM pg_postmaster_start_time())::float8";
         let params = [
             (id as _, Type::INT8),
             (workspace as _, Type::TEXT),
@@ -147,6 +172,7 @@ impl ServerLease {
         ];
         if let Some(row) = client.query_typed_opt(sql, &params).await? {
             self.set_draining(row.try_get(0)?);
+            self.note_engine(row.try_get(1)?);
         }
         if !forgettable.is_empty() {
             let sql = "DELETE FROM toolgate_fleet.servers WHERE id = ANY($1) \

@@ -44,6 +44,7 @@ pub(super) async fn adopt(
     unacknowledged: &[JobId],
 ) -> Result<Takeover, PostgresError> {
     let server = &lease.server;
+    lease.check_engine(&*client).await?;
     let sweeps = lease.may_take_over();
     let work = client.transaction().await?;
     remove_unacknowledged(&work, server.id, unacknowledged).await?;

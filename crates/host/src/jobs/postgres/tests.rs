@@ -508,3 +508,24 @@ async fn a_credential_is_shared_and_locked_by_one_server_at_a_time() {
     drop(held);
     assert_eq!(one.read("a").await.expect("an answer"), FleetCredential::Deleted);
 }
+
+#[tokio::test]
+async fn after_a_restart_of_the_database_only_idempotent_jobs_are_claimed_for_a_while() {
+    let mut place = DatabasePlace::start();
+    let one = place.open_long().await;
+    one.accept(job(1)).await.expect("it is accepted");
+    let two = open_steady(&place).await;
+    let server = Arc::get_mut(&mut place.server).expect("one owner");
+    server.stop();
+    server.again();
+    // The first statements may meet connections that the stop has closed.
+    let claimed = async {
+        loop {
+            if let Ok(jobs) = two.claim(places(9)).await {
+                return jobs;
+            }
+        }
+    };
+    assert_eq!(claimed.await.len(), 0);
+    assert!(!two.lease.may_take_over());
+}
