@@ -203,7 +203,7 @@ fn no_job_is_lost_and_none_that_may_do_harm_runs_twice_while_workers_are_killed_
     let start = || launch(&workspace, &database).set("limits_programs", 4).worker();
     let mut workers = VecDeque::from([start(), start(), start()]);
     let start_job = |number: usize| {
-        let tool = if number % 2 == 0 { "work-once" } else { "work-repeat" };
+        let tool = if number.is_multiple_of(2) { "work-once" } else { "work-repeat" };
         front.start_job(tool, json!({ "name": format!("job-{number}") }))
     };
     let ids: Vec<_> = (0..JOBS).map(start_job).collect();
