@@ -5,7 +5,7 @@ use toolgate_contract::{PersonChoice, ToolContext, ToolError, ToolFault};
 
 /// An action that needs a person's confirmation.
 pub(crate) struct ConfirmationRequest<'a> {
-    /// The key of the question in its form.
+    /// The key that identifies the question in the form.
     pub(crate) key: &'a str,
     /// The full text of the question.
     pub(crate) question: String,
@@ -41,7 +41,7 @@ pub(crate) async fn ask_confirmation(
     }
 }
 
-/// The answer to a question that need not be answered.
+/// A person's answer to a question that is asked only if possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PersonConsent {
     /// A person agreed.

@@ -18,7 +18,7 @@ const NODES_MAX: usize = 10_000;
 /// The maximum number of bytes of scalar text in the YAML, after aliases are expanded.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// The maximum number of bytes of one text in the front matter. It reaches models and people.
+/// The maximum number of bytes of one text in the front matter, because models and people read it.
 const SHOWN_BYTES_MAX: usize = 64 << 10;
 
 /// Checks that `text` of a front matter is not too long and has no hidden character.

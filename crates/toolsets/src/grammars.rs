@@ -24,43 +24,45 @@ use toolgate_world::sandbox::{self, WorkerLimits};
 
 use failed_texts::FailedTexts;
 
-/// The name (`argv[0]`) of a worker.
+/// The name (`argv[0]`) of a worker process that parses code.
 const WORKER_NAME: &str = "toolgate-grammar";
-/// The limits of a worker. A parse gives up by itself at 64 MiB and 1.5 s of processor time.
+/// The limits of a worker process that parses code. A parse gives up by itself at 64 MiB and 1.5 s
+/// of processor time.
 const WORKER_LIMITS: WorkerLimits = WorkerLimits {
     memory_bytes: 256 << 20,
     request_seconds: 6,
     request_bytes_max: PARSE_REQUEST_BYTES_MAX,
     idle_timeout: Duration::from_secs(60),
 };
-/// The longest time without a text after which a worker gets another text. It is shorter than the
-/// time after which the worker exits, so that no worker exits on a text.
+/// The longest idle time after which a worker still gets another text to parse. It is shorter than
+/// the time after which the worker exits, so that no worker exits on a text.
 const IDLE_MAX: Duration = Duration::from_secs(45);
-/// The longest wait for the answer to one text. Processor time has its own, shorter limit. This one
-/// is for a worker that waits.
+/// The longest wait until a worker has parsed one text. Processor time has its own, shorter limit.
+/// This one is for a worker that waits.
 const TEXT_TIMEOUT: Duration = Duration::from_secs(20);
-/// The fewest and the most workers. One slow text does not stop the others.
+/// The minimum and the maximum number of workers that parse code. One slow text does not stop the
+/// others.
 const WORKERS_MIN: usize = 2;
 const WORKERS_MAX: usize = 4;
-/// The number of workers that a text tries. All idle workers may have been killed.
+/// The maximum number of workers that are asked to parse one text. All idle workers may have been
+/// killed.
 const ATTEMPTS_MAX: usize = WORKERS_MAX + 1;
-/// The pause after a worker could not be started.
+/// The pause before the next start of a worker, after a start has failed.
 const START_PAUSE: Duration = Duration::from_secs(30);
 
 /// `true` if the executable of this process can be a worker.
 static HAS_WORKERS: AtomicBool = AtomicBool::new(false);
-/// The pool that parses for this process.
+/// The pool of workers that parse code for this process.
 static CURRENT_POOL: Mutex<Option<Arc<ParserPool>>> = Mutex::new(None);
 
-/// Runs a worker if this process was started as one, and never returns in that case. Call this in
-/// `main` before any thread starts.
+/// Runs a worker that parses code if this process was started as one, and never returns in that
+/// case. Call this in `main` before any thread starts.
 pub fn run_worker_if_asked() {
     sandbox::run_worker_if_asked(WORKER_NAME, WORKER_LIMITS, answer_parse_request);
     HAS_WORKERS.store(true, Ordering::Relaxed);
 }
 
-/// Makes workers of `processes` parse all code of this process. The first text starts the first
-/// worker.
+/// Makes worker processes parse all code for this process. The first text starts the first worker.
 ///
 /// Does nothing if `main` has not called [`run_worker_if_asked`], as in tests of libraries. Such a
 /// process parses by itself.
@@ -72,8 +74,8 @@ pub fn parse_in_workers(processes: &ProcessRunner) {
     }
 }
 
-/// Ends the workers, each as soon as it has no text. A text that is parsed later still gets a
-/// worker.
+/// Ends the workers that parse code, each as soon as it has no text. A text that is parsed later
+/// still gets a worker.
 pub fn end_workers() {
     if let Some(pool) = lock(&CURRENT_POOL).take() {
         let mut state = lock(&pool.state);
@@ -95,9 +97,9 @@ struct ParserPool {
 
 #[derive(Default)]
 struct PoolState {
-    /// The idle workers, each with the time of its last answer.
+    /// The idle workers, each with the time at which it finished its last text.
     idle: Vec<(Instant, WorkerProcess)>,
-    /// The number of workers that have a text.
+    /// The number of workers that are parsing a text.
     busy: usize,
     failed: FailedTexts,
     /// The time before which no worker is started, after a start has failed.
@@ -105,7 +107,7 @@ struct PoolState {
     is_closed: bool,
 }
 
-/// A worker that has a text. Dropping this value kills the worker.
+/// A worker that is parsing a text. Dropping this value kills the worker.
 struct BusyWorker<'p> {
     pool: &'p ParserPool,
     worker: Option<WorkerProcess>,
@@ -150,7 +152,7 @@ impl ParserPool {
         }
     }
 
-    /// Takes an idle worker, or starts one. If all workers have a text, waits for one of them.
+    /// Takes an idle worker, or starts one. If all workers are parsing, waits for one of them.
     /// Returns `None` if no worker can be started.
     fn take_worker(&self) -> Option<BusyWorker<'_>> {
         let mut state = lock(&self.state);
@@ -202,7 +204,7 @@ impl ParserPool {
 }
 
 impl BusyWorker<'_> {
-    /// Keeps the worker for the next text.
+    /// Returns the worker to the pool, for the next text.
     fn give_back(mut self) {
         let worker = self.worker.take();
         let mut state = lock(&self.pool.state);

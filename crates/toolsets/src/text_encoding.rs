@@ -7,7 +7,8 @@ use memchr::{memchr, memchr_iter, memmem, memrchr_iter};
 
 /// The maximum number of bytes from which an encoding is guessed.
 const GUESSED_BYTES_MAX: usize = 64 << 10;
-/// The byte sequences that switch a 7-bit encoding from ASCII to other characters.
+/// The byte sequences that switch a 7-bit encoding from ASCII to other characters, each with the
+/// encoding's name.
 const SHIFTS: [(&[u8], &str); 4] = [
     (b"\x1b$@", "ISO-2022-JP"),
     (b"\x1b$B", "ISO-2022-JP"),
@@ -249,7 +250,7 @@ fn unmarked_utf32(bytes: &[u8]) -> Option<ByteOrder> {
     order.filter(|_| !units.is_empty())
 }
 
-/// Returns true for the control characters that no text contains.
+/// Returns true for control characters, which do not occur in text.
 fn is_control(byte: u8) -> bool {
     matches!(byte, 0..=6 | 0x0e..=0x19 | 0x1c..=0x1f | 0x7f)
 }

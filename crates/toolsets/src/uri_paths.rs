@@ -64,7 +64,8 @@ pub fn check_folder(setting: &str, folder: &str) -> Result<(), String> {
     }
 }
 
-/// Returns up to `at_most` of `specs` with a URI greater than `after`. `specs` are sorted by URI.
+/// Returns up to `at_most` of the resources `specs` with a URI greater than `after`. `specs` are
+/// sorted by URI.
 pub(crate) fn page_after(
     specs: impl Iterator<Item = ResourceSpec>,
     after: Option<&str>,

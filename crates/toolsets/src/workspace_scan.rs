@@ -18,18 +18,19 @@ use shared_task::SharedTask;
 
 /// The shortest pause between two scans while somebody subscribes to changes.
 const SCAN_PAUSE_MIN: Duration = Duration::from_secs(1);
-/// The pause after a scan, as a multiple of the scan's duration.
+/// The pause after a scan of the workspace, as a multiple of the scan's duration.
 const SCAN_PAUSE_FACTOR: u32 = 20;
 /// The time limit of a background scan.
 const SCAN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The latest result of a scan, and the function that scans. Stores a value `T` for each file.
+/// The latest result of scanning a workspace, and the function that scans. Stores a value `T` for
+/// each file.
 pub(crate) struct WorkspaceScan<T, F> {
     root: Root,
     scan_fn: Box<ScanFn<T, F>>,
     memory: Arc<Turn<ScanMemory<T>>>,
     latest: Mutex<Option<Arc<F>>>,
-    /// The items that the latest scan left out.
+    /// The items that the latest scan of the workspace left out.
     left_out: Mutex<Arc<[SkippedFile]>>,
     poll_task: SharedTask,
 }
@@ -38,7 +39,7 @@ pub(crate) struct WorkspaceScan<T, F> {
 type ScanFn<T, F> =
     dyn Fn(&Root, &mut ScanMemory<T>, &WorkMonitor) -> Result<F, ToolError> + Send + Sync;
 
-/// State that is kept from one scan to the next.
+/// State that is kept from one scan of a workspace to the next.
 pub(crate) struct ScanMemory<T> {
     pub(crate) files: FileCache<T>,
     left_out: Arc<[SkippedFile]>,
@@ -51,7 +52,7 @@ impl<T> Default for ScanMemory<T> {
 }
 
 impl<T> ScanMemory<T> {
-    /// Logs each item that is left out now and was not before.
+    /// Logs each item that this scan left out and the previous one did not.
     pub(crate) fn log_left_out(&mut self, left_out: Vec<SkippedFile>) {
         for one in left_out.iter().filter(|one| !self.left_out.contains(one)) {
             tracing::warn!("{one}");
@@ -86,7 +87,7 @@ where
         &self.root
     }
 
-    /// Returns the latest result, or `None` before the first scan.
+    /// Returns the result of the latest scan, or `None` before the first one.
     pub(crate) fn latest(&self) -> Option<Arc<F>> {
         self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -13,9 +13,9 @@ const UNREACHABLE_RESPONSE: (u16, &str) = (503, "network_unreachable");
 
 /// A backend that stores assets.
 pub struct AssetBackend {
-    /// The URL from the settings.
+    /// The backend's URL, as the settings give it.
     url: String,
-    /// The endpoint for assets, or the reason why the URL is unusable.
+    /// The URL to which assets are posted, or the reason why the URL from the settings is unusable.
     target: Result<HttpUrl, HttpUrlError>,
     fetch: HttpFetcher,
 }
@@ -41,7 +41,7 @@ impl AssetBackend {
         &self.url
     }
 
-    /// Sends `asset` unchanged, without retries.
+    /// Sends `asset` unchanged to the backend, without retries.
     pub(super) async fn send(
         &self,
         ctx: &ToolContext,
@@ -76,7 +76,7 @@ impl AssetBackend {
     }
 }
 
-/// Returns the `id` in an answer as text, or an empty text if there is none.
+/// Returns the `id` in the backend's answer as text, or an empty text if there is none.
 fn response_id(body: &[u8]) -> String {
     let answer: Value =
         exact_json::parse_bytes(strip_byte_order_mark_bytes(body)).unwrap_or_default();

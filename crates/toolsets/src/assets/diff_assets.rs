@@ -17,7 +17,7 @@ pub struct DiffAssets {
     assets: Arc<AssetSnapshot>,
 }
 
-/// The two assets.
+/// The two assets to compare.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DiffAssetsInput {
@@ -39,7 +39,7 @@ pub struct DiffAssetsOutput {
 }
 
 impl DiffAssets {
-    /// Creates the tool. It compares on the worker threads of the root of `assets`.
+    /// Creates the tool. It compares assets on the worker threads of the workspace of `assets`.
     pub fn new(assets: &Arc<AssetSnapshot>) -> Self {
         Self { assets: assets.clone() }
     }

@@ -144,7 +144,7 @@ impl<'a> AssetErrorCollector<'a> {
         self.reported.insert((error.evaluation_path().as_str().to_owned(), path.to_owned()))
     }
 
-    /// Returns the message of a single error.
+    /// Returns the message of one validation error.
     fn message(&self, error: &ValidationError<'_>) -> String {
         let value = PythonRepr(error.instance());
         match error.kind() {

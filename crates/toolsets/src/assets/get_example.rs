@@ -25,7 +25,7 @@ pub struct GetExampleInput {
     path: String,
 }
 
-/// The example in its file.
+/// An example asset, as its file contains it.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct GetExampleOutput {
     /// Constant `true`.

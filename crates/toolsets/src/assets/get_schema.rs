@@ -14,7 +14,7 @@ pub struct GetSchema {
     assets: Arc<AssetSnapshot>,
 }
 
-/// The name.
+/// The name of the schema to read.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GetSchemaInput {
@@ -22,7 +22,7 @@ pub struct GetSchemaInput {
     name: String,
 }
 
-/// The schema in its file.
+/// A schema for assets, as its file contains it.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct GetSchemaOutput {
     /// Constant `true`.

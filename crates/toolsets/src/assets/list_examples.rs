@@ -13,7 +13,7 @@ pub struct ListExamples {
     assets: Arc<AssetSnapshot>,
 }
 
-/// The component.
+/// The component whose examples are listed.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListExamplesInput {
@@ -31,7 +31,7 @@ pub struct ListExamplesOutput {
     examples: Vec<ListedExample>,
 }
 
-/// One example.
+/// An example asset in the list.
 #[derive(Debug, Serialize, JsonSchema)]
 struct ListedExample {
     /// The file name up to the first dot.

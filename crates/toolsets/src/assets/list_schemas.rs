@@ -22,7 +22,7 @@ pub struct ListSchemasOutput {
     schemas: Vec<ListedSchema>,
 }
 
-/// One schema.
+/// A schema for assets in the list.
 #[derive(Debug, Serialize, JsonSchema)]
 struct ListedSchema {
     /// Name for `assets_get_schema` and `assets_validate_asset`.

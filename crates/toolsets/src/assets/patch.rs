@@ -14,13 +14,13 @@ use toolgate_contract::{ToolError, ToolFault};
 use super::pointer::push_step;
 use toolgate_world::root::WorkMonitor;
 
-/// The maximum size of a patch, in bytes. Each operation contains its whole path, so long keys with
-/// many children can make a patch far larger than both documents.
+/// The maximum size of a JSON Patch, in bytes. Each operation contains its whole path, so long keys
+/// with many children can make a patch far larger than both documents.
 const PATCH_BYTES_MAX: usize = 4 << 20;
 /// The number of compared fields between two checks for cancellation.
 const CHECK_INTERVAL: usize = 1_000;
 
-/// One operation of a patch.
+/// One operation of a JSON Patch.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub(super) struct PatchOperation {
     op: PatchOperationKind,
@@ -31,7 +31,7 @@ pub(super) struct PatchOperation {
     value: Option<Value>,
 }
 
-/// The type of an operation, in the order in which operations at the same path are sorted.
+/// The type of a patch operation. Operations at the same path are sorted in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum PatchOperationKind {
@@ -40,7 +40,7 @@ enum PatchOperationKind {
     Replace,
 }
 
-/// Returns the patch that turns `base` into `new`, in order of path.
+/// Returns the JSON Patch that turns `base` into `new`, in order of path.
 pub(super) fn patch_between(
     base: &Value,
     new: Value,
@@ -53,7 +53,7 @@ pub(super) fn patch_between(
     Ok(operations)
 }
 
-/// A patch while it is computed.
+/// A JSON Patch while it is computed.
 struct PatchBuilder<'w> {
     operations: Vec<PatchOperation>,
     /// The size of the patch as JSON, without the escaping of its paths.

@@ -3,10 +3,10 @@
 use serde_json::Value;
 use toolgate_contract::{ToolError, ToolFault};
 
-/// The maximum number of bytes of the pointers to all parts of an asset together.
+/// The maximum number of bytes of the JSON Pointers to all values in an asset together.
 const POINTERS_BYTES_MAX: usize = 64 << 20;
 
-/// Appends the field `key` to `pointer`, escaped.
+/// Appends the field `key` to the JSON Pointer `pointer`, escaped.
 pub(super) fn push_step(pointer: &mut String, key: &str) {
     pointer.push('/');
     for c in key.chars() {
@@ -18,7 +18,7 @@ pub(super) fn push_step(pointer: &mut String, key: &str) {
     }
 }
 
-/// Refuses `asset` if the pointers to its parts are too long in total.
+/// Refuses `asset` if the JSON Pointers to its values are too long in total.
 ///
 /// A long key with many children makes the pointers, and thus the error report, far larger than the
 /// asset.
@@ -34,8 +34,8 @@ pub(super) fn check_pointers(asset: &Value) -> Result<(), ToolError> {
     Err(ToolError::new(ToolFault::TooLarge, message))
 }
 
-/// Subtracts the pointers to all parts of `value` from `left` bytes. Returns `false` if too few are
-/// left. The pointer to `value` itself has `at` bytes.
+/// Subtracts the lengths of the JSON Pointers to all parts of `value` from `left`. Returns `false`
+/// if too few bytes are left. The pointer to `value` itself has `at` bytes.
 fn subtract_pointers(left: &mut usize, value: &Value, at: usize) -> bool {
     let Some(rest) = left.checked_sub(at) else { return false };
     *left = rest;

@@ -36,7 +36,7 @@ pub struct PopulateBackendInput {
     validate_first: Option<bool>,
 }
 
-/// The answer of the backend.
+/// The result of sending an asset to the backend.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct PopulateBackendOutput {
     /// True if the backend accepted the asset.

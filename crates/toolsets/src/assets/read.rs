@@ -16,7 +16,7 @@ const BYTES_MAX: u64 = 32 << 20;
 const VALUES_MAX: usize = 2_000_000;
 /// The maximum number of entries in the folders of assets together, subfolders included.
 const ENTRIES_MAX: usize = 10_000;
-/// Selects everything except hidden files.
+/// The filter of the search for asset files: everything except hidden files.
 const ASSET_FILTER: WalkFilter = WalkFilter { include_ignored: true, include_hidden: false };
 
 /// The bytes, values and entries that may still be read.
@@ -86,8 +86,8 @@ pub(super) fn read_files(
     Ok(found)
 }
 
-/// Returns the text of the file `inner` without a byte order mark. `None` if it exceeds the
-/// remaining bytes or values.
+/// Returns the text of the file `inner` without a byte order mark. `None` if it exceeds the bytes
+/// or values left in `room`.
 pub(super) fn read_text(
     root: &Root,
     inner: &str,
@@ -104,7 +104,7 @@ pub(super) fn read_text(
     Ok(Some(strip_byte_order_mark(&text).into()))
 }
 
-/// Returns `true` if `inner` is the file of an asset: `*.json`.
+/// Returns `true` if `inner` is the path of an asset file: `*.json`.
 fn is_asset(inner: &str) -> bool {
     let name = inner.rsplit('/').next().unwrap_or_default();
     name.strip_suffix(".json").is_some_and(|stem| !stem.is_empty())

@@ -23,7 +23,7 @@ pub struct AssetSource {
     guard: ToolSpec,
 }
 
-/// The kind of an asset.
+/// The kind of an asset: a schema or an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AssetKind {
     Schema,
@@ -38,7 +38,7 @@ struct AssetEntry {
 }
 
 impl AssetKind {
-    /// Returns the prefix of the URIs of this kind.
+    /// Returns the prefix of the URIs of this kind of asset.
     fn prefix(self) -> &'static str {
         match self {
             Self::Schema => "asset://schemas/",
@@ -78,7 +78,8 @@ impl AssetKind {
 }
 
 impl AssetSource {
-    /// Creates the source of `assets`. Returns `None` if neither kind has a folder.
+    /// Creates the resource source of `assets`. Returns `None` if neither schemas nor examples have
+    /// a folder.
     pub fn new(assets: &Arc<AssetSnapshot>) -> Option<Arc<Self>> {
         let kinds = [
             (AssetKind::Example, assets.offers_examples()),
@@ -91,7 +92,7 @@ impl AssetSource {
         (!source.kinds.is_empty()).then(|| Arc::new(source))
     }
 
-    /// Returns the resources by URI. The assets must have been loaded.
+    /// Returns the asset resources by URI. The assets must have been loaded.
     fn entries(&self) -> &BTreeMap<String, AssetEntry> {
         self.entries.get_or_init(|| {
             let files = self.assets.files();

@@ -46,7 +46,7 @@ pub struct OwnerAssetSettings {
     pub examples: Option<String>,
     /// Path at the backend to which assets are posted. Default: `/synesthetic-assets/`.
     pub backend_assets_path: Option<String>,
-    /// Offers the tools even if there are no assets.
+    /// Offers the `assets` tools even if the workspace has no assets.
     pub always_offered: bool,
 }
 
@@ -61,8 +61,8 @@ impl AssetSettings {
         named.try_for_each(|(setting, folder)| uri_paths::check_folder(setting, folder))
     }
 
-    /// Returns why assets cannot be sent to the backend, if its URL is unusable. Everything else
-    /// works without it.
+    /// Returns why assets cannot be sent to the backend, if its URL is unusable. All other tools
+    /// for assets work without the backend.
     pub fn backend_problem(&self) -> Option<String> {
         let url = self.backend()?;
         let why = HttpUrl::parse_below(url, &self.assets_path()).err()?;

@@ -26,7 +26,7 @@ use toolgate_world::root::WorkMonitor;
 
 /// The file that states the version of the schemas, in the parent of their folder.
 const VERSION_FILE: &str = "version.json";
-/// The time in which texts of an untrusted asset are matched against patterns.
+/// The maximum time for matching the texts of an untrusted asset against a schema's patterns.
 const PATTERN_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// The schemas and examples of a workspace, as they were when they were read.
@@ -37,7 +37,7 @@ pub struct AssetSnapshot {
     content: OnceLock<AssetContent>,
 }
 
-/// The open folders of each kind. `None` if there is no folder.
+/// The open folders of schemas and of examples. `None` if there is no folder.
 struct AssetFolders {
     schemas: Option<AssetFolder>,
     examples: Option<AssetFolder>,
@@ -55,7 +55,7 @@ struct AssetContent {
     files: AssetFiles,
 }
 
-/// The text of the files of each kind, by their path in its folder.
+/// The text of all schema and example files, by their path in the folder of schemas or examples.
 pub(super) struct AssetFiles {
     pub(super) schemas: BTreeMap<String, Arc<str>>,
     pub(super) examples: BTreeMap<String, Arc<str>>,
@@ -174,7 +174,7 @@ impl AssetSnapshot {
         self.folders.offers_examples
     }
 
-    /// Returns the files to serve as resources.
+    /// Returns the asset files to serve as resources.
     pub(super) fn files(&self) -> &AssetFiles {
         &self.content().files
     }
@@ -235,7 +235,7 @@ impl AssetSnapshot {
 }
 
 impl AssetFolders {
-    /// Reads the folders. A folder that cannot be read counts as empty.
+    /// Reads the folders of schemas and examples. A folder that cannot be read counts as empty.
     fn read(&self) -> AssetContent {
         let mut room = ReadBudget::default();
         let mut read = |folder: &Option<AssetFolder>| {
@@ -269,17 +269,17 @@ impl AssetSchema {
 }
 
 impl AssetExample {
-    /// Returns the file name.
+    /// Returns the example's file name.
     pub(super) fn file_name(&self) -> &str {
         self.relative_path.rsplit('/').next().unwrap_or_default()
     }
 
-    /// Returns the file name up to its first dot.
+    /// Returns the example's file name up to its first dot.
     pub(super) fn component(&self) -> &str {
         self.file_name().split('.').next().unwrap_or_default()
     }
 
-    /// Parses the example.
+    /// Parses the text of the example.
     pub(super) fn document(&self) -> Result<Value, ToolError> {
         exact_json::parse(&self.text).map_err(|err| {
             ToolError::with_cause(format!("`{}` is not JSON", self.listed_path), err)

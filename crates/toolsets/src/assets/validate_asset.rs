@@ -34,7 +34,7 @@ pub struct ValidateAssetInput {
 pub struct ValidateAssetOutput {
     /// True if the asset is valid.
     ok: bool,
-    /// Reason.
+    /// Reason why the asset was not accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<RejectionReason>,
     /// Errors, in order of path and message; empty if the asset is valid.

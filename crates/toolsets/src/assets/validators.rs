@@ -23,9 +23,10 @@ const PUBLISHED_BASE_URL: &str = "https://schemas.synesthetic.dev/";
 /// The top-level key of an asset that names its schema. It is removed before validation, because no
 /// schema allows it.
 const SCHEMA_REFERENCE: &str = "$schemaRef";
-/// Memory of all compiled schemas, in bytes.
+/// The maximum memory of all compiled schemas, in bytes.
 const SCHEMA_BYTES_MAX: u64 = 128 << 20;
-/// Largest number of errors that are collected about one asset, as estimated before.
+/// The maximum number of errors of one asset, as estimated before they are listed. An asset with
+/// more gets a single error.
 pub(super) const ERRORS_ESTIMATED_MAX: u64 = 1_000_000;
 
 /// All schemas that assets are validated against.
@@ -55,7 +56,7 @@ struct CompiledSchema {
 #[derive(Clone)]
 pub(super) struct SchemaDocuments {
     parts: HashMap<String, SchemaDocumentPart>,
-    /// Memory of the schemas that are compiled.
+    /// The account of the memory that compiled schemas take.
     memory: MemoryAccount,
 }
 
@@ -68,7 +69,7 @@ impl Default for SchemaDocuments {
 #[derive(Clone)]
 struct SchemaDocumentPart {
     whole: Arc<Value>,
-    /// The JSON Pointer of the part in the whole document.
+    /// The JSON Pointer to this part of a schema in the whole document.
     pointer: String,
 }
 
@@ -141,7 +142,7 @@ impl SchemaValidators {
     }
 }
 
-/// Returns `asset` without its schema reference.
+/// Returns `asset` without its top-level `$schemaRef`.
 fn without_reference(asset: &Value) -> Cow<'_, Value> {
     match asset.as_object().filter(|fields| fields.contains_key(SCHEMA_REFERENCE)) {
         Some(fields) => {

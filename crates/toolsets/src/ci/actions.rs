@@ -16,17 +16,18 @@ use crate::exec::{self, InputFields, OFFLINE_VARIABLES, StartFailureCause, TIMEO
 use toolgate_world::Root;
 use toolgate_world::root::quoted_path;
 
-/// The bytes at the end of the output that a result shows, if the call does not set a number. The
-/// end suffices, because the result lists all findings.
+/// The number of bytes at the end of a program's output that a result shows by default. The end
+/// suffices, because the result lists all findings.
 const OUTPUT_BYTES: usize = 8 << 10;
 
-/// The maximum number of failures in a result. The first failures usually explain the others.
+/// The maximum number of failures in the result of a build or test run. The first failures usually
+/// explain the others.
 const FAILURES_MAX: usize = 50;
 
 /// The maximum number of times that a restore runs again after a person has allowed further hosts.
 const FURTHER_RUNS_MAX: usize = 3;
 
-/// The maximum number of suffixes of a path that are tried.
+/// The maximum number of suffixes of a printed file path that are looked up in the workspace.
 const SUFFIXES_MAX: usize = 20;
 
 /// Environment variables of the server that build tools receive: the locations of toolchains and
@@ -58,7 +59,7 @@ const QUIET_VARIABLES: [(&str, &str); 6] = [
     ("DOTNET_CLI_TELEMETRY_OPTOUT", "1"),
 ];
 
-/// A command of a project to run.
+/// A project's command for one action, such as a build, with the limits of its run.
 #[derive(Clone, Copy)]
 struct ProjectCommand<'p> {
     verb: ProjectAction,
@@ -69,7 +70,8 @@ struct ProjectCommand<'p> {
 }
 
 impl CiContext {
-    /// Performs `verb` on the project that `input` names. `filter` selects tests by name.
+    /// Performs the action `verb`, such as a build, on the project that `input` names. `filter`
+    /// selects tests by name.
     pub(super) async fn run_action(
         &self,
         ctx: &ToolContext,

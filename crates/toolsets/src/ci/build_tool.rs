@@ -78,7 +78,7 @@ impl BuildTool {
         }
     }
 
-    /// Returns the program and its arguments, or the reason why there is no command.
+    /// Returns the command line for an action on the project, or the reason why there is none.
     pub(super) fn argv(
         self,
         verb: ProjectAction,
@@ -213,7 +213,7 @@ impl BuildTool {
 }
 
 impl ProjectAction {
-    /// Returns the name of a script for this action.
+    /// Returns the name of the action, which is also the usual name of a script for it.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Build => "build",

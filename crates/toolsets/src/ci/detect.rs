@@ -32,7 +32,7 @@ pub(super) struct DetectedProject {
     kind: BuildTool,
     /// Folder, relative to the workspace.
     folder: String,
-    /// File that identified it.
+    /// File that identified the project.
     file: String,
     /// Build command: a program and its arguments; null if there is none.
     build: Option<Vec<String>>,
@@ -99,7 +99,7 @@ impl Tool for DetectProjects {
 }
 
 impl DetectedProject {
-    /// Formats the build tool and the commands, one in each line.
+    /// Formats the project's build tool and its commands, one in each line.
     fn commands_text(&self) -> String {
         let Self { kind, file, build, test, lint, restore, folder: _ } = self;
         let verbs = [("build", build), ("test", test), ("lint", lint), ("restore", restore)];

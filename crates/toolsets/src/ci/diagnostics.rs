@@ -9,7 +9,7 @@ use toolgate_contract::{Effects, NoInput, ResultText, Tool, ToolContext, ToolErr
 use super::CiContext;
 use crate::exec::{self, InputFields, StartFailureCause};
 
-/// The programs to look for: display name, program, and the arguments that print its version.
+/// The build tools to look for: display name, program, and the arguments that print its version.
 const PROGRAMS: [(&str, &str, &[&str]); 14] = [
     (".NET", "dotnet", &["--version"]),
     ("Rust", "rustc", &["--version"]),
@@ -26,7 +26,7 @@ const PROGRAMS: [(&str, &str, &[&str]); 14] = [
     ("GCC", "gcc", &["--version"]),
     ("Git", "git", &["--version"]),
 ];
-/// The timeout of one version query, in milliseconds.
+/// The timeout of a program that prints its version, in milliseconds.
 const TIMEOUT_MS: u64 = 10_000;
 
 /// The `ci.diagnostics` tool.
@@ -45,7 +45,7 @@ pub(super) struct MachineDiagnosticsOutput {
     is_64_bit: bool,
     /// Number of processors.
     processor_count: usize,
-    /// The workspace.
+    /// Path of the workspace.
     working_directory: String,
     /// Version of this server.
     toolgate: String,
@@ -55,9 +55,9 @@ pub(super) struct MachineDiagnosticsOutput {
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct ProgramVersion {
-    /// Name.
+    /// Name of the program.
     name: String,
-    /// Printed version; null if it is missing or may not be run.
+    /// Version that the program printed; null if it is missing or may not be run.
     version: Option<String>,
 }
 
@@ -111,7 +111,7 @@ impl Tool for MachineDiagnostics {
     }
 }
 
-/// The result of a version query.
+/// The result of asking a program for its version.
 enum DetectedVersion {
     Known(String),
     /// The program is missing, or did not print a version.

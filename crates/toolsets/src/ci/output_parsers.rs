@@ -24,10 +24,10 @@ use crate::exec::strip_escapes;
 
 use findings::ParserFindings;
 
-/// Characters with a meaning in the patterns of Go and JavaScript.
+/// Characters with a special meaning in the regular expressions of Go and JavaScript.
 const PATTERN_CHARACTERS: &str = r"\.+*?()|[]{}^$";
 
-/// The maximum size of one line, in bytes. A longer line is read in pieces.
+/// The maximum size of one line of a program's output, in bytes. A longer line is read in pieces.
 const LINE_BYTES_MAX: usize = 4 << 20;
 
 /// A parser of one program's output.
@@ -50,7 +50,7 @@ pub(super) struct OutputReader {
     found: ParserFindings,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
-    /// The end of the shown text.
+    /// The last part of the text that a result shows of the output.
     tail: VecDeque<u8>,
     tail_bytes_max: usize,
     is_cut: bool,
@@ -86,7 +86,7 @@ impl OutputReader {
         }
     }
 
-    /// Reads a piece of `stream`. Returns the text to show.
+    /// Reads a piece of the output `stream`. Returns the text to show.
     pub(super) fn read(&mut self, stream: OutputStream, bytes: &[u8]) -> Vec<u8> {
         let buffer = match stream {
             OutputStream::Stdout => &mut self.stdout,

@@ -9,9 +9,9 @@ use toolgate_world::root::WorkMonitor;
 use super::build_tool::BuildTool;
 use super::projects::join;
 
-/// The maximum number of bytes of a file that are read. A lock file can be long.
+/// The maximum number of bytes that are read of a project's file. A lock file can be long.
 const FILE_BYTES: u64 = 16 << 20;
-/// The maximum number of hosts that are found.
+/// The maximum number of hosts that are found in the files of a project.
 const HOSTS_MAX: usize = 16;
 /// The name by which lock files of cargo mean the default registry. No program connects to it.
 const CARGO_DEFAULT: &str = "registry+https://github.com/rust-lang/crates.io-index";
@@ -19,7 +19,7 @@ const CARGO_DEFAULT: &str = "registry+https://github.com/rust-lang/crates.io-ind
 /// A host that a file of a project names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ProjectHost {
-    /// The rule that allows the host.
+    /// The rule for the setting `sandbox.hosts` that allows the host.
     pub(super) rule: String,
     /// The normalized host.
     pub(super) host: String,
@@ -28,7 +28,7 @@ pub(super) struct ProjectHost {
     pub(super) file: &'static str,
 }
 
-/// A file that may name hosts. Only lines with one of the markers count.
+/// A project file that may name hosts of registries. Only lines with one of the markers count.
 struct HostFile {
     name: &'static str,
     markers: &'static [&'static str],

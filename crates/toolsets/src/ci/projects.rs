@@ -9,7 +9,7 @@ use super::build_tool::{BuildTool, ProjectFacts};
 use toolgate_world::Root;
 use toolgate_world::root::{EntryKind as Entry, WorkMonitor, quoted_path};
 
-/// The maximum number of names of a folder that are read.
+/// The maximum number of entries of a folder that are read to find projects.
 const NAMES_MAX: usize = 10_000;
 /// The maximum number of bytes of a project file that are read.
 const FILE_BYTES: u64 = 1 << 20;

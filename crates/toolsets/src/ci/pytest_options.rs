@@ -1,6 +1,6 @@
 //! The options of pytest, as a project or a call sets them.
 
-/// The maximum number of lines of the setting `addopts`.
+/// The maximum number of lines that are read of pytest's setting `addopts`.
 const SETTING_LINES_MAX: usize = 200;
 
 /// Returns the words of the first `addopts` in `settings`, the text of files such as `pytest.ini`

@@ -18,25 +18,25 @@ use crate::confirmation::{
     ConfirmationRequest, PersonConsent, ask_if_possible, confirm_if_possible,
 };
 
-/// The setting to which the hosts of a restore are added.
+/// The setting for the hosts that a restore of dependencies may reach.
 const HOSTS_SETTING: &str = "sandbox.hosts";
-/// The setting that requires the confirmation of a restore.
+/// The setting that requires confirmation before dependencies are restored.
 const RESTORE_SETTING: &str = "sandbox.restore";
 /// Options with which a package manager uses no network.
 const OFFLINE_OPTIONS: [&str; 2] = ["--offline", "--no-index"];
 /// The key of the question whether a restore may reach the registry that the user's settings name.
 /// The user's own call at a terminal answers it.
 pub const OWN_REGISTRY_QUESTION: &str = "restore_registry";
-/// The key of the question that also names hosts of the project.
+/// The key of the question whether a restore may also reach hosts that the project's files name.
 const PROJECT_HOSTS_QUESTION: &str = "restore_project_hosts";
-/// The number of characters of a hash that name a question.
+/// The number of characters of a hash of hosts in the key of a question about them.
 const HASH_CHARS: usize = 16;
 
 /// The access of a restore to package registries.
 pub(super) struct RegistryAccess {
     /// The hosts that the package manager may reach.
     pub(super) hosts: Arc<HostAccess>,
-    /// The hosts that the user's settings name, for questions.
+    /// The hosts that the user's settings name, as questions show them.
     named: String,
 }
 
@@ -203,7 +203,7 @@ impl CiContext {
     }
 }
 
-/// Returns the name of `project` among those for which hosts are remembered.
+/// Returns the name under which the allowed hosts of `project` are remembered.
 fn subject(project: &Project) -> String {
     format!("{} in {}", project.kind.name(), project.folder)
 }
@@ -229,7 +229,8 @@ fn registry_question(project: &Project, named: &str, of_project: &[ProjectHost])
     question
 }
 
-/// Returns the rule that would allow `refused`. `None` if no rule of a project may.
+/// Returns the rule for `sandbox.hosts` that would allow `refused`. `None` if a project may not
+/// have such a rule.
 fn allowing_rule(refused: &RefusedHost) -> Option<String> {
     refused.allow.as_ref()?;
     let (host, port) = refused.host.rsplit_once(':')?;
@@ -241,7 +242,7 @@ fn allowing_rule(refused: &RefusedHost) -> Option<String> {
     Some(if ["443", "80"].contains(&port) { host.to_owned() } else { refused.host.clone() })
 }
 
-/// Lists `names` in a sentence.
+/// Lists `names` in backquotes, separated by commas.
 fn list<'n>(names: impl Iterator<Item = &'n str>) -> String {
     names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }

@@ -9,17 +9,19 @@ use super::build_tool::BuildTool;
 use crate::exec::{MORE_OUTPUT, SandboxStatus, refusal_note};
 use toolgate_world::forwarder::RefusedHost;
 
-/// The maximum number of failures in the text for a reader.
+/// The maximum number of failures that the text of a report shows.
 const SHOWN_MAX: usize = 20;
-/// The maximum number of lines of a test's message in the text, after the first one.
+/// The maximum number of lines that the text of a report shows of a test's message, after the first
+/// one.
 const MORE_LINES_MAX: usize = 4;
 /// Longest name of a test or file in a failure, in bytes.
 const NAME_BYTES_MAX: usize = 1 << 10;
 /// Longest message of a failure, in bytes. The whole output has the rest.
 const MESSAGE_BYTES_MAX: usize = 16 << 10;
-/// Most bytes of the output in the text for a reader, if the failed tests explain the failure.
+/// Maximum number of bytes of output in the text of a report, if the failed tests explain the
+/// failure.
 const EXPLAINED_OUTPUT_BYTES_MAX: usize = 2 << 10;
-/// Most bytes of all failures of a report together.
+/// Maximum number of bytes of all failures of a report together.
 const FAILURES_BYTES_MAX: usize = 256 << 10;
 
 /// The report of a build or test run.
@@ -39,7 +41,7 @@ pub(super) struct CiReport {
     pub(super) command: Vec<String>,
     /// Run time.
     pub(super) duration_ms: u64,
-    /// Counts.
+    /// Counts of tests, errors and warnings.
     pub(super) summary: CiCounts,
     /// Failures, in the order of the output.
     pub(super) failures: Vec<CiFailure>,
@@ -66,7 +68,7 @@ pub(super) struct CiReport {
     pub(super) network_note: Option<String>,
 }
 
-/// Counts; null if the program reports none.
+/// Counts of tests, errors and warnings; null if the program reports none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub(super) struct CiCounts {
     /// Tests that passed.
@@ -81,7 +83,7 @@ pub(super) struct CiCounts {
     pub(super) warnings: Option<u64>,
 }
 
-/// One failure.
+/// One failed test, or one error or warning.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub(super) struct CiFailure {
     /// File, relative to the workspace if it is inside.
@@ -90,7 +92,7 @@ pub(super) struct CiFailure {
     pub(super) line: Option<u32>,
     /// Column, from 1.
     pub(super) column: Option<u32>,
-    /// Severity.
+    /// Severity of the failure.
     pub(super) severity: FailureSeverity,
     /// Code of the compiler or linter, e.g. `E0308`.
     pub(super) code: Option<String>,
@@ -98,7 +100,7 @@ pub(super) struct CiFailure {
     pub(super) test: Option<String>,
     /// Value of `filter` that runs this test again.
     pub(super) id: Option<String>,
-    /// Message.
+    /// Message of the failure.
     pub(super) message: String,
 }
 
@@ -166,7 +168,7 @@ impl CiCounts {
 }
 
 impl CiFailure {
-    /// Cuts texts that are too long, and returns the bytes of all texts.
+    /// Cuts texts of the failure that are too long, and returns the bytes of all its texts.
     fn shorten(&mut self) -> usize {
         let names = [&mut self.file, &mut self.code, &mut self.test, &mut self.id];
         let names = names.into_iter().flatten().map(|text| (text, NAME_BYTES_MAX));
@@ -188,12 +190,12 @@ impl CiFailure {
         }
     }
 
-    /// Sets the location.
+    /// Sets the file, line and column of the failure.
     pub(super) fn with_place(self, file: &str, line: Option<u32>, column: Option<u32>) -> Self {
         Self { file: Some(file.to_owned()), line, column, ..self }
     }
 
-    /// Sets the test.
+    /// Sets the name of the failed test.
     pub(super) fn with_test(self, test: &str) -> Self {
         Self { test: Some(test.to_owned()), ..self }
     }
@@ -241,7 +243,7 @@ impl CiFailure {
 }
 
 impl CiReport {
-    /// Formats the report for a reader.
+    /// Formats the report as text.
     pub(super) fn text(&self) -> ResultText {
         let Self { ok, exit_code, timed_out, folder, command, duration_ms, .. } = self;
         let outcome = match (ok, timed_out) {
@@ -290,7 +292,8 @@ impl CiReport {
         }
     }
 
-    /// Returns the part of the output that a reader gets. Failed tests say most of it already.
+    /// Returns the part of the output that the report's text shows. Failed tests say most of it
+    /// already.
     fn shown_output(&self) -> &str {
         let is_listed = self.failures_left_out == 0 && self.failures.len() <= SHOWN_MAX;
         match is_listed && !self.is_output_wanted && are_failed_tests(&self.failures) {

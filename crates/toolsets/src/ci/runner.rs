@@ -26,7 +26,7 @@ const VALUE_OPTIONS: [&str; 12] = [
     "--test-timeout",
 ];
 
-/// The advice for a program that is not recognized.
+/// The advice if the program of a test script is not a known test runner.
 const ARGS_ADVICE: &str = "pass its own options in `args`";
 
 impl ScriptRunner {

@@ -11,7 +11,7 @@ pub(super) struct CommandArgument {
     pub(super) name: String,
     pub(super) about: Option<String>,
     pub(super) note: TypeNote,
-    /// The program's own default. It is documented in the schema but never passed.
+    /// The program's own default for the argument. It is documented in the schema but never passed.
     pub(super) assumed: Option<Value>,
     /// The JSON Schema of the argument, if it has no type note.
     pub(super) schema: Option<Value>,

@@ -47,7 +47,7 @@ pub(super) enum ArtefactQuery {
     Within { base: Option<PathBuf>, search: FileQuery },
     /// A path outside all folders of artefacts.
     Outside(String),
-    /// No possible artefact.
+    /// A pattern that no artefact can match.
     Impossible,
 }
 
@@ -73,7 +73,7 @@ pub(super) struct CollectedArtefacts {
 }
 
 impl ArtefactPattern {
-    /// Parses a pattern. `find` looks up the arguments that it names.
+    /// Parses an artefact pattern. `find` looks up the arguments that it names.
     pub(super) fn parse(
         pattern: &str,
         arguments: &[CommandArgument],
@@ -101,7 +101,7 @@ impl ArtefactPattern {
         Ok(Self(pieces))
     }
 
-    /// Returns the indexes of the arguments in the pattern.
+    /// Returns the indexes of the arguments that the pattern names.
     pub(super) fn arguments(&self) -> Vec<usize> {
         let insert = |piece: &PatternPiece| match piece {
             PatternPiece::Insert(index) => Some(*index),

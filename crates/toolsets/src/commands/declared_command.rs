@@ -13,7 +13,7 @@ use super::argument::CommandArgument;
 use super::artefacts::ArtefactPattern;
 use super::template::ArgvItem;
 
-/// A declared command.
+/// A command that a pack or the configuration declares as a tool.
 #[derive(Debug, Clone)]
 pub struct DeclaredCommand {
     pub(super) id: ToolId,
@@ -25,7 +25,7 @@ pub struct DeclaredCommand {
     pub(super) program: CommandProgram,
     pub(super) argv: Vec<ArgvItem>,
     pub(super) arguments: Vec<CommandArgument>,
-    /// The indexes of the arguments that only `{options}` passes.
+    /// The indexes of the arguments that only `{options}` in `argv` passes.
     pub(super) rest: Vec<usize>,
     pub(super) stdin: Option<usize>,
     pub(super) cwd: Option<String>,
@@ -57,7 +57,7 @@ pub(super) struct DeclarationLocation {
 pub(super) struct CommandProgram {
     /// The name in the declaration, which is also the key in the setting `commands.programs`.
     pub(super) name: String,
-    /// The name or absolute path to run, unless the environment variable overrides it.
+    /// The program's name or absolute path, unless the environment variable overrides it.
     pub(super) at: String,
     /// The environment variable that overrides the path.
     pub(super) env: Option<String>,
@@ -98,7 +98,7 @@ impl DeclaredCommand {
         Some(PathBuf::from(set.as_ref().unwrap_or(at))).filter(|path| path.is_absolute())
     }
 
-    /// Returns the names of the arguments that are paths.
+    /// Returns the names of the command's arguments that are file paths.
     pub(super) fn paths(&self) -> Vec<String> {
         let paths = self.arguments.iter().filter(|argument| argument.note.is_path());
         paths.map(|argument| argument.name.clone()).collect()

@@ -26,7 +26,7 @@ use crate::exec::variable_refusal;
 
 /// The highest limit of concurrent calls of one command.
 const AT_ONCE_MAX: usize = 1_000_000;
-/// The longest deadline, in milliseconds: one day.
+/// The longest deadline of a command, in milliseconds: one day.
 const DEADLINE_MS_MAX: u64 = 86_400_000;
 /// The longest description of a command or argument, and the longest text in a schema, in bytes.
 const TEXT_BYTES_MAX: usize = 64 << 10;
@@ -40,7 +40,8 @@ pub(super) struct CommandDefaults {
 }
 
 impl CommandDefaults {
-    /// Reads `[defaults]`. Refuses settings that only a single command may have.
+    /// Reads the table `[defaults]` of a file with commands. Refuses settings that only a single
+    /// command may have.
     pub(super) fn new(defaults: Option<Spanned<CommandTable>>) -> Result<Self, DeclarationError> {
         let Some(defaults) = defaults else { return Ok(Self::default()) };
         let mut table = defaults.into_inner();
@@ -190,7 +191,7 @@ pub(super) fn resolve_command(
     })
 }
 
-/// Reads the hosts of the command `id`.
+/// Reads the hosts that the program of the command `id` may reach.
 fn read_hosts(
     id: &str,
     hosts: &Spanned<Vec<String>>,
@@ -231,7 +232,7 @@ fn title(stage: &str, name: &str) -> String {
     first.into_iter().flatten().chain(words.chars().skip(1)).collect()
 }
 
-/// Reads the arguments of a table, in the order of the file.
+/// Reads the arguments of a command's table, in the order of the file.
 fn read_arguments(
     args: OrderedEntries<Spanned<ArgumentDeclaration>>,
 ) -> Result<Vec<(Spanned<String>, CommandArgument)>, DeclarationError> {

@@ -35,7 +35,7 @@ pub(super) struct CommandTool {
     spec: ToolSpec,
 }
 
-/// The result of a command.
+/// The result of running a declared command.
 #[derive(Debug, Serialize, JsonSchema)]
 struct CommandRunResult {
     #[serde(flatten)]
@@ -44,7 +44,7 @@ struct CommandRunResult {
     argv: Vec<String>,
     /// Files that the command created or changed.
     artefacts: Vec<String>,
-    /// Files outside the workspace that it may have written, but that are not artefacts.
+    /// Files outside the workspace that the command may have written, but that are not artefacts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     left_out: Vec<String>,
 }
@@ -278,7 +278,7 @@ fn timeout(declared: &DeclaredCommand) -> Duration {
     declared.deadline.unwrap_or(Duration::from_millis(TIMEOUT_MS))
 }
 
-/// Returns a note for a reader that lists the artefacts.
+/// Returns a note that lists the artefacts, for the text of a result.
 fn artefact_note(artefacts: &[String]) -> Option<String> {
     const SHOWN: usize = 8;
     let shown = artefacts.iter().take(SHOWN).map(|path| toolgate_world::root::quoted_path(path));

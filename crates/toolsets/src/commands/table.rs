@@ -111,11 +111,11 @@ pub(super) enum ArgvElement {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ArgumentTable {
-    /// The type note.
+    /// The argument's type note, such as `"string!"`.
     pub(super) r#type: Option<Spanned<String>>,
-    /// The description.
+    /// The argument's description.
     pub(super) about: Option<String>,
-    /// The value to use if a call does not give one.
+    /// The argument's value if a call does not give one.
     pub(super) default: Option<Spanned<Value>>,
     /// The program's own default. It is documented in the schema but never passed.
     pub(super) assumed: Option<Value>,

@@ -22,7 +22,7 @@ pub(super) enum ArgvItem {
     Group(Vec<ArgvItem>),
 }
 
-/// A piece of a word.
+/// A piece of a word in an `argv` template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum TemplatePiece {
     Text(String),
@@ -76,7 +76,7 @@ impl ArgvItem {
         Ok(Self::Word { pieces, optional })
     }
 
-    /// Returns the indexes of the arguments in this element.
+    /// Returns the indexes of the arguments that this element of an `argv` template names.
     pub(super) fn arguments(&self) -> Vec<usize> {
         match self {
             Self::Word { pieces, .. } => pieces
@@ -92,7 +92,8 @@ impl ArgvItem {
         }
     }
 
-    /// Returns the indexes of the arguments that must have a value.
+    /// Returns the indexes of the arguments that must have a value, so that this element has a
+    /// word.
     pub(super) fn required_arguments(&self) -> Vec<usize> {
         match self {
             Self::Word { optional: false, .. } => self.arguments(),
@@ -173,7 +174,8 @@ pub(super) fn split_pieces(template: &str) -> Result<Vec<RawPiece<'_>>, String> 
     Ok(pieces)
 }
 
-/// Refuses to insert a list or a flag. Also refuses a value that would determine the option's name.
+/// Refuses to insert a list or a flag into a word. Also refuses a value that would determine the
+/// option's name.
 fn check_insert(argument: &CommandArgument, before: Option<&TemplatePiece>) -> Result<(), String> {
     let name = &argument.name;
     if argument.note.count != ValueCount::One {

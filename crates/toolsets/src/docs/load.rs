@@ -49,11 +49,11 @@ pub struct LoadDocumentOutput {
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 struct LoadedDocument {
-    /// The path, as given.
+    /// The path of the document, as given in the call.
     path: String,
     /// The whole text, with its front matter.
     content: String,
-    /// The SHA-256 of its bytes.
+    /// The SHA-256 of the document's bytes.
     #[schemars(regex(pattern = "^[a-f0-9]{64}$"))]
     sha256: String,
 }

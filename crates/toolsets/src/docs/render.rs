@@ -9,7 +9,7 @@ use super::template::{TemplateValues, fill_template};
 use super::{sha256, yaml};
 use toolgate_world::Root;
 
-/// The largest result of one call, in bytes.
+/// The largest text that one call renders, in bytes.
 const MARKDOWN_BYTES_MAX: usize = 4 << 20;
 
 /// The tool `docs.render`. It writes nothing, and equal input gives equal output.
@@ -44,12 +44,12 @@ pub struct RenderMarkdownInput {
 #[serde(rename_all = "camelCase")]
 #[schemars(deny_unknown_fields)]
 pub struct RenderMarkdownOutput {
-    /// The text.
+    /// The rendered text.
     markdown: String,
-    /// The SHA-256 of the text.
+    /// The SHA-256 of the rendered text.
     #[schemars(regex(pattern = "^[a-f0-9]{64}$"))]
     content_hash: String,
-    /// The inputs of the text.
+    /// The values that the text was rendered from.
     metadata: RenderInputs,
 }
 

@@ -3,14 +3,14 @@
 
 use serde_json::{Map, Value};
 
-/// The values of names in a template.
+/// The values for the names in a document template.
 pub(super) struct TemplateValues<'n> {
     pub(super) title: &'n str,
     pub(super) body: &'n str,
     pub(super) metadata: &'n Map<String, Value>,
 }
 
-/// Fills `names` into `template`.
+/// Replaces the names in `template` by their values in `names`.
 ///
 /// # Errors
 ///

@@ -14,7 +14,7 @@ use crate::counted::counted;
 use toolgate_world::Root;
 use toolgate_world::processes::ProgramStart;
 
-/// The prefix of the question's key.
+/// The prefix of the key of a question whether a program may run.
 const QUESTION_KEY: &str = "exec.confirm";
 /// The longest command line, in characters, that can be confirmed. The person must see all of it.
 const ARGV_CHARS_MAX: usize = 8000;

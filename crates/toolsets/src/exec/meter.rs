@@ -3,11 +3,12 @@
 use grep_matcher::{Captures, Matcher};
 use grep_regex::{RegexCaptures, RegexMatcher};
 
-/// Reads progress with a pattern that has one group (a percentage) or two (done and total).
+/// Reads progress from a program's output with a pattern that has one group (a percentage) or two
+/// (done and total).
 pub(crate) struct ProgressMeter<'m> {
     pattern: &'m RegexMatcher,
     captures: RegexCaptures,
-    /// The share (0 to 1) that was last read. It never decreases.
+    /// The share of the work that is done (0 to 1), as last read. It never decreases.
     share: f64,
 }
 
@@ -31,7 +32,7 @@ impl<'m> ProgressMeter<'m> {
         Some((done, total))
     }
 
-    /// Returns the amounts from the last match in `line`.
+    /// Returns the done and total amounts from the pattern's last match in `line`.
     fn last_match(&mut self, line: &[u8]) -> Option<(f64, f64)> {
         let mut last = None;
         let number = |captures: &RegexCaptures, group| {

@@ -67,7 +67,7 @@ pub(crate) struct RunResult {
     /// Refused hosts that the program tried to reach; left out if none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) refused_hosts: Vec<RefusedHost>,
-    /// True if it had a network with chosen hosts.
+    /// True if the program had a network with only chosen hosts.
     #[serde(skip)]
     pub(crate) is_forwarded: bool,
     /// Id of the tool that ran the program.
@@ -79,9 +79,9 @@ pub(crate) struct RunResult {
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub(crate) enum SandboxStatus {
-    /// The profile, with all layers.
+    /// The sandbox profile, with all layers in effect.
     Whole(SandboxProfile),
-    /// The profile, without some layers.
+    /// The sandbox profile, with some layers missing.
     Partly(SandboxCoverage),
 }
 
@@ -122,9 +122,9 @@ impl SandboxStatus {
 }
 
 impl RunResult {
-    /// Formats the result for a reader. `longer` explains how to extend the timeout. `more`
-    /// explains how to get more of an output that is cut and that the caller cannot read with
-    /// `exec_output`; it may be empty.
+    /// Formats the result as text. `longer` explains how to extend the timeout. `more` explains how
+    /// to get more of an output that is cut and that the caller cannot read with `exec_output`; it
+    /// may be empty.
     pub(crate) fn text(&self, longer: &str, more: &str) -> ResultText {
         let Self { exit_code, duration_ms, output_id, .. } = self;
         let id = output_id.as_deref();

@@ -8,10 +8,10 @@ use toolgate_contract::{OutputStream, ToolContext};
 use super::encoding::whole_chars_len;
 use super::meter::ProgressMeter;
 
-/// The maximum number of bytes of output in one event.
+/// The maximum number of bytes of a program's output in one event.
 const EVENT_BYTES_MAX: usize = 16 << 10;
 
-/// The bytes at the end of a stream that are searched for its last line.
+/// The number of bytes at the end of an output stream that are searched for its last line.
 const TAIL_BYTES: usize = 1 << 10;
 
 /// The maximum number of characters of the last line in a progress event.
@@ -62,7 +62,7 @@ impl<'c> OutputForwarder<'c> {
         }
     }
 
-    /// Buffers output, and sends it if it fills an event.
+    /// Buffers a piece of the program's output, and sends the buffer if it fills an event.
     pub(super) fn buffer(&mut self, stream: OutputStream, bytes: &[u8]) {
         let buffer = match stream {
             OutputStream::Stdout => &mut self.stdout,
@@ -138,7 +138,7 @@ impl StreamBuffer {
         sent > 0
     }
 
-    /// Sends the rest, an incomplete character.
+    /// Sends the rest of the buffer, an incomplete character.
     fn flush(&mut self, ctx: &ToolContext) -> bool {
         let rest = std::mem::take(&mut self.bytes);
         send_chunks(ctx, self.stream, &rest, &mut self.tail);

@@ -10,8 +10,8 @@ use super::settings::StoredOutputLimits;
 use crate::counted::counted;
 use toolgate_world::processes::CapturedOutput;
 
-/// The most recent cut outputs. If there are too many, the oldest output of the caller with the
-/// most is dropped.
+/// The most recent outputs that results show only in part. If there are too many, the oldest output
+/// of the caller with the most is dropped.
 pub(super) struct OutputStore {
     runs: Mutex<VecDeque<StoredRun>>,
     runs_max: usize,
@@ -79,7 +79,8 @@ impl OutputStore {
     }
 }
 
-/// Returns the index of the oldest run of the caller that uses the most, as measured by `measure`.
+/// Returns the index of the oldest stored run of the caller that uses the most, as measured by
+/// `measure`.
 fn oldest_of_top_caller<'r>(
     runs: &'r VecDeque<StoredRun>,
     measure: impl Fn(&mut dyn Iterator<Item = &'r StoredRun>) -> u64,

@@ -18,7 +18,7 @@ use toolgate_world::processes::{ProgramOutcome, ProgramStart, StopReason};
 use toolgate_world::sandbox::{Confinement, IncompleteSandbox, SetupFailure, SetupStep};
 use toolgate_world::{ProcessRunner, Root};
 
-/// The pause in which output is collected before it is sent.
+/// The time for which a program's output is collected before it is sent.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Runs programs in a workspace, and stores output that is too long for a result. Clones are cheap.

@@ -28,7 +28,8 @@ const OUTPUT_BYTES: usize = 32 << 10;
 /// memory.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
-/// Prepares the program that `input` requests, as a part of `trace`.
+/// Prepares the start of the program that `input` requests. The program continues the trace
+/// `trace`.
 pub(super) fn prepare_start(
     input: RunProgramInput,
     fields: InputFields,
@@ -132,7 +133,7 @@ pub(crate) fn bounds(
     }
 }
 
-/// Adds the call's variables to `base`, or refuses one that may not be set.
+/// Adds the call's environment variables to `base`, or refuses one that may not be set.
 fn environment(
     given: BTreeMap<String, String>,
     mut base: BTreeMap<OsString, OsString>,

@@ -12,7 +12,8 @@ use toolgate_contract::ToolError;
 
 const CHECKSUM_BYTES: usize = 8;
 
-/// Returns the cursor that continues the answer to `question` after the entry `last`.
+/// Returns the cursor with which a call continues a list after the entry `last`. `question`
+/// identifies the list.
 pub(crate) fn encode_cursor(question: &str, last: &[u8]) -> String {
     let mut bytes = cursor_checksum(question, last).to_vec();
     bytes.extend_from_slice(last);
@@ -25,7 +26,7 @@ pub(crate) fn given_cursor(cursor: Option<&str>) -> Option<&str> {
     cursor.filter(|given| !given.is_empty())
 }
 
-/// Returns the last entry that `cursor` holds.
+/// Returns the entry after which `cursor` continues a list.
 ///
 /// # Errors
 ///

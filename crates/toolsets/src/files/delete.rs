@@ -15,7 +15,7 @@ use toolgate_world::root::{
     EntryKind, EntryScope, TreeWalk, WalkFilter, WalkStart, WorkMonitor, quoted_path,
 };
 
-/// Key of the confirmation in the call's answers.
+/// Key of the question whether to delete a folder.
 const CONFIRMATION_KEY: &str = "files.delete";
 /// Maximum number of entries counted for the text of the confirmation.
 const COUNTED_MAX: u64 = 100_000;

@@ -28,7 +28,7 @@ use toolgate_world::root::{
     quoted_path,
 };
 
-/// Attempts at an edit by text if the file keeps changing meanwhile.
+/// Maximum number of attempts at an edit by text, if the file keeps changing meanwhile.
 const TRIES_MAX: usize = 16;
 /// Maximum number of changes in one call.
 const EDITS_MAX: usize = 1000;
@@ -197,7 +197,7 @@ fn edit(
     }
 }
 
-/// One call, while it edits files.
+/// The state of one `files.edit` call.
 struct FileEditor<'e> {
     root: &'e Root,
     settings: &'e FileSettings,
@@ -206,13 +206,13 @@ struct FileEditor<'e> {
     watch: &'e WorkMonitor,
 }
 
-/// An edit of one file that has been checked and not been written.
+/// An edit of one file that has been checked but not yet written.
 struct CheckedEdit {
     path: String,
-    /// The content that the edit was made for.
+    /// Metadata of the content that the edit was made for.
     meta: EntryMeta,
     etag: Etag,
-    /// The new content, if it differs.
+    /// The new content, if it differs from the old content.
     new: Option<Vec<u8>>,
     diff: String,
     diff_truncated: bool,

@@ -48,7 +48,7 @@ pub struct ListDirectoryOutput {
     cursor: Option<String>,
 }
 
-/// One entry.
+/// One entry of a directory.
 #[derive(Debug, Serialize, JsonSchema)]
 struct DirectoryEntry {
     /// Name of the entry; bytes that are not UTF-8 are shown as U+FFFD.

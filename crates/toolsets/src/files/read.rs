@@ -24,7 +24,8 @@ use toolgate_world::root::{Etag, WorkMonitor, WorkspaceFile, quoted_path};
 
 /// Largest file that is read on the async thread, in bytes. Larger files go to a blocking thread.
 const INLINE_BYTES_MAX: u64 = 64 << 10;
-/// Most bytes of a content in JSON, where control characters take more room than in the file.
+/// Maximum number of bytes that a file's content takes in JSON, where control characters take more
+/// room than in the file.
 const ESCAPED_BYTES_MAX: usize = 20 << 20;
 /// Bytes whose control characters are counted together.
 const ESCAPED_BLOCK_BYTES: usize = 64 << 10;
@@ -291,7 +292,7 @@ impl ReadFileOutput {
     }
 }
 
-/// Returns the range that `input` asks for.
+/// Returns the range of bytes or lines that `input` asks for.
 fn requested_range(input: &ReadFileInput) -> Result<ReadRange, ToolError> {
     let ReadFileInput { offset, length, start_line, end_line, line_count, .. } = *input;
     for (pointer, value) in
@@ -321,7 +322,8 @@ fn requested_range(input: &ReadFileInput) -> Result<ReadRange, ToolError> {
     })
 }
 
-/// Returns the number of lines from `start` to `end`.
+/// Returns the number of lines from `start` to `end`. Refuses `line_count`, which would contradict
+/// `end`.
 fn lines_until(start: i64, end: i64, line_count: Option<u64>) -> Result<u64, ToolError> {
     let invalid = |message: &str| Err(ToolError::invalid("/end_line", message));
     if line_count.is_some() {
@@ -499,7 +501,7 @@ fn truncate_at_line(bytes: &mut Vec<u8>, utf16: Option<ByteOrder>) {
     }
 }
 
-/// The place of the bytes that were read, for errors about their encoding.
+/// The location of a part of a file's content, for errors about its encoding.
 struct ContentPart<'p> {
     offset: u64,
     /// `true` if the bytes end with the file.

@@ -33,7 +33,7 @@ const FOLDER_MEDIA_TYPE: &str = "inode/directory";
 const INLINE_BYTES_MAX: u64 = 64 << 10;
 /// Maximum number of entries examined to complete a path.
 const EXAMINED_ENTRIES_MAX: usize = 50_000;
-/// Filter of listed files. Hidden files are listed, ignored files are not.
+/// Filter of the files in resource lists. Hidden files are listed, ignored files are not.
 const LISTED_SIGHT: WalkFilter = WalkFilter { include_ignored: false, include_hidden: true };
 
 /// Resource source for the files beneath one root.
@@ -374,7 +374,7 @@ fn complete_in_folder(root: &Root, typed: &str, watch: &WorkMonitor) -> BTreeSet
     paths.take(EXAMINED_ENTRIES_MAX).collect()
 }
 
-/// Returns the template's variable for the entry at `path`.
+/// Returns the value of the URI template's variable for the entry at `path`.
 fn template_value(path: &Path, kind: EntryKind) -> Option<String> {
     let path = percent_encode_path(path.to_str()?);
     match kind {

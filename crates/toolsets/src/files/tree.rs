@@ -137,7 +137,7 @@ impl Tool for ShowTree {
     }
 }
 
-/// A directory of the tree while it is collected.
+/// A directory of the tree while its entries are collected.
 struct TreeNode {
     folder: WalkFolder,
     /// Entries to show, each with the index of its node if it is a directory.
@@ -190,7 +190,7 @@ fn tree(
     Ok(output(&nodes))
 }
 
-/// Flattens the nodes into tree order.
+/// Converts the nodes to a list of entries in the order of the tree.
 fn output(nodes: &[TreeNode]) -> ShowTreeOutput {
     let mut entries = Vec::new();
     let mut waiting: Vec<(usize, usize)> = vec![(0, 0)];
@@ -217,7 +217,8 @@ fn output(nodes: &[TreeNode]) -> ShowTreeOutput {
     }
 }
 
-/// Closes the open directories that do not contain an entry at `depth`.
+/// Ends the open directories that do not contain an entry at `depth`, each with the number of
+/// entries left out.
 fn close_directories(body: &mut String, open: &mut Vec<(u32, u64)>, depth: u32) {
     while let Some((at, left_out)) = open.pop_if(|(at, _)| depth == 0 || *at >= depth) {
         if left_out > 0 {

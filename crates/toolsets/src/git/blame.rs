@@ -12,7 +12,7 @@ use toolgate_world::root::quoted_path;
 
 /// Maximum number of lines in one answer.
 const LINES_MAX: u32 = 500;
-/// Largest file of the work tree, in bytes.
+/// Largest file of the work tree that can be annotated, in bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// The `git.blame` tool.
@@ -153,7 +153,7 @@ impl Tool for GitBlame {
     }
 }
 
-/// Parses the output of `--line-porcelain`.
+/// Parses the output of `git blame --line-porcelain`.
 fn parse_blame(printed: &str) -> Vec<BlameLine> {
     let mut lines = Vec::new();
     let mut head: HashMap<&str, &str> = HashMap::new();
@@ -185,7 +185,7 @@ fn parse_blame(printed: &str) -> Vec<BlameLine> {
     lines
 }
 
-/// Formats seconds since 1970 and a zone such as `+0130` as RFC 3339.
+/// Formats a commit's date as RFC 3339, from seconds since 1970 and a zone such as `+0130`.
 fn format_date(seconds: &str, zone: &str) -> String {
     let moment = seconds.parse().ok().and_then(|at| jiff::Timestamp::from_second(at).ok());
     let Some(moment) = moment else { return String::new() };

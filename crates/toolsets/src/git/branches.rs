@@ -120,7 +120,7 @@ impl Tool for GitBranches {
     }
 }
 
-/// Parses the fields of one branch. Git ends each branch with a line break.
+/// Parses the fields of one branch in git's output. Git ends each branch with a line break.
 fn parse_branch(fields: &[String]) -> Option<GitBranchEntry> {
     let [name, head, commit, upstream, means, subject] = fields else { return None };
     let name = name.trim_start_matches('\n');

@@ -25,12 +25,12 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 const TIMEOUT_WITH_PROGRAMS: Duration = Duration::from_secs(600);
 /// Maximum number of characters of git's error output in an error.
 const ERROR_CHARS_MAX: usize = 2000;
-/// Maximum number of bytes of git's error output kept.
+/// Maximum number of bytes that are kept of git's error output.
 const STDERR_BYTES_MAX: usize = 64 << 10;
 
 /// Environment variables of the server that git receives.
 const INHERITED_VARIABLES: [&str; 3] = ["HOME", "XDG_CONFIG_HOME", "TZ"];
-/// Environment variables that name the committer and the user's configuration files.
+/// Environment variables that name the committer and the user's git configuration files.
 const OWNER_VARIABLES: [&str; 8] = [
     "GIT_CONFIG_GLOBAL",
     "GIT_CONFIG_SYSTEM",
@@ -41,7 +41,7 @@ const OWNER_VARIABLES: [&str; 8] = [
     "GIT_COMMITTER_EMAIL",
     "EMAIL",
 ];
-/// Variables that keep git from prompting, paging and fetching.
+/// Environment variables that keep git from prompting, paging and fetching.
 const FIXED_VARIABLES: [(&str, &str); 10] = [
     // The code parses git's messages, so they must be in English.
     ("LC_ALL", "C.UTF-8"),
@@ -60,16 +60,16 @@ const FIXED_VARIABLES: [(&str, &str); 10] = [
 /// Folders of git's own helper programs, relative to its installation prefix.
 const GIT_CORE_FOLDERS: [&str; 2] = ["lib/git-core", "libexec/git-core"];
 
-/// Configuration files that a run of git reads.
+/// Configuration files that git reads in one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConfigScope {
-    /// The repository's configuration, with overrides.
+    /// The configuration of the repository, with overrides.
     Repository,
-    /// The user's and the system's configuration, too.
+    /// The configuration of the repository, the user and the system.
     UserAndSystem,
 }
 
-/// A git command to run.
+/// A git command to run for a tool.
 pub(super) struct GitCommand<'g> {
     git: &'g GitContext,
     cwd: &'g OwnedFd,
@@ -90,7 +90,7 @@ pub(super) struct GitCommand<'g> {
 pub(super) struct GitOutput {
     /// Exit code; 128 plus the signal's number if a signal ended it.
     pub(super) code: i32,
-    /// Start of the standard output.
+    /// Start of git's standard output.
     pub(super) stdout: Vec<u8>,
     /// Size of the whole standard output, in bytes.
     pub(super) total_bytes: u64,
@@ -158,7 +158,7 @@ impl<'g> GitCommand<'g> {
         self
     }
 
-    /// Limits the output kept to `bytes_max` bytes.
+    /// Limits the output of git that is kept to `bytes_max` bytes.
     pub(super) fn bytes_max(mut self, bytes_max: usize) -> Self {
         self.bytes_max = bytes_max;
         self
@@ -320,7 +320,7 @@ impl GitOutput {
         self.total_bytes > self.stdout.len() as u64
     }
 
-    /// Splits the output at NUL characters. A last field without a NUL is dropped.
+    /// Splits git's output at NUL characters. A last field without a NUL is dropped.
     pub(super) fn fields(&self) -> Vec<String> {
         let end = self.stdout.iter().rposition(|byte| *byte == 0).unwrap_or(0);
         if end == 0 {
@@ -330,7 +330,7 @@ impl GitOutput {
         fields.map(|field| String::from_utf8_lossy(field).into_owned()).collect()
     }
 
-    /// Returns the error for the caller if the command failed.
+    /// Returns the error for the caller if the git command failed.
     pub(super) fn to_error(&self) -> ToolError {
         let error = self.error_text();
         let (fault, advice) = if error.contains("not a git repository: ") {

@@ -32,11 +32,11 @@ pub(super) struct CommitEntry {
     pub(super) subject: String,
 }
 
-/// Most characters of a subject, of an author's name and of an email address.
+/// Maximum number of characters of a commit's subject, of an author's name and of an email address.
 const TEXT_CHARS_MAX: usize = 1000;
 
 impl CommitEntry {
-    /// Parses the fields of one commit.
+    /// Parses the fields that git prints for [`COMMIT_FORMAT`].
     pub(super) fn parse(fields: &[String]) -> Option<Self> {
         let [commit, short, author, email, date, parents, refs, subject] = fields else {
             return None;

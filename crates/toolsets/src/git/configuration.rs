@@ -6,7 +6,7 @@
 
 use std::ffi::OsString;
 
-/// Settings for every run, which override every configuration file.
+/// Git settings for every run, which override every configuration file.
 const FORCED_SETTINGS: [(&str, &str); 25] = [
     ("core.fsmonitor", "false"),
     ("core.pager", "cat"),
@@ -60,7 +60,7 @@ const PRINT_SETTINGS: [(&str, &str); 19] = [
     ("diff.statGraphWidth", "0"),
 ];
 
-/// Keys of the user's and the system's configuration that apply.
+/// Keys of the user's and the system's git configuration that apply.
 const INHERITED_KEYS: [&str; 15] = [
     "user.name",
     "user.email",
@@ -79,7 +79,7 @@ const INHERITED_KEYS: [&str; 15] = [
     "diff.algorithm",
 ];
 
-/// A configuration as `git config --list --show-scope -z` prints it.
+/// A git configuration as `git config --list --show-scope -z` prints it.
 #[derive(Debug, Default)]
 pub(super) struct GitConfig {
     entries: Vec<GitConfigEntry>,
@@ -90,11 +90,11 @@ struct GitConfigEntry {
     /// `true` if the entry comes from the repository, not from the user or the system.
     is_from_repository: bool,
     key: String,
-    /// Value; `None` for a key without one, which means true.
+    /// Value of the entry; `None` for a key without one, which means true.
     value: Option<String>,
 }
 
-/// Kinds of programs that the settings allow to run.
+/// Kinds of programs that the settings allow git to run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AllowedPrograms {
     pub(super) hooks: bool,
@@ -102,7 +102,7 @@ pub(super) struct AllowedPrograms {
 }
 
 impl GitConfig {
-    /// Parses the fields: a scope and a `key\nvalue`, alternating.
+    /// Parses the fields that `git config` prints: a scope and a `key\nvalue`, alternating.
     pub(super) fn parse(fields: &[String]) -> Self {
         let entries = fields.chunks_exact(2).map(|pair| {
             let (key, value) = match pair[1].split_once('\n') {
@@ -143,7 +143,7 @@ impl GitConfig {
         names
     }
 
-    /// Returns the overrides that keep the configuration from running programs that are not
+    /// Returns the overrides that keep git's configuration from running programs that are not
     /// `allowed`.
     pub(super) fn overrides(&self, allowed: AllowedPrograms) -> Vec<(OsString, OsString)> {
         let mut all: Vec<(OsString, OsString)> = Vec::new();
@@ -195,12 +195,12 @@ impl GitConfig {
     }
 }
 
-/// Returns the part after the last dot.
+/// Returns the part of a configuration key after the last dot.
 fn key_name(key: &str) -> &str {
     key.rsplit('.').next().unwrap_or_default()
 }
 
-/// Returns the middle part of `SECTION.middle.name`.
+/// Returns the middle part of a configuration key `SECTION.middle.name`.
 fn subsection<'k>(key: &'k str, section: &str) -> Option<&'k str> {
     let rest = key.strip_prefix(section)?.strip_prefix('.')?;
     rest.rsplit_once('.').map(|(middle, _)| middle)

@@ -11,13 +11,13 @@ use super::revision::RevisionRange;
 use super::submodules::SubmoduleStates;
 use toolgate_world::root::quoted_path;
 
-/// Default size limit of a result, in bytes.
+/// Default size limit of the result of `git.diff`, in bytes.
 const BYTES_DEFAULT: usize = 64 << 10;
-/// Highest size limit of a result, in bytes.
+/// Highest size limit of the result of `git.diff`, in bytes.
 pub(super) const BYTES_MAX: usize = 1 << 20;
 /// Maximum number of context lines around a change.
 const CONTEXT_MAX: u32 = 1000;
-/// Maximum number of files listed.
+/// Maximum number of changed files that a result lists.
 pub(super) const FILES_MAX: usize = 1000;
 /// Maximum number of files that the note about a cut patch names.
 const NAMED_FILES_MAX: usize = 40;
@@ -185,7 +185,7 @@ fn is_selected(path: &str, paths: &[String]) -> bool {
     paths.is_empty() || paths.iter().any(contains)
 }
 
-/// Returns the note for a patch that was cut. `files` are those that the whole patch changes.
+/// Returns the note about a patch that was cut. `files` are those that the whole patch changes.
 pub(super) fn truncation_note(total_bytes: u64, files: &[ChangedFile]) -> String {
     let mut note = format!(
         "cut: the whole text has {total_bytes} bytes; request some `paths` or `stat`, or set \
@@ -203,7 +203,7 @@ pub(super) fn truncation_note(total_bytes: u64, files: &[ChangedFile]) -> String
 }
 
 impl ChangedFile {
-    /// Returns the path with the number of added and removed lines, such as `a.rs` +1 -2.
+    /// Returns the file's path with the number of added and removed lines, such as `a.rs` +1 -2.
     fn summary(&self) -> String {
         let Self { path, from: _, added, removed } = self;
         let path = quoted_path(path);
@@ -219,7 +219,7 @@ pub(super) fn without_programs(command: GitCommand<'_>) -> GitCommand<'_> {
     command.args(["--no-ext-diff", "--no-textconv", "--no-color", "--submodule=short"])
 }
 
-/// Parses the output of `--numstat -z`. Each file is listed once.
+/// Parses the output of `git diff --numstat -z`. Each file is listed once.
 pub(super) fn parse_numstat(numstat: &GitOutput) -> Vec<ChangedFile> {
     let mut files: Vec<ChangedFile> = Vec::new();
     let fields = numstat.fields();

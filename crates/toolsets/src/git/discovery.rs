@@ -20,17 +20,17 @@ use toolgate_world::root::{
     EntryKind, EscapeReason, EscapedPath, InspectionDepth, WorkMonitor, quoted_path,
 };
 
-/// Maximum number of bytes read of a list of alternate object stores.
+/// Maximum number of bytes that are read of a repository's list of alternate object stores.
 const ALTERNATES_BYTES_MAX: u64 = 64 << 10;
 /// Maximum number of object stores of one repository.
 const STORES_MAX: usize = 64;
-/// Maximum number of entries of a repository's folder that are checked.
+/// Maximum number of entries of a repository's `.git` folder that are checked.
 const ENTRIES_MAX: usize = 500_000;
-/// Folders in git's folder whose files git reads.
+/// Folders in the `.git` folder whose entries are checked, because git reads their files.
 const CHECKED_FOLDERS: [&str; 8] =
     ["info", "refs", "logs", "reftable", "worktrees", "sequencer", "rebase-merge", "rebase-apply"];
-/// Entries that are not checked: hooks do not run unless settings allow them, and the other is a
-/// socket of git.
+/// Entries of the `.git` folder that are not checked: hooks do not run unless settings allow them,
+/// and the other is a socket of git.
 const UNCHECKED_ENTRIES: [&str; 2] = ["hooks", "fsmonitor--daemon.ipc"];
 
 /// A folder of the repository.
@@ -301,7 +301,7 @@ fn outside_error(folder: &str, path: &Path) -> ToolError {
     ))
 }
 
-/// Returns how thoroughly to check the entry `at` of git's folder.
+/// Returns how thoroughly to check the entry `at` of the `.git` folder.
 fn git_entry_check(at: &Path) -> InspectionDepth {
     let mut names = at.iter().filter_map(OsStr::to_str);
     match (names.next(), names.next()) {

@@ -3,7 +3,7 @@
 //! A repository's configuration can name files anywhere on the machine, and git quotes lines of
 //! them.
 
-/// Starts of messages that quote a file's content after a colon.
+/// Starts of git's messages that quote a file's content after a colon.
 const QUOTING_PREFIXES: [&str; 8] = [
     "unexpected line in ",
     "unterminated line in ",
@@ -14,12 +14,12 @@ const QUOTING_PREFIXES: [&str; 8] = [
     "unable to normalize alternate object path: ",
     "unrecognized pattern: ",
 ];
-/// Middle parts of messages between a file's content and its location.
+/// Middle parts of git's messages, between a file's content and its location.
 const QUOTING_INFIXES: [&str; 2] = [" is not a valid attribute name: ", " not allowed: "];
 /// Severity prefixes of git's messages.
 const SEVERITIES: [&str; 3] = ["fatal: ", "error: ", "warning: "];
 
-/// Returns `message` with the quoted file contents removed from each line.
+/// Returns git's `message` with the quoted file contents removed from each line.
 pub(super) fn redact_contents(message: &str) -> String {
     message.split_inclusive('\n').map(redact_content).collect()
 }

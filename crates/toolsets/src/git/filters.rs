@@ -6,7 +6,8 @@ use super::repository::GitRepository;
 use toolgate_world::root::quoted_path;
 
 impl GitRepository<'_> {
-    /// Refuses `paths` if a changed or new file in them needs a filter that may not run.
+    /// Refuses `paths` if a changed or new file in them needs a git filter that the settings do not
+    /// allow to run.
     pub(super) async fn refuse_filtered(
         &self,
         ctx: &ToolContext,

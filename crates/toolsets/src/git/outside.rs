@@ -23,11 +23,11 @@ use super::settings::OutsideAccess;
 
 /// Maximum number of bytes that are read of a `.git` file, which names the repository.
 pub(super) const LINK_BYTES_MAX: u64 = 8 << 10;
-/// Entries of a repository that a linked worktree does not write: settings that name programs, and
-/// the state of the other worktrees.
+/// Entries of a repository's folder that git does not write in a linked worktree: settings that
+/// name programs, and the state of the other worktrees.
 const KEPT_ENTRIES: [&str; 8] =
     ["config", "config.worktree", "hooks", "info", "modules", "HEAD", "index", "worktrees"];
-/// Files that git reads in the folders above a subfolder.
+/// Files with rules that git also reads in the folders above a subfolder.
 const RULE_FILES: [&str; 2] = [".gitignore", ".gitattributes"];
 
 /// The relation of the workspace to its repository.
@@ -107,7 +107,7 @@ impl OutsideRepository {
         }
     }
 
-    /// Returns the relation of the workspace to the repository, for messages.
+    /// Describes the relation of the workspace to the repository, for messages.
     pub(super) fn describe(&self) -> String {
         let kind = match self.kind {
             WorkspaceKind::LinkedWorktree => "a linked worktree",
@@ -117,8 +117,8 @@ impl OutsideRepository {
         format!("{kind} of the repository {}", quoted_path(&self.owner_path()))
     }
 
-    /// Returns the parts of the repository that a git program sees, and the parts that it may
-    /// write if `writes` is true.
+    /// Returns the parts of the repository that git can see in its sandbox, and can write if
+    /// `writes` is true.
     pub(super) fn places(&self, writes: bool) -> Vec<OutsideRepositoryPath> {
         let place = |path: PathBuf, is_writable| OutsideRepositoryPath { path, is_writable };
         let mut places = vec![place(self.common_dir.clone(), writes)];

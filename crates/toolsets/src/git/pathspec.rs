@@ -136,13 +136,13 @@ impl GitRepository<'_> {
     }
 }
 
-/// A path in a repository below the one that the caller names.
+/// A path in a repository that is inside the one that the caller names.
 struct InnerPath {
-    /// The path from the top folder of the named repository.
+    /// The path from the top folder of the repository that the caller names.
     path: String,
-    /// The folder of the other repository, from the workspace.
+    /// The folder of the inner repository, from the workspace.
     repository: String,
-    /// The path from that folder.
+    /// The path from the folder of the inner repository.
     rest: String,
 }
 

@@ -11,7 +11,7 @@ use super::GitContext;
 use super::command::{ConfigScope, GitCommand};
 use super::outside::{OutsideRepository, WorkspaceKind};
 
-/// A repository, opened for one call.
+/// A git repository, opened for one call.
 pub(super) struct GitRepository<'g> {
     pub(super) git: &'g GitContext,
     /// Top folder of the work tree, open as the directory that git starts in.
@@ -22,15 +22,15 @@ pub(super) struct GitRepository<'g> {
     pub(super) git_dir: PathBuf,
     /// Absolute path of the folder that all work trees share.
     pub(super) common_dir: PathBuf,
-    /// The repository, if it is outside the workspace.
+    /// The location of the repository, if it is outside the workspace.
     pub(super) outside: Option<Arc<OutsideRepository>>,
-    /// Settings that override the configuration.
+    /// Settings that override the repository's configuration.
     pub(super) overrides: Vec<(OsString, OsString)>,
-    /// Filters that are defined but not allowed to run.
+    /// Git filters that are defined but not allowed to run.
     pub(super) disabled_filters: Vec<String>,
 }
 
-/// Files in the repository's folder that show an unfinished operation, each with its name.
+/// Files in the `.git` folder that show an unfinished operation, each with the operation's name.
 const OPERATION_FILES: [(&str, &str); 6] = [
     ("rebase-merge", "rebase"),
     ("rebase-apply", "rebase"),

@@ -47,7 +47,7 @@ pub enum GitProgram {
 }
 
 impl GitSettings {
-    /// Returns true if git may run programs of this `kind`.
+    /// Returns true if the settings allow git to run programs of this `kind`.
     pub fn allows(&self, kind: GitProgram) -> bool {
         self.programs.contains(&kind)
     }

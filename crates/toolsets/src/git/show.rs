@@ -14,9 +14,9 @@ use super::discovery::RepoFolder;
 use toolgate_contract::printable;
 use toolgate_world::root::quoted_path;
 
-/// Default size limit of a result, in bytes.
+/// Default size limit of the result of `git.show`, in bytes.
 const BYTES_DEFAULT: usize = 64 << 10;
-/// Size limit of a message, in bytes.
+/// Size limit of a commit message in a result, in bytes.
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
 
 /// The `git.show` tool.

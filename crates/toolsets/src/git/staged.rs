@@ -17,7 +17,7 @@ pub(super) struct StagedFiles {
     repository: String,
     /// Staged files, at most 500.
     staged: Vec<StagedFile>,
-    /// True if there are more.
+    /// True if there are more staged files.
     truncated: bool,
 }
 

@@ -155,7 +155,7 @@ impl Tool for GitStatus {
     }
 }
 
-/// Parses the fields of porcelain format version 2, and adds the changed submodules. Paths lose
+/// Parses the fields of `git status --porcelain=v2`, and adds the changed submodules. Paths lose
 /// `prefix`.
 fn parse_status(fields: &[String], prefix: &str, submodules: SubmoduleStates) -> GitStatusOutput {
     let without_prefix = |path: &str| path.strip_prefix(prefix).unwrap_or(path).to_owned();
@@ -208,7 +208,7 @@ fn parse_status(fields: &[String], prefix: &str, submodules: SubmoduleStates) ->
     output
 }
 
-/// Parses a header line about the branch.
+/// Parses a header line of `git status` about the branch.
 fn parse_header(line: &str, output: &mut GitStatusOutput) {
     let (name, value) = line.split_once(' ').unwrap_or((line, ""));
     match name {
@@ -227,7 +227,8 @@ fn parse_header(line: &str, output: &mut GitStatusOutput) {
     }
 }
 
-/// Parses an entry whose path comes after `before` other fields, separated by spaces.
+/// Parses an entry of `git status` whose path comes after `before` other fields, separated by
+/// spaces.
 fn parse_entry(line: &str, before: usize, from: Option<&String>) -> Option<StatusEntry> {
     let mut letters = line.chars().map(|letter| if letter == '.' { ' ' } else { letter });
     let index = letters.next()?;

@@ -21,7 +21,7 @@ const MONTHS: [&str; 12] = [
 ];
 const NUMBERS: [&str; 10] =
     ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"];
-/// Words that are a time by themselves.
+/// Words that git accepts as a time by themselves.
 const MOMENTS: [&str; 6] = ["now", "today", "yesterday", "noon", "midnight", "tea"];
 
 /// Returns the error message for the invalid time `text`.
@@ -55,12 +55,12 @@ pub(super) fn is_time(text: &str) -> bool {
     has_time
 }
 
-/// Role of a word in a time.
+/// Role of a word in a time such as `2 weeks ago`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TimeWordRole {
-    /// Names a time.
+    /// Names a time, such as a unit, a day, a date or a time of day.
     Time,
-    /// Qualifies a word that names a time.
+    /// Belongs to a word that names a time: a number, a time zone, or a word such as `ago`.
     Qualifier,
 }
 

@@ -9,15 +9,16 @@ use super::repository::GitRepository;
 /// have other causes.
 const PROTECTED_CAUSES: [&str; 3] =
     ["Device or resource busy", "Read-only file system", "Permission denied"];
-/// The maximum number of protected files that a message names.
+/// The maximum number of protected files that a message about failed writes names.
 const SHOWN_MAX: usize = 10;
 
 /// Files that a git command could not write.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct WriteFailures {
-    /// Protected files, relative to the repository's top folder. They stay as they are.
+    /// Files that the sandbox protects, relative to the repository's top folder. They stay as they
+    /// are.
     pub(super) protected: Vec<String>,
-    /// Message of git about the first other file, safe for terminals.
+    /// Git's message about the first file that is not protected, safe for terminals.
     pub(super) other: Option<String>,
 }
 

@@ -4,20 +4,21 @@ use std::collections::VecDeque;
 
 use blake3::Hash;
 
-/// The most texts that are remembered. The oldest is forgotten first.
+/// The maximum number of failed requests to parse a text that are remembered. The oldest is
+/// forgotten first.
 const TEXTS_MAX: usize = 1024;
 
-/// The requests to parse that failed.
+/// The requests to parse a text that failed.
 #[derive(Default)]
 pub(super) struct FailedTexts(VecDeque<Hash>);
 
 impl FailedTexts {
-    /// Returns `true` if `request` has failed before.
+    /// Returns `true` if `request`, which asks to parse a text, has failed before.
     pub(super) fn contains(&self, request: &[u8]) -> bool {
         !self.0.is_empty() && self.0.contains(&blake3::hash(request))
     }
 
-    /// Remembers `request`. Returns `false` if it has failed before.
+    /// Remembers that `request` failed to parse. Returns `false` if it has failed before.
     pub(super) fn insert(&mut self, request: &[u8]) -> bool {
         if self.contains(request) {
             return false;

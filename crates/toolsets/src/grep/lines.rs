@@ -54,8 +54,8 @@ impl MatchedLine {
 }
 
 impl AnswerSpace {
-    /// Returns true if `lines` lines of `bytes` bytes in total are enough, so that the search can
-    /// stop.
+    /// Returns true if `lines` lines of `bytes` bytes in total fill this space, so that the search
+    /// can stop.
     ///
     /// An answer always takes its first line, however long, so one line never fills it.
     pub(crate) fn is_filled_by(self, lines: usize, bytes: usize) -> bool {
@@ -63,7 +63,8 @@ impl AnswerSpace {
     }
 }
 
-/// Collects the lines of `file` that match, after line `after`, until they fill `room`.
+/// Collects the lines of `file` that match, after line `after`, until they fill the space `room` of
+/// the answer.
 ///
 /// The line that fills `room` only shows that there is more.
 pub(crate) fn collect_lines(
@@ -93,7 +94,7 @@ struct LineCollector<'m> {
     room: AnswerSpace,
     before: Vec<String>,
     lines: Vec<MatchedLine>,
-    /// The size of the lines so far, in bytes.
+    /// The size of the lines collected so far, in bytes.
     bytes: usize,
 }
 

@@ -10,10 +10,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use toolgate_contract::ToolError;
 
-/// The largest compiled expression, in bytes.
+/// The largest compiled regular expression, in bytes.
 const REGEX_BYTES_MAX: usize = 8 << 20;
-/// The longest expression, in bytes. The matcher remembers something about each alternative at each
-/// byte.
+/// The longest regular expression of a search, in bytes. The matcher remembers something about each
+/// alternative at each byte.
 const TEXT_BYTES_MAX: usize = 16 << 10;
 /// The size limit of a thread's DFA cache, in bytes. Above it, matching gets slower.
 const DFA_BYTES_MAX: usize = 4 << 20;
@@ -49,7 +49,7 @@ pub(crate) struct TextPattern<'p> {
 }
 
 impl TextPattern<'_> {
-    /// Compiles the pattern. An error points at `/query`.
+    /// Compiles the pattern. An error points at the input field `/query`.
     pub(crate) fn compile(self) -> Result<RegexMatcher, ToolError> {
         let Self { text, literal, word, case, span } = self;
         if !literal && text.len() > TEXT_BYTES_MAX {
@@ -110,7 +110,7 @@ fn across_lines(text: &str, literal: bool) -> String {
     across + &text[at..]
 }
 
-/// The positions of line ends in an expression, except those in character classes.
+/// The positions of line ends in a regular expression, except those in character classes.
 #[derive(Default)]
 struct LineEndFinder(Vec<Span>);
 

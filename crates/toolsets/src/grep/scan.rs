@@ -14,7 +14,7 @@ use super::MatchSpan;
 use crate::text_encoding::ByteOrder;
 use toolgate_world::root::{WorkMonitor, WorkspaceFile};
 
-/// The largest file that is read at once, in bytes, which is faster.
+/// The largest file that is read into memory whole before it is searched, in bytes. That is faster.
 const WHOLE_BYTES_MAX: u64 = 1 << 20;
 /// The longest line that is searched, in bytes. It bounds how much of a file is in memory.
 const LINE_BYTES_MAX: usize = 16 << 20;
@@ -23,7 +23,7 @@ const LINE_BYTES_MAX: usize = 16 << 20;
 pub(crate) struct FileScanner {
     searcher: Searcher,
     text: Vec<u8>,
-    /// The number of bytes in `text` that belong to the last file.
+    /// The number of bytes in `text` that belong to the file that was scanned last.
     text_len: usize,
 }
 
@@ -112,7 +112,8 @@ impl FileScanner {
         }
     }
 
-    /// Returns the text of the last file, or nothing if that file was not read at once.
+    /// Returns the text of the file that was scanned last, or nothing if that file was not read
+    /// whole.
     pub(crate) fn text(&self) -> &[u8] {
         &self.text[..self.text_len]
     }

@@ -16,10 +16,10 @@ use toolgate_world::root::{
     EntryKind, OpenFolder, WalkFilter, WalkFolder, WorkMonitor, WorkspaceFile,
 };
 
-/// The number of entries of a folder that one thread takes at a time.
+/// The number of entries of a folder that one thread of a sweep over files takes at a time.
 const ENTRIES_AT_ONCE: usize = 256;
 
-/// The result of a sweep.
+/// The result of a sweep over the files of a folder.
 pub(crate) struct SweepResult<T> {
     /// The result of each thread.
     pub(crate) results: Vec<T>,
@@ -89,14 +89,15 @@ pub(crate) fn sweep<T: Send>(
     Ok(SweepResult { results, unreadable: unreadable.into_inner() })
 }
 
-/// A piece of work in the queue.
+/// A piece of work in the queue of a sweep over files.
 enum SweepTask {
     Folder(WalkFolder),
     /// The entries of a folder from this index on, at most [`ENTRIES_AT_ONCE`].
     Rest(Arc<WalkFolder>, Arc<OpenFolder>, usize),
 }
 
-/// The pieces of work that are left. The newest comes first, so few folders are open at a time.
+/// The pieces of work that are left in a sweep over files. The newest comes first, so few folders
+/// are open at a time.
 struct SweepQueue {
     state: Mutex<SweepQueueState>,
     wake: Condvar,
@@ -104,7 +105,7 @@ struct SweepQueue {
 
 struct SweepQueueState {
     pieces: Vec<SweepTask>,
-    /// The number of threads that work on a piece and may queue more.
+    /// The number of threads that work on a piece of the sweep and may queue more.
     busy_threads: usize,
 }
 

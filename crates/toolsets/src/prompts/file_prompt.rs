@@ -20,7 +20,7 @@ const BYTES_MAX: usize = 8 << 20;
 /// The tool whose permission is required for prompts that include files or complete their paths.
 static READ_GUARD: LazyLock<ToolSpec> = LazyLock::new(files::read_file_spec);
 
-/// A prompt of a workspace.
+/// A prompt from a file of the workspace.
 pub(super) struct FileBackedPrompt {
     root: Root,
     file: Arc<PromptFile>,
@@ -31,7 +31,8 @@ impl FileBackedPrompt {
         Self { root: root.clone(), file: file.clone() }
     }
 
-    /// Refuses an empty value for a required argument. The lines that name it would be left out.
+    /// Refuses an empty value for a required argument, because the lines of the prompt that name it
+    /// would be left out.
     fn check_not_empty(&self, arguments: &PromptArguments) -> Result<(), ToolError> {
         let PromptSpec { name: prompt, arguments: known, .. } = &self.file.spec;
         let is_empty = |name: &String| arguments.get(name).is_some_and(String::is_empty);
@@ -104,7 +105,7 @@ fn check_size(bytes: usize) -> Result<(), ToolError> {
     Err(ToolError::new(ToolFault::TooLarge, message))
 }
 
-/// Returns the number of bytes in `data`.
+/// Returns the number of bytes in the content `data` of a file.
 fn content_bytes(data: &ResourceData) -> usize {
     match data {
         ResourceData::Text(text) => text.len(),

@@ -14,7 +14,7 @@ use crate::workspace_scan::{FileCache, ScanMemory, WorkspaceScan};
 use toolgate_world::Root;
 use toolgate_world::root::{EntryKind, WorkMonitor};
 
-/// The maximum number of entries of the folder that are read.
+/// The maximum number of entries of the folder of prompts that are read.
 const ENTRIES_MAX: usize = 500;
 /// The maximum size of one prompt file, in bytes.
 const FILE_BYTES_MAX: u64 = 256 << 10;
@@ -25,7 +25,7 @@ pub struct PromptFolder {
     scan: Arc<WorkspaceScan<PromptFileResult, PromptFiles>>,
 }
 
-/// The result of reading one file: a prompt or an error.
+/// The result of reading one prompt file: a prompt or an error.
 pub(super) type PromptFileResult = Result<Arc<PromptFile>, FileProblem>;
 pub(super) type PromptFiles = Vec<Arc<PromptFile>>;
 
@@ -62,7 +62,7 @@ impl PromptSource for PromptFolder {
     }
 }
 
-/// The kind of file, for error messages.
+/// The name for a prompt file in error messages.
 const ITEM_KIND: &str = "a prompt";
 
 /// Returns the path of the prompt `name` in the folder `path`.

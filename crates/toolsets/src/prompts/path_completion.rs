@@ -7,7 +7,8 @@ use toolgate_contract::{ToolError, ToolFault};
 use toolgate_world::Root;
 use toolgate_world::root::{EntryKind, WalkFilter, WalkStart, WorkMonitor};
 
-/// The maximum number of paths to suggest. Those nearest to the top come first.
+/// The maximum number of paths that are suggested as completions. Those nearest to the top come
+/// first.
 const PATHS_MAX: usize = 5_000;
 
 /// Returns the paths below the folder in `prefix`. Folders end in `/`.

@@ -19,12 +19,12 @@ pub(super) struct PromptFile {
     pub(super) template: PromptTemplate,
 }
 
-/// The completions of an argument.
+/// The values that are suggested for an argument of a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ArgumentCompletions {
     /// A fixed list of values.
     Values(Vec<String>),
-    /// The paths of the workspace.
+    /// The paths of files and folders in the workspace.
     Paths,
 }
 
@@ -38,7 +38,7 @@ struct PromptFrontMatter {
     arguments: Vec<Spanned<FrontMatterArgument>>,
 }
 
-/// An argument in the front matter.
+/// An argument in the front matter of a prompt file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FrontMatterArgument {
@@ -53,7 +53,7 @@ struct FrontMatterArgument {
     values: Vec<String>,
 }
 
-/// The type of an argument.
+/// The type of a prompt's argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum PromptArgumentKind {
@@ -62,7 +62,7 @@ enum PromptArgumentKind {
     Path,
 }
 
-/// The requirements for values in the front matter, for error messages.
+/// The requirements for values in the front matter of a prompt file, for error messages.
 const REQUIREMENTS: ValueRequirements = &[
     ("title", "must be text; put it in quotes"),
     ("description", "must be text; put it in quotes"),
@@ -133,7 +133,7 @@ impl PromptFile {
     }
 }
 
-/// The rule that [`is_name`] checks, for error messages.
+/// The rule for names that [`is_name`] checks, for error messages.
 const NAME_RULE: &str = "1 to 64 letters, digits, `-`, `_` or `.`, not beginning with `.`";
 
 fn is_name(name: &str) -> bool {

@@ -26,7 +26,7 @@ impl Default for PromptSettings {
 }
 
 impl PromptSettings {
-    /// Checks the settings.
+    /// Checks the settings of prompts.
     ///
     /// # Errors
     /// Describes the invalid setting and its fix.

@@ -10,7 +10,7 @@ pub(super) struct PromptTemplate(Vec<(MessageRole, Vec<TemplateLine>)>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum TemplateLine {
-    /// A line of text.
+    /// A line of text with placeholders.
     Text(Vec<TextPiece>),
     /// A line that includes the file at this path.
     Include(Vec<TextPiece>),
@@ -22,7 +22,7 @@ enum TextPiece {
     Argument(String),
 }
 
-/// A part of a filled template.
+/// A part of a prompt whose template is filled with arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum FilledPart {
     Text(String),
@@ -61,7 +61,8 @@ impl PromptTemplate {
         lines.any(|line| matches!(line, TemplateLine::Include(_)))
     }
 
-    /// Returns the most bytes of the text filled with `arguments`, without the included files.
+    /// Returns the maximum number of bytes of the text filled with `arguments`, without the
+    /// included files.
     pub(super) fn bytes_max(&self, arguments: &PromptArguments) -> usize {
         let lines = self.0.iter().flat_map(|(_, lines)| lines);
         let pieces = lines.flat_map(|line| match line {
@@ -110,7 +111,7 @@ impl TemplateLine {
     }
 }
 
-/// Lines that are collected into one text.
+/// Lines of a prompt template that are collected into one text.
 #[derive(Default)]
 struct TextCollector {
     lines: Vec<String>,
@@ -140,7 +141,7 @@ impl TextCollector {
     }
 }
 
-/// Returns the text of a line. `None` if it names an argument without a value.
+/// Returns a template line filled with `arguments`. `None` if it names an argument without a value.
 fn fill_line(pieces: &[TextPiece], arguments: &PromptArguments) -> Option<String> {
     let mut text = String::new();
     for piece in pieces {
@@ -186,7 +187,7 @@ fn parse_line(line: &str, arguments: &[&str]) -> Result<TemplateLine, String> {
     Ok(TemplateLine::Text(split_pieces(line.trim_end(), arguments)?))
 }
 
-/// Splits `text` into words and placeholders.
+/// Splits a line of a prompt template into words and placeholders.
 fn split_pieces(text: &str, arguments: &[&str]) -> Result<Vec<TextPiece>, String> {
     let mut pieces = Vec::new();
     let mut words = String::new();

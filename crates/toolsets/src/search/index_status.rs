@@ -11,7 +11,7 @@ use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 use super::{IndexReport, IndexState, SearchService, WORKSPACE};
 use crate::counted::counted;
 
-/// The longest wait, in milliseconds.
+/// The longest time that a call may wait for the index, in milliseconds.
 const WAIT_MS_MAX: u64 = 600_000;
 
 /// The tool `search.index_status`.

@@ -20,10 +20,11 @@ use crate::files::cursor;
 use refresh::refresh_definitions;
 
 const LIMIT_MAX: usize = 100;
-/// The largest number of definitions to request, which is more than engines return.
+/// The largest number of definitions to request from a search engine, which is more than engines
+/// return.
 const DEFINITIONS_MAX: usize = 20_000;
-/// The number of definitions from which more may exist. Engines cap each kind of match at this
-/// number and do not report that they did.
+/// The number of definitions from which more may exist. Search engines cap each kind of match at
+/// this number and do not report that they did.
 const ENGINE_MATCHES_MAX: usize = 2_000;
 const NAME_BYTES_MAX: usize = 256;
 
@@ -284,7 +285,7 @@ impl SearchNamesInput {
     }
 }
 
-/// The last definition of the previous page.
+/// The last definition on the previous page of `search.names`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct LastListedDefinition {
     /// The number of definitions up to and including this one.
@@ -353,7 +354,7 @@ impl Definition {
         }
     }
 
-    /// Moves the definition to `symbol`, as the file has it now.
+    /// Replaces the place and kind of the definition by those of `symbol`, as the file has it now.
     fn move_to(self, symbol: &Symbol) -> Self {
         Self {
             kind: DefinitionKind::from_chunk_kind(symbol.kind),

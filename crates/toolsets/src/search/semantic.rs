@@ -267,7 +267,7 @@ impl MorePlace {
         Self { line_start: first, line_end: last, symbol }
     }
 
-    /// Returns the lines and the name for an answer as text.
+    /// Returns the lines of this place and the name that it defines, for an answer as text.
     fn line(&self) -> String {
         let symbol = self.symbol.as_ref().map(|it| format!(" {}", escape_line(it)));
         format!("{}-{}{}", self.line_start, self.line_end, symbol.unwrap_or_default())

@@ -78,7 +78,7 @@ impl Default for SearchSettings {
 }
 
 impl SearchSettings {
-    /// Checks these settings.
+    /// Checks the settings of the search.
     ///
     /// # Errors
     ///
@@ -108,7 +108,7 @@ impl SearchSettings {
         self.embedder.check()
     }
 
-    /// Returns the folders outside the workspace.
+    /// Returns the folders outside the workspace that calls can search.
     pub fn outside_folders(&self) -> impl Iterator<Item = &Path> {
         self.namespaces.values().map(Path::new).filter(|folder| folder.is_absolute())
     }

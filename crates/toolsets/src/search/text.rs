@@ -255,7 +255,7 @@ impl FileMatches {
         if shown == 0 { 0 } else { self.count.saturating_sub(shown) }
     }
 
-    /// Writes the path, the number of matches, and the matches that are shown.
+    /// Writes the path of the file, the number of matches, and the matches that are shown.
     fn write(&self, body: &mut String) {
         let Self { path, count, matches, .. } = self;
         let path = escape_line(path);
@@ -305,7 +305,7 @@ impl TextMatch {
         self.line_end.unwrap_or(self.line)
     }
 
-    /// Returns true if the match, with the lines before it, begins right after `last`.
+    /// Returns true if this match, with the lines before it, begins right after the match `last`.
     fn follows(&self, last: &Self) -> bool {
         self.line - self.before.len() as u64 <= last.last_line() + last.after.len() as u64 + 1
     }

@@ -20,7 +20,7 @@ const REMOVE_MAX: usize = 10_000;
 const TEXT_BYTES_MAX: usize = 1 << 20;
 /// Largest size of a document's metadata, in bytes of JSON.
 const METADATA_BYTES_MAX: usize = 16 << 10;
-/// Longest id, in bytes.
+/// Longest id of a document, in bytes.
 const ID_BYTES_MAX: usize = 512;
 
 /// The tool `search.upsert`.

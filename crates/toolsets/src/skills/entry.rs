@@ -50,7 +50,7 @@ pub(super) struct SkillFileInfo {
 pub(super) enum FileOrigin {
     /// Content that is compiled into the server.
     BuiltIn(&'static str),
-    /// The path of a file in the workspace, as it was walked.
+    /// The path of a file in the workspace, as the search for skills found it.
     Workspace(PathBuf),
 }
 
@@ -63,7 +63,7 @@ impl SkillFileInfo {
         quoted.map(|quoted| quoted.keys).unwrap_or_default()
     }
 
-    /// Computes the properties of `content`, from a file called `name`.
+    /// Computes the properties of `content`, the content of a skill's file called `name`.
     pub(super) fn from_content(name: &str, content: &[u8]) -> Self {
         let text = std::str::from_utf8(content).ok();
         Self {
@@ -144,7 +144,7 @@ impl SkillEntry {
         }
     }
 
-    /// Returns `part` as an entry in a list of resources.
+    /// Returns the skill's file `part` as an entry in a list of resources.
     pub(super) fn resource(&self, part: &SkillEntryFile) -> ResourceSpec {
         let is_skill = part.path == SKILL_FILE;
         let name = part.path.rsplit('/').next().unwrap_or_default();
@@ -162,7 +162,7 @@ impl SkillEntryFile {
         media::media_type(&self.path, self.info.is_text)
     }
 
-    /// Returns `content` as the content of the resource.
+    /// Returns `content`, the content of the skill's file, as a resource.
     pub(super) fn contents(&self, content: Vec<u8>) -> ResourceContents {
         media::contents(&self.uri, &self.path, content)
     }

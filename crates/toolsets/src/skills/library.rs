@@ -272,7 +272,7 @@ fn guard() -> ToolSpec {
     guard
 }
 
-/// Finds the file with the URI `uri` and its skill.
+/// Finds the skill's file with the URI `uri`, and its skill.
 fn find_file<'e>(entries: &'e [SkillEntry], uri: &str) -> Option<(&'e SkillEntry, SkillEntryFile)> {
     entries.iter().find_map(|entry| {
         let at = entry.files.binary_search_by(|part| part.uri.as_str().cmp(uri)).ok()?;
@@ -314,7 +314,7 @@ fn children(
     Ok(children)
 }
 
-/// Reports the files that differ between `before` and `now` to `changes`.
+/// Reports to `changes` the skills' files that differ between `before` and `now`.
 fn report_changes(before: &[SkillEntry], now: &[SkillEntry], changes: &ChangeFeed) {
     let files = |entries: &[SkillEntry]| -> BTreeMap<String, Arc<SkillFileInfo>> {
         let files = entries.iter().flat_map(|entry| &entry.files);

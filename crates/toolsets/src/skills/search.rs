@@ -16,11 +16,12 @@ use toolgate_world::root::{EntryKind, WalkFilter, WalkFolder, WalkStart, WorkMon
 
 /// The deepest level below a folder of skills that is searched.
 const DEPTH_MAX: usize = 4;
-/// The kind of item, for error messages.
+/// The name for a skill in error messages.
 const ITEM_KIND: &str = "a skill";
-/// The maximum number of folders that are searched.
+/// The maximum number of folders that are searched for skills.
 const FOLDERS_MAX: usize = 4_000;
-/// Selects everything except hidden files. Files that git ignores may belong to a skill.
+/// The filter of the search for skills: everything except hidden files. Files that git ignores may
+/// belong to a skill.
 const SKILL_FILTER: WalkFilter = WalkFilter { include_ignored: true, include_hidden: false };
 
 /// Returns the skills in `folders`, and the built-in one if `shipped`, in order of URI. Logs the
@@ -86,7 +87,7 @@ struct SkillSearch<'s> {
     folders_read: usize,
 }
 
-/// A folder to search.
+/// A folder to search for skills.
 struct PendingFolder {
     folder: WalkFolder,
     /// The path relative to the workspace root, including symlinks that were followed.

@@ -29,7 +29,7 @@ impl Default for SkillSettings {
 }
 
 impl SkillSettings {
-    /// Checks the settings.
+    /// Checks the settings of skills.
     ///
     /// # Errors
     /// Describes the first invalid setting and its fix.

@@ -7,7 +7,7 @@ use toolgate_contract::ToolError;
 
 use toolgate_world::root::{EntryStamp, FileTime, WorkspaceFile};
 
-/// Cached values by file path.
+/// Values that were computed from files, by file path.
 pub(crate) struct FileCache<T> {
     entries: BTreeMap<PathBuf, CachedFile<T>>,
     round: u64,
@@ -57,7 +57,7 @@ impl<T: Clone> FileCache<T> {
         Ok(value)
     }
 
-    /// Drops the files that were not requested since the last call.
+    /// Drops the values of files that were not requested since the last call.
     pub(crate) fn evict_unused(&mut self) {
         let round = self.round;
         self.entries.retain(|_, known| known.round == round);

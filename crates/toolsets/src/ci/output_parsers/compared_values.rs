@@ -1,6 +1,6 @@
 //! The expected and the actual value of a failed assertion, as Node's test runner prints them.
 
-/// The maximum number of characters of one value.
+/// The maximum number of characters that a message shows of a compared value.
 const VALUE_CHARS_MAX: usize = 300;
 
 /// The values that an assertion compared.
@@ -11,7 +11,7 @@ pub(super) struct ComparedValues {
 }
 
 impl ComparedValues {
-    /// Adds the values to `message`, unless it shows them already.
+    /// Adds the compared values to `message`, unless it shows them already.
     pub(super) fn add_to(&self, message: &mut String) {
         let expected = self.expected.trim_end();
         let actual = self.actual.trim_end();

@@ -2,7 +2,7 @@
 
 use super::super::report::{CiCounts, CiFailure, FailureSeverity};
 
-/// The maximum number of characters of one message.
+/// The maximum number of characters of a failure's message.
 const MESSAGE_CHARS_MAX: usize = 1000;
 
 /// The failures and counts found so far.
@@ -12,7 +12,8 @@ pub(super) struct ParserFindings {
     pub(super) dropped: usize,
     pub(super) summary: CiCounts,
     failures_max: usize,
-    /// The last failure. A compiler reports the same one for a library and for its tests.
+    /// The failure that was added last, to recognize duplicates. A compiler reports the same
+    /// failure for a library and for its tests.
     last: Option<CiFailure>,
 }
 

@@ -3,7 +3,8 @@
 use super::super::report::{CiCounts, CiFailure, FailureSeverity};
 use super::findings::ParserFindings;
 
-/// The parser of test results and of the output of failed tests.
+/// The parser of the test results that Rust's test harness prints, and of the output of failed
+/// tests.
 #[derive(Default)]
 pub(super) struct LibtestParser {
     /// The failed test whose output is being read.

@@ -2,15 +2,15 @@
 
 use super::super::report::CiFailure;
 
-/// The maximum number of files whose errors are kept.
+/// The maximum number of test files whose load errors are kept.
 const FILES_MAX: usize = 100;
 
 /// The errors of test files that could not be loaded.
 #[derive(Default)]
 pub(super) struct LoadErrors {
-    /// The last line that names an error.
+    /// The last line of the output that names an error.
     last: Option<String>,
-    /// Each file as it is printed, with its error.
+    /// The name of each file that could not be loaded, as it is printed, with its error.
     files: Vec<(String, String)>,
 }
 

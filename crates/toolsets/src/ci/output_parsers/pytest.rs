@@ -9,9 +9,9 @@ use super::findings::ParserFindings;
 use super::located::parse_located;
 use super::pytest_summary::{SummaryLine, SummaryLineKind, file_of_id};
 
-/// The maximum number of failures that are kept until their ids are known.
+/// The maximum number of pytest failures that are kept until their ids are known.
 const PENDING_MAX: usize = 1000;
-/// The maximum number of lines kept of a message that is not marked with `E`.
+/// The maximum number of lines that are kept of a pytest message, if they are not marked with `E`.
 const UNMARKED_LINES_MAX: usize = 10;
 
 /// The parser of pytest's output, and of Python linters.
@@ -22,33 +22,33 @@ pub(super) struct PytestParser {
     current: Option<PendingFailure>,
     /// Failures whose ids are not known yet, because pytest prints them last.
     pending: Vec<PendingFailure>,
-    /// Number of failures beyond the limit.
+    /// Number of failures that were dropped because of a limit.
     left_out: usize,
-    /// Lines of the summary that belong to no failure yet.
+    /// Lines of pytest's summary that belong to no failure yet.
     summary: Vec<SummaryLine>,
-    /// The last counts printed.
+    /// The test counts that pytest printed last.
     counts: Option<CiCounts>,
 }
 
-/// The section of the report that is being read.
+/// The section of pytest's report that is being read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum ReportSection {
     #[default]
     Before,
     /// Failures, and errors in setup, teardown or collection.
     Failures,
-    /// The ids of all failures.
+    /// The short test summary, which lists the ids of all failures.
     Summary,
     After,
 }
 
-/// A failure from its heading to the next one.
+/// A failure in pytest's report, from its heading to the next one.
 struct PendingFailure {
     failure: CiFailure,
     kind: FailureKind,
     /// The name in the heading: `TestMore.test_raises`, or a file if it could not be collected.
     name: String,
-    /// Lines before the first location, if they are not marked with `E`.
+    /// Lines of the failure before its first location, if they are not marked with `E`.
     unmarked: String,
     is_located: bool,
 }
@@ -266,7 +266,7 @@ impl PendingFailure {
         }
     }
 
-    /// Reads a line about a wrong example: the example, the expected and the printed text, and the
+    /// Reads a line about a failed doctest: the example, the expected and the printed text, and the
     /// place.
     fn add_doctest_line(&mut self, line: &str) {
         let place = line.strip_suffix(": DocTestFailure");
@@ -319,7 +319,8 @@ fn is_project_file(file: &str) -> bool {
     !file.starts_with('<') && !is_installed.iter().any(|part| file.contains(part))
 }
 
-/// Returns the title between two rules made of the character `rule`.
+/// Returns the title in a heading such as `=== FAILURES ===`, whose rules consist of the character
+/// `rule`.
 fn ruled_title(line: &str, rule: char) -> Option<&str> {
     let title = line.trim_matches(rule);
     let is_ruled = line.len() >= title.len() + 2 && title.len() > 2;

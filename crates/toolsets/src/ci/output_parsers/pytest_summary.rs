@@ -2,7 +2,7 @@
 
 use super::super::report::{CiFailure, FailureSeverity};
 
-/// A line of the summary: `FAILED test_a.py::test_b - assert 1 == 2`.
+/// A line of pytest's summary: `FAILED test_a.py::test_b - assert 1 == 2`.
 pub(super) struct SummaryLine {
     pub(super) kind: SummaryLineKind,
     /// The id, and after ` - ` the message. Both can contain ` - `. The description of a subtest
@@ -10,7 +10,7 @@ pub(super) struct SummaryLine {
     text: String,
 }
 
-/// The kind of failure that a line of the summary names.
+/// The kind of failure that a line of pytest's summary names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SummaryLineKind {
     Failed,
@@ -20,7 +20,7 @@ pub(super) enum SummaryLineKind {
 }
 
 impl SummaryLine {
-    /// Returns the line if it is about a failure.
+    /// Parses a line of pytest's summary. Returns `None` if the line is not about a failure.
     pub(super) fn parse(line: &str) -> Option<Self> {
         let kinds = [
             ("SUBFAILED", SummaryLineKind::Subtest),
@@ -53,7 +53,7 @@ impl SummaryLine {
         Some((&text[..end], text[end..].strip_prefix(" - ").unwrap_or_default()))
     }
 
-    /// Returns the failure, which was printed without a heading.
+    /// Converts this line to a failure, for one that pytest printed without a heading.
     pub(super) fn into_failure(self) -> CiFailure {
         let (description, line) = self.split_description();
         let (id, message) = split_id(line);
@@ -64,7 +64,7 @@ impl SummaryLine {
         failure.with_place(&file_of_id(id), None, None).with_id(id)
     }
 
-    /// Splits the description of a subtest from the rest of the line.
+    /// Splits the description of a subtest from the rest of a line of pytest's summary.
     fn split_description(&self) -> (&str, &str) {
         let id = self.text.find("::").filter(|_| self.kind == SummaryLineKind::Subtest);
         let blank = id.and_then(|at| self.text[..at].rfind(' '));
@@ -72,7 +72,8 @@ impl SummaryLine {
     }
 }
 
-/// Splits a line into id and message. The parameters in an id may contain ` - `.
+/// Splits a line of pytest's summary into id and message. The parameters in an id may contain ` -
+/// `.
 fn split_id(line: &str) -> (&str, &str) {
     let parameters = line.find('[').filter(|open| !line[..*open].contains(" - "));
     let from = match parameters {
@@ -93,7 +94,7 @@ fn is_id_of(id: &str, name: &str) -> bool {
     id == name || test.is_some_and(|test| test == name.replace("::", "."))
 }
 
-/// Returns the file in a test's id.
+/// Returns the file in a pytest id.
 pub(super) fn file_of_id(id: &str) -> String {
     id.split_once("::").map_or(id, |(file, _)| file).to_owned()
 }

@@ -12,7 +12,8 @@ use super::load_errors::LoadErrors;
 use super::located::{find_place, parse_located};
 use super::tap;
 
-/// The parser of a script's output, for any of these tools.
+/// The parser of the output of JavaScript tools: node:test, Jest, Vitest, Mocha, TypeScript and
+/// ESLint.
 #[derive(Default)]
 pub(super) struct ScriptParser {
     tap: tap::TapParser,
@@ -20,7 +21,7 @@ pub(super) struct ScriptParser {
     current: Option<ScriptFailure>,
     /// The file that a linter currently reports on.
     file: Option<String>,
-    /// The location of the next failed test of node:test.
+    /// The location that node:test printed for the failed test that comes next.
     next_place: Option<(String, u32, Option<u32>)>,
     /// `true` after Mocha's count of failures, which precedes their details.
     is_after_count: bool,
@@ -42,13 +43,13 @@ const NESTED_MAX: usize = 1000;
 struct ScriptFailure {
     failure: CiFailure,
     style: RunnerStyle,
-    /// `true` when the reason of the failure is complete.
+    /// `true` after the last line of the failure's reason.
     is_complete: bool,
     /// Values that Node prints after the stack trace.
     values: ComparedValues,
 }
 
-/// The runner that reports a failure.
+/// The JavaScript test runner that reports a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RunnerStyle {
     Jest,

@@ -34,10 +34,10 @@ struct TapFailure {
     has_notes: bool,
 }
 
-/// A note of several lines.
+/// A note of several lines in the YAML about a failed test.
 #[derive(Debug, Clone, Copy)]
 struct NoteBlock {
-    /// The indentation of the key.
+    /// The indentation of the note's key.
     indent: usize,
     note: TapNote,
 }
@@ -50,7 +50,7 @@ enum TapNote {
 }
 
 impl TapParser {
-    /// Reads a line. Returns `true` if it belongs to the protocol.
+    /// Reads a line of a program's output. Returns `true` if it belongs to the TAP protocol.
     pub(super) fn read_line(&mut self, line: &str, found: &mut ParserFindings) -> bool {
         let trimmed = line.trim_start();
         let indent = line.len() - trimmed.len();

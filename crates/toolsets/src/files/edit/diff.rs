@@ -19,7 +19,8 @@ const CONTEXT_LINES: usize = 3;
 /// Largest number of lines of the old and of the new text that are compared in one step. A line
 /// takes about 100 bytes of memory meanwhile.
 const PART_LINES_MAX: usize = 100_000;
-/// Smallest size of a part before a diff that is already far too long may be cut, in bytes.
+/// The text that a diff compares is never cut below this size, in bytes. Above it, the text is cut
+/// if the diff would be far too long.
 const PART_BYTES_MIN: usize = 1 << 20;
 
 /// Ranges of the old and the new text that are compared in one step.
@@ -87,7 +88,7 @@ pub(super) fn unified_diff(
     Ok((text, cut))
 }
 
-/// Returns the lines of `text` that are compared, and true if these are all lines.
+/// Returns the lines of `text` that a diff compares, and true if these are all lines.
 fn first_lines(text: &str) -> (Vec<&str>, bool) {
     let mut lines = text.split_inclusive('\n');
     let first: Vec<_> = lines.by_ref().take(PART_LINES_MAX).collect();
@@ -133,7 +134,8 @@ fn changed_parts(
     (parts, true)
 }
 
-/// Returns the lengths of the common start and the common end, in whole lines, less the context.
+/// Returns the lengths of the common start and the common end of `old` and `new`, in whole lines,
+/// less the context.
 fn common_ends(old: &[u8], new: &[u8]) -> (usize, usize) {
     let same = old.iter().zip(new).take_while(|(old, new)| old == new).count();
     let most = old.len().min(new.len()) - same;

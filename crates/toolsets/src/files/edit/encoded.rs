@@ -95,7 +95,7 @@ impl<'f> EncodedText<'f> {
         }
     }
 
-    /// Converts the text `edited` to the bytes of the file.
+    /// Converts the edited text to the bytes of the file.
     pub(super) fn encode<'e>(&self, edited: &'e [u8]) -> Cow<'e, [u8]> {
         match self.encoding {
             TextEncoding::Utf16(order) => order.encode(&String::from_utf8_lossy(edited)).into(),

@@ -12,14 +12,14 @@ use super::flat::FlatText;
 use super::numbered::unnumbered;
 use toolgate_world::root::quoted_path;
 
-/// Largest file that is searched, in bytes.
+/// Largest file that is searched for text similar to a missing one, in bytes.
 const FILE_BYTES_MAX: usize = 2 << 20;
 /// Longest text that the advice quotes, in bytes. For a longer text, the advice says only what to
 /// change.
 const ADVICE_BYTES_MAX: usize = 2 << 10;
-/// Longest line that is quoted whole, in bytes.
+/// Longest line that the advice quotes whole, in bytes.
 const LINE_BYTES_MAX: usize = 200;
-/// Fewest common bytes that count as similar.
+/// Minimum number of common bytes that count as similar text.
 const COMMON_BYTES_MIN: usize = 8;
 
 /// Explains why `old` is not in the file at `path`, and suggests a fix.
@@ -91,7 +91,8 @@ pub(super) fn explain_missing(flat: &FlatText<'_>, old: &[u8], path: &str) -> St
     )
 }
 
-/// Describes how the place found differs from `old`, and suggests text or lines that match.
+/// Describes how the most similar text in the file differs from `old`, and suggests text or lines
+/// that match.
 fn describe_near_match(
     what: &str,
     flat: &FlatText<'_>,
@@ -151,7 +152,7 @@ fn describe_near_match(
     format!("it is not in {path}; the text at line {line} differs only in {what}: {how}; {advice}")
 }
 
-/// Names the kind of difference in a few words.
+/// Names the kind of difference between `found` and `old` in a few words.
 fn describe_difference(found: &[u8], old: &[u8]) -> &'static str {
     let indent = |line: &[u8]| line.len() - line.trim_ascii_start().len();
     let a = &found[..indent(found)];
@@ -179,14 +180,14 @@ fn without_blanks(text: &[u8]) -> impl Iterator<Item = u8> {
     text.iter().copied().filter(|byte| !byte.is_ascii_whitespace())
 }
 
-/// Returns true if both have the same letters in different Unicode normalization.
+/// Returns true if `found` and `old` have the same letters in different Unicode normalization.
 fn differs_in_normalization(found: &[u8], old: &[u8]) -> bool {
     let text = |bytes| std::str::from_utf8(bytes).ok();
     let (Some(found), Some(old)) = (text(found), text(old)) else { return false };
     found.nfd().eq(old.nfd())
 }
 
-/// Length and position of a common part.
+/// Length and position of a part that the file has in common with a missing text.
 #[derive(Clone, Copy)]
 struct CommonPart {
     len: usize,
@@ -216,8 +217,8 @@ fn longest_common(text: &[u8], find: impl Fn(usize) -> Option<usize>) -> CommonP
     best
 }
 
-/// Text without whitespace, with plain quotes and dashes and decomposed letters, and the origin of
-/// each byte.
+/// Text without whitespace, with plain quotes and dashes and decomposed letters. Each byte has its
+/// position in the original text.
 struct ComparableText {
     bytes: Vec<u8>,
     origin_starts: Vec<usize>,
@@ -264,7 +265,7 @@ impl ComparableText {
         self.bytes.to_ascii_lowercase()
     }
 
-    /// Returns the origin of the byte `at`, if there is one.
+    /// Returns the position in the original text of the byte `at`, if there is one.
     fn origin(&self, at: usize) -> Option<usize> {
         self.origin_starts.get(at).copied()
     }

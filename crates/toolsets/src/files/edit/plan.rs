@@ -10,12 +10,12 @@ use super::nearest;
 use crate::counted::counted;
 use toolgate_world::root::{WorkMonitor, quoted_path};
 
-/// Maximum number of places that one call changes. Each of them takes some memory.
+/// Maximum number of places in a file that one call changes. Each of them takes some memory.
 const PLACES_MAX: usize = 1_000_000;
-/// Maximum number of line numbers listed for an ambiguous text.
+/// Maximum number of line numbers that an error lists for an ambiguous text.
 const PLACES_LISTED_MAX: usize = 10;
 
-/// A validated change.
+/// A validated change to a file.
 pub(super) enum PlannedChange<'c> {
     /// Replaces the text `old` as often as `times` requires.
     Text { old: &'c str, new: &'c str, times: Occurrences },
@@ -259,7 +259,7 @@ enum OldTextError {
     Mismatch(String),
 }
 
-/// Returns the positions of `old` in the flat text.
+/// Returns the positions of `old` in the text with `\n` as its only line ending.
 fn find_places(
     flat: &FlatText<'_>,
     old: &[u8],
@@ -339,7 +339,8 @@ fn explain_absence(
     nearest::explain_missing(flat, old, path)
 }
 
-/// Returns the range of the lines from `first` up to `end`, in the flat text.
+/// Returns the range of the lines from `first` up to `end`, in the text with `\n` as its only line
+/// ending.
 fn line_range(
     flat: &FlatText<'_>,
     first: u64,

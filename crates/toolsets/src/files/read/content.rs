@@ -166,7 +166,7 @@ impl<'w> FileContent<'w> {
         Ok(0)
     }
 
-    /// Returns the way in which lines end.
+    /// Returns the line ends of the file, which depend on its encoding.
     pub(super) fn line_ends(&self) -> LineEnds {
         LineEnds(self.utf16)
     }

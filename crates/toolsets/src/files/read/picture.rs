@@ -22,7 +22,7 @@ const EDGE_MAX: u32 = 2000;
 const SCALED_EDGE: u32 = 1568;
 /// Largest picture that is scaled down, in bytes.
 const SOURCE_BYTES_MAX: u64 = 32 << 20;
-/// Most memory for the pixels of a picture, in bytes.
+/// Maximum memory for the pixels of a picture, in bytes.
 const PIXEL_BYTES_MAX: u64 = 192 << 20;
 /// Quality of a picture that is compressed with loss, from 1 to 100.
 const JPEG_QUALITY: u8 = 85;
@@ -39,7 +39,7 @@ const HEAD_BYTES: u64 = 12;
 /// Pictures are scaled one at a time, because pixels take much more memory than files.
 static SCALING: Mutex<()> = Mutex::new(());
 
-/// A picture that a read shows.
+/// A picture that `files.read` shows.
 #[derive(Debug)]
 pub(super) struct Picture {
     /// Content of the file, or of the scaled picture.
@@ -60,7 +60,7 @@ pub(super) struct PictureSize {
     pub(super) height: u32,
 }
 
-/// Reads `content` if it is a picture and `is_wanted`.
+/// Reads `content` as a picture if it is one and `is_wanted` is set.
 ///
 /// # Errors
 /// Fails if the picture is too large to be scaled down.

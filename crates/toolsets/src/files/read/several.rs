@@ -11,10 +11,11 @@ use super::{ReadFileInput, ReadFileOutput, ReadRange, read_file};
 
 /// Largest number of files in one call.
 pub(super) const PATHS_MAX: usize = 20;
-/// Most bytes of all pictures of one call. The largest single picture fits.
+/// Maximum number of bytes of all pictures in the result of one call. The largest single picture
+/// fits.
 const PICTURES_BYTES_MAX: usize = 4 << 20;
 
-/// One of several files.
+/// One of the further files that a call of `files.read` names.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub(super) enum OtherFile {
@@ -29,7 +30,7 @@ pub(super) enum OtherFile {
     },
 }
 
-/// Result of a read, with structure, text and pictures.
+/// Result of `files.read`, with structure, text and pictures.
 pub struct FileReadResult(pub(super) ReadFileOutput);
 
 impl ToolOutcome for FileReadResult {

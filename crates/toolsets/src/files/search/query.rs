@@ -11,11 +11,11 @@ use super::SearchFilesInput;
 use crate::files::cursor;
 use crate::grep::{FileGlob, MatchSpan, TextPattern};
 
-/// A parsed search.
+/// The parsed input of `files.search`.
 pub(super) struct FileSearchQuery {
     name_filter: Option<FileGlob>,
     pub(super) text: Option<RegexMatcher>,
-    /// The last match of the previous page, to continue after.
+    /// The last match of the previous page, after which this page continues.
     pub(super) after: Option<LastReturnedMatch>,
     cursor_key: String,
 }

@@ -22,7 +22,7 @@ use toolgate_world::root::{EntryKind, TreeWalk, WalkEntry, WalkFilter, WalkStart
 
 const BATCH_MIN: usize = 32;
 const BATCH_MAX: usize = 1024;
-/// Maximum number of ignored entries that are counted.
+/// Maximum number of ignored entries that are counted if a search covered no file.
 const IGNORED_MAX: u64 = 10_000;
 
 /// Runs the search in `input` beneath `root`.
@@ -188,7 +188,7 @@ impl SearchRun<'_> {
     }
 }
 
-/// Results of the files of a batch that are finished.
+/// Results of the files of a batch whose search is finished.
 #[derive(Default)]
 struct BatchResults {
     files: Vec<(usize, FileLines)>,
@@ -210,11 +210,11 @@ impl BatchResults {
     }
 }
 
-/// The answer collected so far.
+/// The answer of a search as collected so far.
 struct PartialAnswer {
-    /// Lines and bytes that still fit.
+    /// Lines and bytes that still fit into the answer.
     room: AnswerSpace,
-    /// `true` once a match did not fit.
+    /// `true` once a match did not fit into the answer.
     full: bool,
     last: Option<LastReturnedMatch>,
     output: SearchFilesOutput,
@@ -272,8 +272,8 @@ impl PartialAnswer {
         }
     }
 
-    /// Reserves room for `bytes`, and returns false if they do not fit. The first match always
-    /// fits.
+    /// Reserves room for `bytes` in the answer, and returns false if they do not fit. The first
+    /// match always fits.
     fn reserve(&mut self, bytes: usize) -> bool {
         let AnswerSpace { lines, bytes: left } = self.room;
         self.full |= lines == 0 || (self.last.is_some() && bytes > left);

@@ -15,27 +15,27 @@ use toolgate_search::embedder::{
 };
 use toolgate_search::{Embedder, VectorSpace};
 
-/// The number of texts in a batch: some hundred milliseconds of work.
+/// The number of texts that are embedded in one batch: some hundred milliseconds of work.
 const BATCH_TEXTS: usize = 16;
-/// The number of texts between two checks for cancellation.
+/// The number of texts that are embedded between two checks for cancellation.
 const STEP_TEXTS: usize = 4;
-/// The time after which an unused model is released.
+/// The time after which an unused embedding model is released from memory.
 const RELEASE_AFTER: Duration = Duration::from_secs(300);
 /// The nice value of the thread that embeds chunks. Queries run at normal priority.
 const NICE: i32 = 19;
 
-/// A model in a folder.
+/// An embedding model in a folder.
 pub(super) struct FolderModel {
     folder: Arc<ModelFolder>,
     space: OnceLock<VectorSpace>,
     slot: Arc<Mutex<ModelSlot>>,
-    /// Queries have their own permit, so that they never wait for a batch.
+    /// The permit for queries. It is separate, so that they never wait for a batch of chunks.
     queries: Arc<Semaphore>,
     batches: Arc<Semaphore>,
     idle: Duration,
 }
 
-/// The model while it is open.
+/// An embedding model while it is open.
 #[derive(Default)]
 struct ModelSlot {
     model: Option<Arc<EmbeddingModel>>,
@@ -100,7 +100,7 @@ impl FolderModel {
         Ok((vectors?, EmbeddingUsage::default()))
     }
 
-    /// Releases the model after the idle time.
+    /// Starts the task that releases the model after it has been idle, and stops the previous one.
     fn release_later(&self) {
         let slot = Arc::downgrade(&self.slot);
         let idle = self.idle;
@@ -117,7 +117,7 @@ impl FolderModel {
 }
 
 impl Embedder for FolderModel {
-    /// The first call reads the weights to hash them.
+    /// Returns the vector space of the model. The first call reads the weights to hash them.
     fn space(&self) -> &VectorSpace {
         self.space.get_or_init(|| match self.folder.space() {
             Ok(space) => to_search_space(&space),
@@ -147,7 +147,7 @@ struct EmbeddingWork {
     role: EmbeddingRole,
     folder: Arc<ModelFolder>,
     slot: Arc<Mutex<ModelSlot>>,
-    /// The space of the model at the start.
+    /// The vector space of the model when the work starts.
     space: Option<VectorSpace>,
 }
 
@@ -176,7 +176,7 @@ impl EmbeddingWork {
         Ok(vectors)
     }
 
-    /// Returns the model, and opens it if needed. Concurrent calls wait meanwhile.
+    /// Returns the embedding model, and opens it if needed. Concurrent calls wait meanwhile.
     fn open_model(&self) -> Result<Arc<EmbeddingModel>, EmbedderUnavailable> {
         let mut slot = lock(&self.slot);
         if let Some(model) = &slot.model {

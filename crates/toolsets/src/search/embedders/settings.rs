@@ -7,9 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use toolgate_net::HttpUrl;
 
-/// The largest batch size, which is what the largest endpoints accept.
+/// The largest number of texts in one request to an embedding endpoint. The largest endpoints
+/// accept no more.
 const BATCH_MAX: usize = 2_048;
-/// The largest number of dimensions of a vector.
+/// The largest number of dimensions of a vector from an embedding endpoint.
 const DIMENSIONS_MAX: usize = 16_384;
 
 /// Embedding model that finds passages by meaning: a model in a folder, or one at an endpoint.
@@ -43,7 +44,7 @@ pub struct EmbedderSettings {
     /// Largest cost at the endpoint while the server runs, calculated from the price. Unknown costs
     /// are estimated. No request starts that would exceed the limit.
     pub cost_max: Option<Money>,
-    /// The key, once it was read from the environment.
+    /// The API key of the endpoint, once it was read from the environment.
     #[serde(skip)]
     #[schemars(skip)]
     pub key: EndpointKey,
@@ -68,12 +69,12 @@ impl fmt::Display for Money {
     }
 }
 
-/// The key of an endpoint, which `Debug` does not print; or none.
+/// The API key of an embedding endpoint, if it needs one. `Debug` does not print the key.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct EndpointKey(Option<String>);
 
 impl EndpointKey {
-    /// Returns the key to send.
+    /// Returns the API key to send to the endpoint.
     pub(super) fn expose(&self) -> Option<&str> {
         self.0.as_deref()
     }
@@ -110,7 +111,7 @@ impl Default for EmbedderSettings {
 }
 
 impl EmbedderSettings {
-    /// Checks these settings.
+    /// Checks the settings of the embedding model.
     ///
     /// # Errors
     ///
@@ -180,13 +181,13 @@ impl EmbedderSettings {
         Ok(())
     }
 
-    /// Reads the key that these settings name. `variable` looks up an environment variable.
+    /// Reads the API key that these settings name. `variable` looks up an environment variable.
     pub fn take_secrets<'v>(&mut self, variable: impl Fn(&str) -> Option<&'v str>) {
         let found = self.key_env.as_deref().and_then(variable);
         self.key = found.map(EndpointKey::from).unwrap_or_default();
     }
 
-    /// Returns the URL to request vectors from.
+    /// Returns the URL of the endpoint from which vectors are requested.
     pub(super) fn target(&self) -> Result<HttpUrl, String> {
         let base = self.url.as_deref().unwrap_or_default();
         HttpUrl::parse_below(base, "/embeddings").map_err(|why| why.to_string())

@@ -22,7 +22,7 @@ use super::{
 use document_store::DocumentStore;
 use writer::EmbeddedWriter;
 
-/// An engine in this process. Other processes share it through its folder.
+/// A search engine in this process. Other processes share it through its folder.
 pub struct EmbeddedEngine {
     /// The folder of the index; `None` for memory.
     folder: Option<PathBuf>,
@@ -76,8 +76,8 @@ impl EmbeddedEngine {
     }
 }
 
-/// Runs `work` on a blocking thread. The function it gets returns false as soon as the caller is
-/// gone.
+/// Runs `work` on a blocking thread. `work` receives a function that returns false as soon as the
+/// caller is gone.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce(&dyn Fn() -> bool) -> Result<T, EngineError> + Send + 'static,
 ) -> Result<T, EngineError> {
@@ -262,7 +262,7 @@ fn sync_documents(index: &SearchIndex, store: &DocumentStore) -> Result<(), Engi
     Ok(writer.commit()?)
 }
 
-/// One state of an index.
+/// A fixed state of a search index, for looking up vectors.
 struct SnapshotVectors(IndexSnapshot);
 
 impl VectorLookup for SnapshotVectors {

@@ -7,11 +7,11 @@ use toolgate_contract::exact_json;
 
 use super::StoredDocument;
 
-/// The JSON of a document. Later versions must be able to read it.
+/// A stored document as JSON. Later versions must be able to read it.
 #[derive(Serialize, Deserialize)]
 pub(super) struct KeptDocument {
     path: String,
-    /// The file name, as bytes. Its ending selects how the text is cut.
+    /// The document's file name as bytes. Its ending selects how the text is cut into chunks.
     stamp: Vec<u8>,
     etag: String,
     commit: Option<String>,

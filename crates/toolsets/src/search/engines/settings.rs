@@ -48,7 +48,7 @@ pub struct PostgresSettings {
 }
 
 impl EngineSettings {
-    /// Checks these settings.
+    /// Checks the settings of the search engine.
     ///
     /// # Errors
     ///

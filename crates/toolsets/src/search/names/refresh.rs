@@ -11,8 +11,8 @@ use super::Definition;
 use toolgate_world::Root;
 use toolgate_world::root::WorkMonitor;
 
-/// The total size of files that are parsed, in bytes. In other files, definitions are guessed line
-/// by line.
+/// The total size of files that are parsed for one page of definitions, in bytes. In other files,
+/// definitions are guessed line by line.
 const PARSED_BYTES_MAX: usize = 512 << 10;
 
 /// Returns the definitions of `page` as the files have them now, without those that are gone.

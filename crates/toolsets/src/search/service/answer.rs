@@ -34,7 +34,7 @@ mod query_hints;
 mod quoted_phrases;
 mod title;
 
-/// The number of candidates that the engine returns for each way of searching.
+/// The maximum number of candidates that the search engine returns for each way of searching.
 const CANDIDATES_MAX: usize = 150;
 /// The time limit for the query's vector. It is also limited to half of the call's remaining time.
 const VECTOR_WAIT_MAX: Duration = Duration::from_secs(2);
@@ -43,7 +43,7 @@ const STATIC_SIMILARITY_MIN: f32 = 0.3;
 /// The smallest similarity of a model vector for a match that shares no word with the query.
 const MODEL_SIMILARITY_MIN: f32 = 0.2;
 
-/// The result of a search.
+/// The result of a search by meaning and words.
 pub(crate) struct SearchResult {
     /// The hits, best first.
     pub(crate) hits: Vec<SearchHit>,
@@ -89,7 +89,7 @@ pub(crate) struct SearchHit {
 pub(crate) struct HitPlace {
     pub(crate) first: u32,
     pub(crate) last: u32,
-    /// The name that it defines.
+    /// The name that the place defines.
     pub(crate) symbol: Option<String>,
 }
 
@@ -111,7 +111,7 @@ impl From<EngineError> for SearchFailure {
     }
 }
 
-/// The inputs of one answer.
+/// The inputs of one attempt to answer a search.
 pub(super) struct SearchAttempt<'a> {
     pub(super) collection: &'a SearchCollection,
     pub(super) embedder: Option<&'a Arc<dyn Embedder>>,
@@ -133,7 +133,7 @@ pub(super) struct QueryVector {
 }
 
 impl SearchAttempt<'_> {
-    /// Searches. Returns `None` if a file has changed since it was indexed.
+    /// Runs the search once. Returns `None` if a file has changed since it was indexed.
     ///
     /// `known` keeps the query's vector between attempts, so that the model is called only once.
     pub(super) async fn run(
@@ -222,8 +222,8 @@ impl SearchAttempt<'_> {
         Ok(Some(found))
     }
 
-    /// Gets the candidates of `query`. If it spells a name that does not exist, gets those of the
-    /// corrected query, and returns the correction.
+    /// Gets the candidates of `query`. If the query spells a name that does not exist, gets those
+    /// of the corrected query, and returns the correction.
     async fn find_candidates(
         &self,
         query: EngineQuery,
@@ -292,8 +292,8 @@ impl SearchAttempt<'_> {
         }
     }
 
-    /// Reads the best passages, at most `limit` of them. Returns each with the index of its candidate, or the path of a file
-    /// that has changed since it was indexed.
+    /// Reads the best passages, at most `limit` of them. Returns each with the index of its
+    /// candidate, or returns the path of a file that has changed since it was indexed.
     async fn read_hits(
         &self,
         ctx: &ToolContext,
@@ -396,7 +396,7 @@ fn rank_matches(
     ranked
 }
 
-/// Adds two vectors and normalizes the sum. Returns the only one if the other is missing.
+/// Adds two vectors and normalizes the sum. If one vector is missing, returns the other.
 fn combine(computed: Option<Vec<f32>>, given: Option<&[f32]>) -> Option<Vec<f32>> {
     match (computed, given) {
         (Some(computed), Some(given)) => {
@@ -413,7 +413,7 @@ fn is_related(candidate: &Candidate) -> bool {
         || candidate.model_cosine.is_some_and(|it| it >= MODEL_SIMILARITY_MIN)
 }
 
-/// Ranks the candidates by vectors alone.
+/// Ranks the candidates by the similarity of their vectors alone.
 fn rank_by_vectors(candidates: &[Candidate]) -> Vec<RankedCandidate> {
     let score = |it: &Candidate| it.model_cosine.unwrap_or(it.static_cosine).clamp(-1.0, 1.0);
     let scored = candidates
@@ -429,9 +429,9 @@ fn rank_by_vectors(candidates: &[Candidate]) -> Vec<RankedCandidate> {
     ranked
 }
 
-/// A hit whose text must be read.
+/// A hit of a search whose text must be read.
 struct WantedHit {
-    /// The index of the candidate.
+    /// The index of the hit's candidate.
     at: usize,
     score: f32,
     summary: ChunkSummary,
@@ -472,7 +472,7 @@ struct PassageReader<'r> {
     files: BTreeMap<String, CurrentFile>,
 }
 
-/// A file as it is now.
+/// A file as it is now, for the text of its passages.
 struct CurrentFile {
     text: String,
     /// The commit of the file.

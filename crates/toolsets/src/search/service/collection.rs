@@ -25,10 +25,11 @@ use crate::search::engines::{EngineError, SearchEngine, StoredDocument};
 use toolgate_world::Root;
 use toolgate_world::root::Etag;
 
-/// The capacity of a keeper's queue. Further requests do not wait for it.
+/// The capacity of the queue of requests to the task that keeps an index. Further requests do not
+/// wait for it.
 const REQUESTS_MAX: usize = 256;
 
-/// An index and its keeper.
+/// A search index and the task that keeps it up to date.
 pub(super) struct SearchCollection {
     pub(super) engine: Arc<dyn SearchEngine>,
     root: Option<Root>,
@@ -43,12 +44,12 @@ enum IndexKeeperChannel {
     Documents(mpsc::Sender<documents::DocumentKeeperRequest>),
 }
 
-/// A document from a caller.
+/// A document from a caller, to put into an index.
 #[derive(Debug, Clone)]
 pub(crate) struct NewDocument {
     pub(crate) id: String,
     pub(crate) text: String,
-    /// A file name. Its ending selects how the text is cut.
+    /// A file name, whose ending selects how the text is cut into chunks.
     pub(crate) sort: String,
     pub(crate) tags: Vec<String>,
     pub(crate) metadata: Map<String, Value>,
@@ -119,17 +120,17 @@ impl SearchCollection {
         self.root.as_ref()
     }
 
-    /// Returns the git checkout of its files, or `None` for documents.
+    /// Returns the git checkout of the indexed files, or `None` for documents.
     pub(super) fn checkout(&self) -> Option<&Arc<CheckoutReader>> {
         self.checkout.as_ref()
     }
 
-    /// Returns the progress of the index.
+    /// Returns the progress of the index, for callers.
     pub(super) fn report(&self) -> IndexReport {
         self.progress.borrow().report()
     }
 
-    /// Returns the reason if writing failed.
+    /// Returns the reason if writing the index failed.
     pub(super) fn write_error(&self) -> Option<String> {
         let progress = self.progress.borrow();
         progress.note.clone().filter(|_| progress.write_failed)
@@ -140,7 +141,8 @@ impl SearchCollection {
         self.progress.borrow().state
     }
 
-    /// Waits until the index has all changes up to now, or until `until`. Returns its progress.
+    /// Waits until the index has all changes up to now, or until the time `until`. Returns the
+    /// progress of the index.
     ///
     /// # Errors
     ///
@@ -213,7 +215,8 @@ impl SearchCollection {
         }
     }
 
-    /// Asks the keeper to read the file at `path`, which changed without an event.
+    /// Asks the task that keeps the index to read the file at `path`, which changed without an
+    /// event.
     pub(super) fn report_changed(&self, path: String) {
         if let IndexKeeperChannel::Files(sender) = &self.requests {
             // If the queue is full, the next search reports the file again.
@@ -221,7 +224,8 @@ impl SearchCollection {
         }
     }
 
-    /// Asks for a rebuild if `err` reports damage, so that another attempt may succeed.
+    /// Asks for a rebuild of the index if `err` reports damage, so that another attempt may
+    /// succeed.
     ///
     /// # Errors
     ///
@@ -245,7 +249,7 @@ impl SearchCollection {
         }
     }
 
-    /// Puts and removes documents.
+    /// Puts documents into the index and removes others.
     ///
     /// # Errors
     ///

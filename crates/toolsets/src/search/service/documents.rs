@@ -18,12 +18,12 @@ use crate::search::engines::{
 
 /// The longest wait for another process that writes the same documents.
 const WRITER_WAIT_MAX: Duration = Duration::from_secs(5);
-/// The pause between two attempts to get the right to write.
+/// The pause between two attempts to get the right to write the documents.
 const WRITER_RETRY_EVERY: Duration = Duration::from_millis(25);
-/// The shortest pause after a failure.
+/// The shortest pause after a failure, before the next attempt to keep the index.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// A message to a keeper of documents.
+/// A message to the task that keeps an index of documents.
 pub(super) enum DocumentKeeperRequest {
     /// Answer when the index is up to date or cannot be.
     CatchUp(oneshot::Sender<()>),
@@ -51,7 +51,7 @@ pub(crate) struct ChangeSummary {
     pub(crate) documents: u64,
 }
 
-/// The task that keeps one index of documents.
+/// The task that keeps one index of documents up to date.
 pub(super) struct DocumentKeeper {
     pub(super) engine: Arc<dyn SearchEngine>,
     pub(super) embedding: VectorMaker,
@@ -60,14 +60,14 @@ pub(super) struct DocumentKeeper {
     pub(super) cancel: CancellationToken,
     /// Searches that wait for the index to be up to date.
     pub(super) waiting: Vec<oneshot::Sender<()>>,
-    /// The change during which the index turned out to be damaged.
+    /// The change of documents during which the index turned out to be damaged.
     pub(super) interrupted: Option<DocumentChange>,
-    /// The time of the last rebuild.
+    /// The time at which the index was last rebuilt.
     pub(super) rebuilt: Option<Instant>,
 }
 
 impl DocumentKeeper {
-    /// Maintains the index until no more requests can arrive.
+    /// Maintains the index of documents until no more requests can arrive.
     pub(super) async fn run_until_closed(mut self) {
         let _ends = self.cancel.clone().drop_guard();
         loop {
@@ -118,8 +118,8 @@ impl DocumentKeeper {
         }
     }
 
-    /// Returns true if the index was rebuilt just now: a report of damage then refers to the old
-    /// one.
+    /// Returns true if the index was rebuilt just now: a report of damage then refers to the index
+    /// before that.
     fn is_just_rebuilt(&self) -> bool {
         self.rebuilt.is_some_and(|it| it.elapsed() < RETRY_PAUSE)
     }
@@ -222,7 +222,7 @@ impl DocumentKeeper {
         Ok(ChangeSummary { added, replaced, removed, documents })
     }
 
-    /// Waits for the right to write. Other processes hold it only briefly.
+    /// Waits for the right to write the documents. Other processes hold it only briefly.
     async fn wait_for_writer(&mut self) -> Result<Box<dyn EngineWriter>, EngineError> {
         let until = Instant::now() + WRITER_WAIT_MAX;
         loop {

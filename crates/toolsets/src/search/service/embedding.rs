@@ -22,9 +22,9 @@ use toolgate_net::Backoff;
 use toolgate_world::Root;
 use toolgate_world::root::WorkMonitor;
 
-/// The first pause after the model failed. It doubles after each further failure.
+/// The first pause after the embedding model failed. It doubles after each further failure.
 const PAUSE_MIN: Duration = Duration::from_secs(2);
-/// The longest pause after the model failed.
+/// The longest pause after the embedding model failed.
 const PAUSE_MAX: Duration = Duration::from_secs(300);
 
 /// The prefix of a note that there are no vectors.
@@ -33,16 +33,16 @@ pub(super) const NO_VECTORS: &str = "the embedding model returns no vectors now:
 /// Vectors by the hash of their chunk.
 type HashedVectors = Vec<(ChunkHash, Vec<f32>)>;
 
-/// A batch in progress; `None` if there was nothing to do.
+/// A batch of texts that is being embedded; `None` if there was nothing to do.
 type EmbeddingTask = Pin<Box<dyn Future<Output = Result<Option<HashedVectors>, String>> + Send>>;
 
-/// Creates vectors for the chunks that have none.
+/// The part of an index's task that creates vectors for the chunks that have none.
 pub(super) struct VectorMaker {
     embedder: Option<Arc<dyn Embedder>>,
-    /// The folder of the texts; `None` if the engine keeps them.
+    /// The folder with the files of the chunks; `None` if the engine keeps their texts.
     root: Option<Root>,
     task: Option<EmbeddingTask>,
-    /// True if there is nothing to do until documents are put.
+    /// True if no more vectors can be created until documents are put.
     is_done: bool,
     backoff: Backoff,
     not_before: Option<Instant>,
@@ -50,9 +50,9 @@ pub(super) struct VectorMaker {
     cancel: CancellationToken,
 }
 
-/// The result of a batch.
+/// The result of embedding a batch of texts.
 pub(super) struct EmbeddedBatch {
-    /// Vectors for the engine.
+    /// Vectors for the search engine.
     pub(super) vectors: Option<HashedVectors>,
 }
 
@@ -79,17 +79,17 @@ impl VectorMaker {
         self.embedder.is_some()
     }
 
-    /// Returns why there are no vectors now, if the model failed.
+    /// Returns why there are no vectors now, if the embedding model failed.
     pub(super) fn failure_note(&self) -> Option<String> {
         self.failure.as_ref().map(|why| format!("{NO_VECTORS}{why}"))
     }
 
-    /// Resumes the work, because there may be new chunks.
+    /// Resumes the search for chunks without a vector, because there may be new ones.
     pub(super) fn resume(&mut self) {
         self.is_done = false;
     }
 
-    /// Waits for the next batch. Cancel safe: the next call continues the batch.
+    /// Waits for the next batch of vectors. Cancel safe: the next call continues the batch.
     pub(super) async fn next_batch(&mut self, engine: &Arc<dyn SearchEngine>) -> EmbeddedBatch {
         let Some(embedder) = &self.embedder else { return pending().await };
         if self.is_done {
@@ -168,7 +168,7 @@ async fn embed_batch(
     Ok(Some(hashes.into_iter().zip(vectors).collect()))
 }
 
-/// Checks that the vector has `dimensions` finite numbers.
+/// Checks that a vector from a model has `dimensions` finite numbers.
 fn check_vector(vector: &[f32], dimensions: usize) -> Result<(), String> {
     if vector.len() != dimensions {
         return Err(format!("has {} numbers; {dimensions} are expected", vector.len()));
@@ -216,7 +216,7 @@ async fn kept_texts(
     Ok((batch.hashes, batch.texts))
 }
 
-/// Texts for the model, collected document by document.
+/// Texts for the embedding model, collected document by document.
 struct TextsToEmbed {
     wanted: HashSet<ChunkHash>,
     paths: BTreeSet<String>,

@@ -12,12 +12,12 @@ use toolgate_world::Root;
 use toolgate_world::root::{EntryMeta, WorkMonitor};
 use toolgate_world::watch::{FileChanges, FileTracker, FolderUpdate};
 
-/// The largest number of files in a batch.
+/// The maximum number of files that are indexed in one batch.
 const BATCH_FILES: usize = 256;
-/// The largest size of a batch, in bytes.
+/// The maximum size of the files that are indexed in one batch, in bytes.
 const BATCH_BYTES: u64 = 2 << 20;
 
-/// The files of a folder, indexed or not.
+/// The files of a folder that a search index tracks, indexed or not.
 pub(super) struct TrackedFiles {
     root: Root,
     pub(super) tracker: FileTracker,
@@ -43,7 +43,7 @@ pub(super) struct IndexWork {
     pub(super) gone: Vec<String>,
 }
 
-/// The changes of a batch, for the index.
+/// The changes of the index from one batch of files.
 #[derive(Debug, Default)]
 pub(super) struct IndexBatch {
     pub(super) put: Vec<engines::StoredDocument>,
@@ -91,7 +91,7 @@ impl TrackedFiles {
         self.text_count
     }
 
-    /// Returns true if every text file is in the index.
+    /// Returns true if every text file of the folder is in the index.
     pub(super) fn is_complete(&self) -> bool {
         self.left_out.is_empty() && self.tracker.unread() == 0
     }
@@ -135,12 +135,12 @@ impl TrackedFiles {
         Ok(work)
     }
 
-    /// Returns true if another text file of `bytes` fits the limits.
+    /// Returns true if another text file of `bytes` fits the limits of the index.
     fn has_room(&self, bytes: u64) -> bool {
         self.text_count < self.limits.files_max && self.bytes + bytes <= self.limits.text_bytes_max
     }
 
-    /// Adds files to `work` that were left out and fit the limits now.
+    /// Adds files to `work` that were left out because of a limit and fit now.
     fn restore_left_out(&mut self, work: &mut IndexWork) {
         if self.left_out.is_empty() {
             return;
@@ -168,7 +168,7 @@ impl TrackedFiles {
         work.read.extend(restored);
     }
 
-    /// Removes files that exceed the limits, which may be lower than before.
+    /// Removes files from the index that exceed the limits, which may be lower than before.
     fn drop_excess(&mut self, work: &mut IndexWork) {
         let mut texts = self.text_count;
         let mut bytes = self.bytes;
@@ -253,7 +253,7 @@ impl TrackedFiles {
         itself.into_iter().chain(beneath.collect::<Vec<_>>())
     }
 
-    /// Updates the known files after reading, and returns the changes for the index.
+    /// Records the files that were read, and returns the changes for the index.
     pub(super) fn record_read(&mut self, readings: Vec<FileReading>) -> IndexBatch {
         let mut batch = IndexBatch::default();
         for FileReading { path, stamp, content } in readings {

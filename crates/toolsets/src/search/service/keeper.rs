@@ -32,29 +32,29 @@ use crate::search::engines::{EngineError, EngineWriter, IndexOpenOutcome, Search
 use toolgate_world::Root;
 use toolgate_world::root::WorkMonitor;
 
-/// The time to gather changes before files are read, if no search waits.
+/// The time to gather changes of files before the files are read, if no search waits.
 const GATHER_TIME: Duration = Duration::from_millis(50);
-/// The pause after reading changes, as a multiple of the time that it took. It bounds the cost of a
-/// file that is written continuously.
+/// The pause after reading changed files, as a multiple of the time that it took. It bounds the
+/// cost of a file that is written continuously.
 const PAUSE_FACTOR: u32 = 3;
-/// The longest pause after reading changes.
+/// The longest pause after reading changed files.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// The idle time before the writer releases resources that only make writing quick.
+/// The idle time before the writer of an index releases resources that only make writing quick.
 const IDLE_AFTER: Duration = Duration::from_secs(2);
-/// The pause after a failure, if no search asks.
+/// The pause after a failure to keep the index, if no search asks for it.
 const RETRY_PAUSE: Duration = Duration::from_secs(10);
-/// The shortest pause after a failure, if a search asks.
+/// The shortest pause after a failure to keep the index, if a search asks for it.
 const RETRY_PAUSE_ASKED: Duration = Duration::from_secs(1);
-/// The number of immediate retries after failed writes.
+/// The number of immediate retries after failed writes to the index.
 const RETRIES_MAX: u32 = 5;
-/// The time without failures after which the retries start over.
+/// The time without failures after which the retries are counted from zero again.
 const RETRIES_RESET_AFTER: Duration = Duration::from_secs(30);
 
 /// The largest number of files that searches reported as changed. Later searches report the others
 /// again.
 const CHANGED_MAX: usize = 1024;
 
-/// A message to a keeper.
+/// A message to the task that keeps an index of files.
 pub(super) enum IndexKeeperRequest {
     /// Index everything that has changed up to now, then answer.
     CatchUp(oneshot::Sender<()>),
@@ -64,7 +64,7 @@ pub(super) enum IndexKeeperRequest {
     Damaged(String),
 }
 
-/// The task that keeps one index.
+/// The task that keeps one index of files up to date.
 pub(super) struct IndexKeeper {
     pub(super) root: Root,
     pub(super) engine: Arc<dyn SearchEngine>,
@@ -75,27 +75,27 @@ pub(super) struct IndexKeeper {
     pub(super) requests: mpsc::Receiver<IndexKeeperRequest>,
     /// Searches that wait for the index to catch up.
     pub(super) waiting: Vec<oneshot::Sender<()>>,
-    /// Files that changed without an event.
+    /// Files that changed without an event, as searches reported.
     pub(super) reported: BTreeSet<PathBuf>,
-    /// The number of commits.
+    /// The number of commits to the index so far.
     pub(super) commits: u64,
     pub(super) cancel: CancellationToken,
-    /// State that is kept between attempts.
+    /// State that is kept between attempts to maintain the index.
     pub(super) memory: IndexKeeperMemory,
 }
 
-/// State of a keeper that is kept between attempts.
+/// State of the task that keeps an index, which outlives a failed attempt.
 #[derive(Debug, Default)]
 pub(super) struct IndexKeeperMemory {
-    /// The time of the last rebuild after damage.
+    /// The time of the last rebuild of the index after damage.
     rebuilt: Option<Instant>,
-    /// Files that the engine rejected.
+    /// Files that the search engine rejected.
     rejected: BTreeSet<String>,
-    /// The last completeness that was published to other servers.
+    /// The completeness of the index that was last published to other servers.
     published: Option<bool>,
 }
 
-/// The reason why a keeper stopped.
+/// The reason why an attempt to maintain an index of files ended.
 enum IndexKeeperStop {
     Engine(EngineError),
     /// Writing failed. The earlier content can still be searched.
@@ -118,7 +118,7 @@ impl From<ToolError> for IndexKeeperStop {
 }
 
 impl IndexKeeper {
-    /// Maintains the index until no more requests can arrive.
+    /// Maintains the index of files until no more requests can arrive.
     pub(super) async fn run_until_closed(mut self) {
         let _ends = self.cancel.clone().drop_guard();
         let mut failures = 0;
@@ -180,14 +180,14 @@ impl IndexKeeper {
         });
     }
 
-    /// Returns true if the index was rebuilt just now: a report of damage then refers to the old
-    /// one.
+    /// Returns true if the index was rebuilt just now: a report of damage then refers to the index
+    /// before that.
     fn is_just_rebuilt(&self) -> bool {
         self.memory.rebuilt.is_some_and(|it| it.elapsed() < RETRY_PAUSE_ASKED)
     }
 
-    /// Pauses after a failure of the attempt that began at `start`. Returns `None` if no requests
-    /// can arrive any more.
+    /// Pauses after a failed attempt to maintain the index, which began at `start`. Returns `None`
+    /// if no requests can arrive any more.
     async fn pause(&mut self, start: Instant) -> Option<()> {
         let retry_if_asked = start + RETRY_PAUSE_ASKED;
         let retry_at = Instant::now() + RETRY_PAUSE;
@@ -205,12 +205,12 @@ impl IndexKeeper {
         }
     }
 
-    /// Releases all searches that wait.
+    /// Releases all searches that wait for the index.
     fn release_waiting(&mut self) {
         release(take(&mut self.waiting));
     }
 
-    /// Records `request`. Returns the reason if the index must be rebuilt.
+    /// Records `request`, a message to this task. Returns the reason if the index must be rebuilt.
     fn accept(&mut self, request: IndexKeeperRequest) -> Option<String> {
         match request {
             IndexKeeperRequest::CatchUp(one) => {
@@ -380,7 +380,8 @@ fn flatten_join<T>(
     Ok(done.map_err(broken)??)
 }
 
-/// Converts the error of a write. After [`EngineError::Failed`], the index can still be read.
+/// Converts the error of a write to the index. After [`EngineError::Failed`], the index can still
+/// be read.
 fn map_write_error<T>(done: Result<T, EngineError>) -> Result<T, IndexKeeperStop> {
     done.map_err(|err| match err {
         EngineError::Failed(why) => IndexKeeperStop::WriteFailed(why),
@@ -395,7 +396,7 @@ async fn wait_until(moment: Option<Instant>) {
     }
 }
 
-/// Waits until the kernel reports a change.
+/// Waits until the kernel reports a change of a watched file.
 async fn wait_for_event(queue: Option<&AsyncFd<Arc<OwnedFd>>>) {
     let Some(queue) = queue else { return pending().await };
     match queue.readable().await {

@@ -14,7 +14,7 @@ use toolgate_world::root::WalkStart;
 /// The longest name of a namespace of documents, in bytes.
 const NAME_BYTES_MAX: usize = 64;
 
-/// The identity of an index.
+/// The identity of a search index.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum CollectionKey {
     Workspace,
@@ -24,7 +24,7 @@ pub(super) enum CollectionKey {
     Documents(String),
 }
 
-/// The location of a namespace.
+/// The location of a search namespace: an index, and a folder in it.
 pub(super) struct NamespaceLocation {
     pub(super) key: CollectionKey,
     /// The folder relative to its root, empty for all of it.
@@ -32,7 +32,7 @@ pub(super) struct NamespaceLocation {
 }
 
 impl NamespaceLocation {
-    /// Restricts `filter` to this folder. Returns `None` if they do not overlap.
+    /// Restricts `filter` to the folder of this namespace. Returns `None` if they do not overlap.
     pub(super) fn restrict(&self, filter: DocumentFilter) -> Option<DocumentFilter> {
         if self.folder.is_empty() {
             return Some(filter);
@@ -54,7 +54,7 @@ impl NamespaceLocation {
 }
 
 impl SearchService {
-    /// Resolves the namespace `name`.
+    /// Resolves the search namespace `name`.
     ///
     /// # Errors
     ///
@@ -106,7 +106,7 @@ impl SearchService {
         )
     }
 
-    /// Returns the names of all namespaces, sorted.
+    /// Returns the names of all search namespaces, sorted.
     pub(super) async fn namespace_names(&self) -> Vec<String> {
         let mut names: Vec<String> = self.settings.namespaces.keys().cloned().collect();
         names.push(WORKSPACE.to_owned());
@@ -150,7 +150,7 @@ impl SearchService {
     }
 }
 
-/// Resolves the folder at `path` to the path that its files begin with.
+/// Resolves the folder at `path` below `root` to the path with which its files begin in the index.
 fn real_folder(root: &Root, path: &str) -> Result<String, ToolError> {
     match root.walk_start(path)? {
         WalkStart::Folder(folder) => Ok(folder.path.to_string_lossy().into_owned()),

@@ -43,7 +43,7 @@ pub enum IndexState {
     Away,
 }
 
-/// The progress of an index, as its keeper tracks it.
+/// The progress of a search index, as the task that keeps it records it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct IndexProgress {
     pub(super) state: IndexState,
@@ -53,7 +53,7 @@ pub(super) struct IndexProgress {
     pub(super) vectors: Option<u64>,
     pub(super) complete: bool,
     pub(super) note: Option<String>,
-    /// True if writing failed; the note has the reason. Searches use the earlier content.
+    /// True if writing the index failed; the note has the reason. Searches use the earlier content.
     pub(super) write_failed: bool,
 }
 
@@ -87,7 +87,7 @@ impl IndexProgress {
 }
 
 impl IndexState {
-    /// Returns true if waiting a moment helps.
+    /// Returns true if the index is being built, so that waiting a moment helps.
     pub(super) fn is_building(self) -> bool {
         match self {
             Self::Absent | Self::Building | Self::Rebuilding => true,

@@ -10,9 +10,9 @@ use toolgate_search::{VectorSpace, static_model};
 use crate::search::engines::VectorOrigin;
 use toolgate_world::Root;
 
-/// The longest query, in bytes.
+/// The longest search query, in bytes.
 const QUERY_BYTES_MAX: usize = 4 << 10;
-/// The largest number of tags, which is more than any file has.
+/// The largest number of tags in a search, which is more than any file has.
 const TAGS_MAX: usize = 32;
 
 /// The input of a search.
@@ -39,7 +39,7 @@ pub(crate) struct SearchRequest {
     pub(crate) with_vectors: bool,
 }
 
-/// A validated search.
+/// A validated search request.
 pub(super) struct SearchQuery {
     pub(super) request: SearchRequest,
     /// The query, if it has words.
@@ -106,7 +106,7 @@ fn parse_vector(
     Ok((origin, normalize(scaled)))
 }
 
-/// Scales the vector to length 1.
+/// Scales `vector` to length 1.
 pub(super) fn normalize(mut vector: Vec<f32>) -> Vec<f32> {
     let length = vector.iter().map(|it| it * it).sum::<f32>().sqrt();
     if length > 0.0 {

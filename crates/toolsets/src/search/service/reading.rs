@@ -20,12 +20,12 @@ use toolgate_world::root::{Etag, FileTime, WorkMonitor, WorkspaceFile};
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// The longest line of an indexed file, in bytes.
 const LINE_BYTES_MAX: usize = 4 << 10;
-/// The size of the part that is checked for binary data, in bytes.
+/// The size of the beginning of a file that is checked for binary data, in bytes.
 const HEAD_BYTES: u64 = 8 << 10;
 /// The number of attempts to read a file that changes meanwhile.
 const ATTEMPTS_MAX: usize = 3;
 
-/// A file to read.
+/// A file to read for the index.
 #[derive(Debug, Clone)]
 pub(super) struct StaleFile {
     pub(super) path: String,
@@ -34,29 +34,30 @@ pub(super) struct StaleFile {
     pub(super) size: u64,
 }
 
-/// The result of reading a file.
+/// The result of reading a file for the index.
 #[derive(Debug)]
 pub(super) struct FileReading {
     pub(super) path: String,
-    /// The stamp that identifies this version. Empty if it would not reveal every later change.
+    /// The file's stamp, which identifies this version. Empty if it would not reveal every later
+    /// change.
     pub(super) stamp: Vec<u8>,
     pub(super) content: IndexableContent,
 }
 
-/// The kind of content that was read.
+/// The kind of content that was read from a file to index.
 #[derive(Debug)]
 pub(super) enum IndexableContent {
     /// Text to index.
     Text(Box<StoredDocument>),
     /// A file that has not changed since it was indexed.
     Unchanged,
-    /// A file that is not searched.
+    /// A file that is not indexed.
     Unsearched,
     /// A file that no longer exists or cannot be read.
     Gone,
 }
 
-/// Reads all `files`.
+/// Reads all `files` for the index.
 ///
 /// # Errors
 ///

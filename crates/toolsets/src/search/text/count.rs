@@ -13,10 +13,10 @@ use super::rank::{FileRank, LineRole, line_role};
 use crate::grep::{FileScanner, ScanOutcome};
 use toolgate_world::root::{WorkMonitor, WorkspaceFile};
 
-/// The number of matching lines of a file whose role is determined.
+/// The maximum number of matching lines in a file that are checked for definitions.
 const ROLES_MAX: u64 = 256;
 
-/// The counts of one thread.
+/// The matches that one thread of a text search has counted.
 pub(super) struct MatchCounter<'q> {
     query: &'q TextQuery,
     scanner: FileScanner,
@@ -111,7 +111,7 @@ impl<'q> MatchCounter<'q> {
     }
 }
 
-/// The matches of one file.
+/// The matches of one file while they are counted.
 struct FileTally<'t> {
     query: &'t TextQuery,
     path: &'t Path,

@@ -28,9 +28,9 @@ use toolgate_world::root::{WalkEntry, WalkFilter, WalkStart, WorkMonitor};
 /// The total size of shown files that are parsed, in bytes. In other files, definitions are guessed
 /// line by line.
 const PARSED_BYTES_MAX: u64 = 32 << 10;
-/// The number of matching lines of a file whose role is determined.
+/// The maximum number of matching lines in a file that are checked for definitions.
 const ROLES_MAX: u64 = 4096;
-/// The number of lines that are shown of one match.
+/// The maximum number of lines that are shown of one match.
 const MATCH_LINES_MAX: usize = 20;
 
 /// Runs the text search `input` in `folder` of `root`, which is the searched namespace.
@@ -136,7 +136,7 @@ fn count_matches<'q>(
     }
 }
 
-/// The limits and inputs of a page.
+/// The limits and inputs of a page of a text search.
 struct TextPage<'p> {
     root: &'p Root,
     input: &'p SearchTextInput,
@@ -209,8 +209,8 @@ impl TextPage<'_> {
         Ok(read.into_iter().flatten().collect())
     }
 
-    /// Decides which files are parsed. The result depends on the files alone, not on the load of
-    /// the machine.
+    /// Decides which files are parsed to find definitions. The result depends on the files alone,
+    /// not on the load of the machine.
     fn choose_precisions(&self, ranks: &[FileRank]) -> Vec<SymbolPrecision> {
         let mut left = PARSED_BYTES_MAX;
         let precision = |rank: &FileRank| {
@@ -251,7 +251,7 @@ impl TextPage<'_> {
     }
 }
 
-/// The matches to show of one file.
+/// The matches to show of one file, while they are collected.
 struct ShownMatches<'q> {
     query: &'q TextQuery,
     is_code: bool,
@@ -346,14 +346,14 @@ impl FileMatches {
         Self { lang: class.lang, tags: class.tags(), path, count, matches }
     }
 
-    /// Returns the size in an answer, in bytes.
+    /// Returns the size of the file and its matches in an answer, in bytes.
     fn answer_bytes(&self) -> usize {
         self.path.len()
             + LINE_OVERHEAD_BYTES
             + self.matches.iter().map(TextMatch::answer_bytes).sum::<usize>()
     }
 
-    /// Drops the last matches until `bytes` suffice, but keeps at least one.
+    /// Drops the last matches of the file until `bytes` suffice, but keeps at least one.
     fn truncate(&mut self, bytes: usize) {
         while self.matches.len() > 1 && self.answer_bytes() > bytes {
             self.matches.pop();

@@ -19,7 +19,7 @@ const GLOBS_MAX: usize = 64;
 pub(super) struct TextQuery {
     pub(super) matcher: RegexMatcher,
     pub(super) span: MatchSpan,
-    /// The folder or file to search, relative to the root.
+    /// The folder or file to search, relative to the root of the namespace.
     pub(super) start: PathBuf,
     /// The last file of the previous page.
     pub(super) after: Option<FileRank>,
@@ -92,7 +92,7 @@ impl TextQuery {
         (self.langs.is_empty() || self.langs.iter().any(is_in)) && self.tags.iter().all(has_tag)
     }
 
-    /// Returns the cursor for the page after `last`.
+    /// Returns the cursor for the page after the file `last`.
     pub(super) fn cursor(&self, last: &FileRank) -> String {
         cursor::encode_cursor(&self.cursor_key, &last.encode())
     }

@@ -8,7 +8,7 @@ use grep_matcher::Matcher;
 use grep_regex::RegexMatcher;
 use toolgate_chunks::{FileClass, FilePurpose, guess_names, is_generated, is_vendored};
 
-/// The number of matches in a line that are checked.
+/// The maximum number of matches in a line that are checked for the name that the line defines.
 const SPANS_MAX: usize = 4;
 /// The longest line that can be a definition, in bytes.
 const LINE_BYTES_MAX: usize = 2 << 10;
@@ -24,19 +24,19 @@ pub(super) enum LineRole {
     Mentions,
 }
 
-/// The sort key of a file: the smallest is shown first. No two files have equal ranks.
+/// The sort key of a file with matches: the smallest is shown first. No two files have equal ranks.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FileRank {
     category: FileCategory,
     role: LineRole,
-    /// True if the file name does not match.
+    /// True if the search does not match the name of the file.
     name_differs: bool,
     /// `u64::MAX` minus the number of matches, so that more matches sort first.
     inverse_count: u64,
     pub(super) path: PathBuf,
 }
 
-/// The purpose of a file.
+/// The purpose of a file, in the order in which files are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum FileCategory {
     Source,
@@ -61,7 +61,7 @@ impl FileRank {
         }
     }
 
-    /// Returns the number of matches in the file.
+    /// Returns the number of matches in the ranked file.
     pub(super) fn count(&self) -> u64 {
         u64::MAX - self.inverse_count
     }

@@ -18,7 +18,7 @@ use toolgate_contract::exact_json;
 
 use crate::search::engines::{EngineError, StoredDocument};
 
-/// Documents by path.
+/// The stored documents that callers put into a namespace, by path.
 pub(super) enum DocumentStore {
     Folder(PathBuf),
     Memory(Mutex<BTreeMap<String, StoredDocument>>),
@@ -27,9 +27,11 @@ pub(super) enum DocumentStore {
 /// The documents to keep by path; `None` removes one.
 pub(super) type DocumentChanges = BTreeMap<String, Option<StoredDocument>>;
 
-/// The folder of earlier versions during a change. An empty file stands for a missing one.
+/// The name of the folder with the earlier versions of documents during a change. An empty file
+/// stands for a missing one.
 const UNDO_FOLDER: &str = "before";
-/// The name of that folder after the change is done, until it is removed.
+/// The name of the folder with the earlier versions of documents after a change is done, until the
+/// folder is removed.
 const DONE_FOLDER: &str = "done";
 
 /// The content of the file that stores a document.
@@ -40,7 +42,7 @@ struct DocumentFileContent {
     lang: Option<String>,
     tags: Vec<String>,
     text: String,
-    /// The file name. Its ending selects how the text is cut.
+    /// The file name, whose ending selects how the text is cut into chunks.
     sort: String,
     #[serde(deserialize_with = "exact_json::deserialize_object")]
     metadata: Map<String, Value>,
@@ -124,7 +126,7 @@ impl DocumentStore {
         }
     }
 
-    /// Undoes an interrupted change. The caller must have the right to write.
+    /// Undoes a change of documents that was interrupted. The caller must have the right to write.
     pub(super) fn undo(&self) -> Result<(), EngineError> {
         let Self::Folder(folder) = self else { return Ok(()) };
         undo(folder).map_err(|err| unusable_error(folder, &err))
@@ -146,7 +148,7 @@ fn apply_changes(folder: &Path, changes: DocumentChanges) -> io::Result<()> {
     Ok(())
 }
 
-/// Saves the current version of `file`, so that the change can be undone.
+/// Saves the current version of the document in `file`, so that the change can be undone.
 fn save_previous(folder: &Path, file: &Path) -> io::Result<()> {
     let before = folder.join(UNDO_FOLDER).join(file.file_name().unwrap_or_default());
     match fs::hard_link(file, &before) {
@@ -177,7 +179,7 @@ fn undo(folder: &Path) -> io::Result<()> {
     fs::remove_dir(folder.join(UNDO_FOLDER))
 }
 
-/// Treats a missing file as removed.
+/// Treats a missing file as removed successfully.
 fn ignore_missing(removed: io::Result<()>) -> io::Result<()> {
     removed.or_else(|err| if err.kind() == ErrorKind::NotFound { Ok(()) } else { Err(err) })
 }

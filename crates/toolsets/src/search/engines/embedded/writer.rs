@@ -12,10 +12,10 @@ use toolgate_search::index::{self, IndexError, LeaderHeartbeat};
 use super::document_store::{DocumentChanges, DocumentStore};
 use super::{EngineError, EngineFuture, EngineWriter, StoredDocument, blocking};
 
-/// The time between two signs of life for other processes.
+/// The time between two signs of life that the writer of an index gives to other processes.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(2);
 
-/// The right to write.
+/// The right to write an embedded index, which only one process has at a time.
 pub(super) struct EmbeddedWriter {
     /// `None` while a write runs, and after a write was canceled.
     state: Option<WriterState>,
@@ -29,7 +29,7 @@ pub(super) struct EmbeddedWriter {
 struct WriterState {
     writer: index::SearchIndexWriter,
     document_store: Option<Arc<DocumentStore>>,
-    /// The documents to keep with the next commit.
+    /// The changed documents to store with the next commit.
     changes: DocumentChanges,
 }
 
@@ -121,7 +121,7 @@ impl EngineWriter for EmbeddedWriter {
 }
 
 impl WriterState {
-    /// Puts `documents` and returns the rejected ones with the reasons.
+    /// Puts `documents` into the index and returns the rejected ones with the reasons.
     fn put(
         &mut self,
         documents: Vec<StoredDocument>,

@@ -25,7 +25,7 @@ pub(super) struct StatsChanges {
 }
 
 impl StatsChanges {
-    /// Returns the changes by putting `documents` at empty paths.
+    /// Returns the changes of the statistics if `documents` are put at paths that have no document.
     pub(super) fn for_put(documents: &[PreparedDocument]) -> Self {
         let mut changes = Self::default();
         for row in documents.iter().flat_map(|it| &it.rows) {
@@ -55,7 +55,7 @@ impl StatsChanges {
     }
 }
 
-/// Removes the documents at `paths`.
+/// Removes the documents at `paths` from the index.
 pub(super) async fn remove_documents(
     client: &Client,
     tables: &NamespaceTables,
@@ -100,7 +100,7 @@ pub(super) async fn remove_documents(
     Ok(changes)
 }
 
-/// Puts `documents` at empty paths.
+/// Puts `documents` into the index, at paths that have no document.
 pub(super) async fn put_documents(
     client: &Client,
     tables: &NamespaceTables,

@@ -18,10 +18,11 @@ use super::rows;
 use super::tables::{NamespaceTables, VectorTable};
 use super::upkeep::built_condition;
 
-/// The largest number of chunks that the looked-up words may occur in, in total. The rarest words
-/// come first. More frequent words count only in chunks with a rarer one.
+/// The largest number of chunks in which the words that a query looks up may occur, in total. The
+/// rarest words come first. More frequent words count only in chunks with a rarer one.
 const WORD_CHUNKS_MAX: u64 = 30_000;
-/// The multiple of the limit that is taken by words, because the database weighs them only roughly.
+/// The multiple of the limit at which chunks are found by words, because the database weighs words
+/// only roughly.
 const OVERFETCH_FACTOR: usize = 3;
 /// The largest number of definitions that are read for each kind of similarity to a name.
 const DEFINITIONS_MAX: i64 = 2_000;
@@ -29,7 +30,7 @@ const DEFINITIONS_MAX: i64 = 2_000;
 /// The largest number of chunks that are added because the query names them or their file.
 const LITERAL_CHUNKS_MAX: usize = 100;
 
-/// The result of a search.
+/// The candidates that a search in PostgreSQL found.
 pub(super) struct PostgresCandidates {
     pub(super) question: Option<WeighedQuestion>,
     pub(super) averages: IndexStatistics,
@@ -88,7 +89,7 @@ pub(super) async fn candidates(
     Ok(PostgresCandidates { question, averages, candidates })
 }
 
-/// Keeps the best `limit` candidates, and those in `kept`, which were not found by words.
+/// Keeps the best `limit` candidates, and the candidates in `kept`, which were not found by words.
 fn keep_best(
     candidates: &mut Vec<Candidate>,
     question: &WeighedQuestion,
@@ -146,7 +147,7 @@ async fn analyze_query(
     Ok(WeighedQuestion::new(query, chunks, |word| holding.get(word).copied().unwrap_or_default()))
 }
 
-/// Returns the best chunks by words, weighed roughly.
+/// Returns the chunks that match the query's words best, weighed roughly.
 async fn find_by_words(
     client: &impl GenericClient,
     tables: &NamespaceTables,
@@ -304,7 +305,7 @@ async fn nearest(
     Ok(client.query_typed(&sql, &params).await?.iter().map(|row| row.get(0)).collect())
 }
 
-/// The condition of a filter, with the parameters 3 and 4.
+/// The SQL condition for a filter on documents, with the parameters 3 and 4.
 const FILTER_CONDITION: &str = "and (cardinality($3::text[]) = 0
         or exists (select from unnest($3::text[]) p where d.path = p or starts_with(
             d.path, case when p = '' or right(p, 1) = '/' then p else p || '/' end)))

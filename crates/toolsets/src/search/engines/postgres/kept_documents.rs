@@ -32,7 +32,7 @@ pub(super) async fn store_documents(
     Ok(())
 }
 
-/// Returns the kept document at `path`, or all of them.
+/// Returns the stored document at `path`, or all of them.
 pub(super) async fn load_documents(
     client: &Client,
     tables: &NamespaceTables,

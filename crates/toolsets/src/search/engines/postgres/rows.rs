@@ -13,9 +13,9 @@ use toolgate_search::{ChunkHash, static_model};
 use super::super::StoredDocument;
 use super::error::PostgresError;
 
-/// The number of positions that are stored of a word. More occurrences do not count.
+/// The maximum number of positions that are stored of a word. More occurrences do not count.
 const POSITIONS_MAX: usize = 12;
-/// The longest stored name, in bytes. Longer ones are found by their beginning.
+/// The longest stored name of a definition, in bytes. Longer ones are found by their beginning.
 const SYMBOL_BYTES_MAX: usize = 200;
 
 /// The largest size of a chunk's words, in bytes. PostgreSQL limits a `tsvector` to 1 MiB.
@@ -24,7 +24,7 @@ const WORDS_BYTES_MAX: usize = 900_000;
 /// The longest stored name of a workspace or model, in bytes.
 const NAME_BYTES_MAX: usize = 800;
 
-/// A document with its rows.
+/// A document with the rows to store for it.
 pub(super) struct PreparedDocument {
     pub(super) put: StoredDocument,
     /// The rows of the document's chunks, in order.
@@ -66,14 +66,14 @@ pub(super) fn short_name(name: &str) -> String {
     format!("{}… {hash}", &name[..name.floor_char_boundary(NAME_BYTES_MAX)])
 }
 
-/// A chunk as a row.
+/// A chunk of a document as a table row.
 pub(super) struct ChunkRow {
     pub(super) hash: i64,
     pub(super) texts: Vec<String>,
     pub(super) lengths: Vec<i32>,
-    /// The words in the binary form of `tsvector`.
+    /// The words of the chunk in the binary form of `tsvector`.
     pub(super) words: Vec<u8>,
-    /// The distinct words.
+    /// The distinct words of the chunk.
     pub(super) distinct: Vec<String>,
     pub(super) near: Option<Vec<f32>>,
 }
@@ -106,7 +106,7 @@ pub(super) fn without_nuls(texts: &[String]) -> Vec<Cow<'_, str>> {
     texts.iter().map(|text| without_nul(text)).collect()
 }
 
-/// Returns the form of a name in which names are stored and compared.
+/// Returns the form of a definition's name in which names are stored and compared.
 pub(super) fn symbol_key(name: &str) -> String {
     let mut symbol = without_nul(name).to_lowercase();
     let end =

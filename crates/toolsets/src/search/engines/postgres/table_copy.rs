@@ -6,7 +6,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use super::error::PostgresError;
 
-/// A running `COPY` into a table.
+/// A running `COPY` of rows into a table.
 pub(super) struct TableCopy(std::pin::Pin<Box<BinaryCopyInWriter>>);
 
 impl TableCopy {

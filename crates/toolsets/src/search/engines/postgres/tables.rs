@@ -14,13 +14,13 @@ use super::WRITER_GONE_MAX;
 use super::error::PostgresError;
 use super::rows::short_name;
 
-/// The version of the schema that this server creates and reads.
+/// The version of the database schema that this server creates and reads.
 pub(super) const SCHEMA: i32 = 2;
 /// The first key of toolgate's advisory locks. The second key is the namespace, or [`SCHEMA_LOCK`].
 const LOCKS: i32 = 0x7467_7331;
 const SCHEMA_LOCK: i32 = 0;
 
-/// The tables that all namespaces share. The script can run repeatedly.
+/// The SQL script that creates the tables that all namespaces share. It can run repeatedly.
 const SHARED: &str = "
 create table if not exists toolgate_search.version (number int not null);
 create table if not exists toolgate_search.namespaces (
@@ -48,17 +48,17 @@ create table if not exists toolgate_search.kept (
 delete from toolgate_search.version;
 ";
 
-/// The tables of one namespace.
+/// The database tables of one namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NamespaceTables {
     pub(super) namespace: i32,
-    /// The quoted schema of pgvector.
+    /// The quoted name of the database schema that contains pgvector.
     vector_schema: String,
     pub(super) near: VectorTable,
     pub(super) model: Option<VectorTable>,
 }
 
-/// The table of a namespace's vectors of one space.
+/// The table of one namespace with the vectors of one vector space.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct VectorTable {
     space: i32,
@@ -66,17 +66,17 @@ pub(super) struct VectorTable {
 }
 
 impl NamespaceTables {
-    /// Returns the table `name` of this namespace.
+    /// Returns the qualified name of the table `name` of this namespace.
     pub(super) fn table(&self, name: &str) -> String {
         format!("toolgate_search.{name}_{}", self.namespace)
     }
 
-    /// Returns the table of the vectors of a space.
+    /// Returns the qualified name of the table with the vectors of a vector space.
     pub(super) fn vector_table(&self, of: &VectorTable) -> String {
         self.table(&format!("vectors_{}", of.space))
     }
 
-    /// Returns pgvector's type.
+    /// Returns the qualified name of pgvector's type for vectors.
     pub(super) fn vector_type(&self) -> String {
         format!("{}.vector", self.vector_schema)
     }
@@ -86,12 +86,12 @@ impl NamespaceTables {
         format!("operator({}.<#>)", self.vector_schema)
     }
 
-    /// Returns the keys of the lock that a writer holds.
+    /// Returns the keys of the advisory lock that the writer of this namespace holds.
     pub(super) fn lock_keys(&self) -> (i32, i32) {
         (LOCKS, self.namespace)
     }
 
-    /// Returns the unqualified name of the approximate index over the vectors of a space.
+    /// Returns the unqualified name of the approximate index over the vectors of a vector space.
     pub(super) fn approximate_index(&self, of: &VectorTable) -> String {
         format!("near_{}_{}", of.space, self.namespace)
     }
@@ -167,7 +167,7 @@ impl NamespaceTables {
         [Some(&self.near), self.model.as_ref()].into_iter().flatten()
     }
 
-    /// Creates missing tables of vectors. Returns true if all other tables exist.
+    /// Creates missing tables for vectors. Returns true if all other tables of the namespace exist.
     async fn create_missing(&self, client: &impl GenericClient) -> Result<bool, PostgresError> {
         for name in ["ids", "documents", "chunks", "names", "words"] {
             if !table_exists(client, &self.table(name)).await? {
@@ -209,8 +209,8 @@ impl NamespaceTables {
     }
 }
 
-/// Returns the form of the index: the schema version and the static model. An index of another form
-/// is rebuilt.
+/// Returns the form of a search index: the schema version and the static model. An index of another
+/// form is rebuilt.
 fn index_form() -> String {
     let near = static_model::space();
     format!("{SCHEMA} {} {}", near.model, near.dimensions).replace('\'', "")
@@ -277,8 +277,8 @@ pub(super) async fn prepare_tables(
     Ok((tables, outcome))
 }
 
-/// Returns true if no process writes. Then none can until the transaction `work` ends. Waits until
-/// the server notices that a writer is gone.
+/// Returns true if no process writes the namespace. Then none can until the transaction `work`
+/// ends. Waits until the database server notices that a writer is gone.
 async fn is_free(
     work: &impl GenericClient,
     tables: &NamespaceTables,

@@ -10,10 +10,10 @@ use toolgate_postgres::SharedPool;
 use super::error::PostgresError;
 use super::tables::{NamespaceTables, VectorTable};
 
-/// The time limit for building an index.
+/// The time limit for building an approximate index over vectors.
 const BUILD_TIMEOUT: Duration = Duration::from_secs(6 * 3600);
 
-/// A background task that builds the approximate indexes.
+/// A background task that builds approximate indexes over vectors.
 pub(super) struct ApproximateIndexer {
     vectors_min: u64,
     task: Mutex<Option<JoinHandle<()>>>,
@@ -33,7 +33,7 @@ impl ApproximateIndexer {
         Self { vectors_min, task: Mutex::default() }
     }
 
-    /// Starts the task if there are enough chunks, unless it already runs.
+    /// Starts to build approximate indexes if there are enough chunks, unless that already runs.
     pub(super) fn start_if_needed(
         &self,
         connections: &SharedPool,

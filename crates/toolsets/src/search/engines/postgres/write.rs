@@ -18,20 +18,19 @@ use super::rows::{PreparedDocument, blocking};
 use super::tables::NamespaceTables;
 use super::upkeep::ApproximateIndexer;
 
-/// The time limit of one write. It allows for a large batch on a slow disk.
+/// The time limit of one write to the database. It allows for a large batch on a slow disk.
 pub(super) const WRITE_TIMEOUT: Duration = Duration::from_secs(120);
 /// The number of removed chunks after which unused vectors are deleted.
 const CLEANUP_CHUNKS: u64 = 2_000;
 /// The number of chunks in a commit above which a folder is being added, not edited.
 const BULK_CHUNKS: i64 = 200;
-/// The number of rejected documents, with none accepted, after which the documents are not the
-/// cause.
+/// The number of rejected documents, with none accepted, from which the cause is not the documents.
 const ALL_REJECTED: usize = 16;
 
 /// The SQL that moves the savepoint to which a failed step rolls back.
 const SAVEPOINT_SQL: &str = "release savepoint good; savepoint good";
 
-/// The right to write, held by a connection.
+/// The right to write an index in PostgreSQL, held by a connection.
 pub(super) struct PostgresWriter {
     pub(super) connections: SharedPool,
     pub(super) connected: PostgresConnection,
@@ -40,7 +39,7 @@ pub(super) struct PostgresWriter {
     pub(super) upkeep: Arc<ApproximateIndexer>,
     /// True while a transaction is open.
     in_transaction: bool,
-    /// True after a step began, until it succeeds.
+    /// True after a step of a transaction began, until it succeeds.
     unfinished: bool,
     changes: StatsChanges,
     /// The rejected documents of files that were not reported yet, with the reasons.
@@ -50,7 +49,7 @@ pub(super) struct PostgresWriter {
     chunks: u64,
 }
 
-/// The treatment of a document that the server rejects by itself.
+/// The treatment of a document that the database server rejects by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RejectedDocumentPolicy {
     /// Report the rejection to the caller, and put no document.
@@ -93,7 +92,7 @@ impl PostgresWriter {
         self.finish_step(result)
     }
 
-    /// Begins a transaction, or rolls back an unfinished step.
+    /// Begins a transaction, or rolls back an unfinished step of the current one.
     async fn begin(&mut self) -> Result<(), PostgresError> {
         let client = &self.connected.client;
         if self.unfinished {
@@ -107,7 +106,7 @@ impl PostgresWriter {
         Ok(())
     }
 
-    /// Finishes a step.
+    /// Finishes a step of a transaction.
     fn finish_step(
         &mut self,
         result: Result<StatsChanges, PostgresError>,
@@ -179,8 +178,8 @@ impl PostgresWriter {
         Ok(changes)
     }
 
-    /// Puts `documents` one by one. Returns the rejected ones with the reasons. `err` is the error
-    /// of putting all at once.
+    /// Puts `documents` one by one into the index. Returns the rejected ones with the reasons.
+    /// `err` is the error of putting all at once.
     async fn put_each(
         &self,
         documents: &[PreparedDocument],
@@ -220,7 +219,7 @@ impl PostgresWriter {
         Ok((changes, rejected))
     }
 
-    /// Puts `document`. Returns the reason if the server rejects it.
+    /// Puts `document` into the index. Returns the reason if the database server rejects it.
     async fn try_put(
         &self,
         document: &PreparedDocument,

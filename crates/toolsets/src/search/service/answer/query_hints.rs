@@ -9,7 +9,7 @@ use crate::search::engines::{EngineError, EngineQuery, SearchEngine};
 /// A query with a misspelled name replaced by the name of a definition.
 pub(super) struct CorrectedQuery {
     pub(super) query: String,
-    /// The correction, for the caller.
+    /// A note about the correction, for the caller.
     pub(super) hint: String,
 }
 

@@ -8,7 +8,7 @@ use toolgate_search::rank::WeighedQuestion;
 use super::{SearchHit, round_score};
 use crate::search::service::query::SearchRequest;
 
-/// The smallest number of hits that are read if the query has a phrase.
+/// The smallest number of hits that are read if the query has a quoted phrase.
 const EXAMINED_MIN: usize = 40;
 
 /// The quoted phrases of a query.
@@ -26,12 +26,12 @@ impl<'q> QuotedPhrases<'q> {
         Self { phrases, top_k: request.top_k }
     }
 
-    /// Returns the number of hits to read.
+    /// Returns the number of hits to read to find those with the phrases.
     pub(super) fn examined(&self) -> usize {
         if self.phrases.is_empty() { self.top_k } else { self.top_k.max(EXAMINED_MIN) }
     }
 
-    /// Puts the hits with all phrases first, and keeps as many as were requested.
+    /// Puts the hits with all quoted phrases first, and keeps as many as were requested.
     pub(super) fn put_first(&self, mut hits: Vec<(usize, SearchHit)>) -> Vec<(usize, SearchHit)> {
         let has_all =
             |hit: &SearchHit| self.phrases.iter().all(|it| hit.snippet.contains(it.as_str()));

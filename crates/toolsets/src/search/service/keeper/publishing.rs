@@ -6,7 +6,7 @@ use crate::search::service::files::TrackedFiles;
 use crate::search::service::progress::IndexState;
 
 impl IndexKeeper {
-    /// Publishes that the index is up to date.
+    /// Publishes to searches that the index is up to date.
     pub(super) async fn publish_ready(
         &mut self,
         files: &TrackedFiles,
@@ -48,7 +48,8 @@ impl IndexKeeper {
         self.memory.published = Some(complete);
     }
 
-    /// Publishes the size of the index. `read` is the number of files read and the total.
+    /// Publishes the size of the index to searches. `read` is the number of files read and the
+    /// total.
     pub(super) async fn publish_counts(
         &mut self,
         read: Option<(u64, u64)>,

@@ -8,14 +8,14 @@ use super::{IndexKeeper, IndexKeeperStop, map_write_error};
 use crate::search::engines::{EngineError, EngineWriter, IndexLeader};
 use crate::search::service::progress::IndexState;
 
-/// The pause between two attempts to get the right to write.
+/// The pause between two attempts to get the right to write the index.
 const TURN_EVERY: Duration = Duration::from_millis(500);
-/// The time without a sign of life after which another server counts as stuck. It covers several
-/// missed signs.
+/// The time without a sign of life after which another server that writes the index counts as
+/// stuck. It covers several missed signs.
 const STUCK_AFTER: Duration = Duration::from_secs(8);
 
 impl IndexKeeper {
-    /// Waits until this process has the right to write.
+    /// Waits until this process has the right to write the index.
     pub(super) async fn wait_for_writer(
         &mut self,
     ) -> Result<Box<dyn EngineWriter>, IndexKeeperStop> {
