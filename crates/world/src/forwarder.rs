@@ -34,7 +34,7 @@ use refused_hosts::RefusedHosts;
 /// The port on which programs find the forwarder in their network. It is below the ports that the
 /// kernel chooses, and above those that need privileges.
 pub(crate) const FORWARDER_PORT: u16 = 29_517;
-/// The maximum number of connections of one run at the same time. Others wait.
+/// The maximum number of connections of one program to its forwarder at the same time. Others wait.
 const CONNECTIONS_MAX: usize = 256;
 /// The pause after a connection could not be accepted, for example for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -42,7 +42,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// The hosts that a program may reach, and the setting that names them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostAccess {
-    /// The rules.
+    /// The rules that name the hosts.
     pub rules: HostRules,
     /// The package managers whose configuration names further hosts. They are asked before the
     /// program starts.
@@ -79,7 +79,7 @@ impl HostAccess {
     }
 }
 
-/// Use of the network by one run.
+/// Use of the network by one run of a program.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NetworkUse {
     /// `true` if the program had a forwarder.
@@ -88,7 +88,8 @@ pub struct NetworkUse {
     pub refused: Vec<RefusedHost>,
 }
 
-/// The proxy for one run. Dropping it closes all its connections.
+/// The proxy through which one run of a program reaches its allowed hosts. Dropping it closes all
+/// its connections.
 pub(crate) struct Forwarder {
     serving: JoinHandle<()>,
     refused: Arc<RefusedHosts>,

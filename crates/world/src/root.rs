@@ -75,7 +75,7 @@ pub use work::WorkMonitor;
 pub struct Root {
     handle: Arc<RootHandle>,
     rules: Arc<CompiledRules>,
-    /// The ignore rules of the repository above the root.
+    /// The ignore rules that apply above the root, if it is in a larger repository.
     ignored_above: Option<Arc<IgnoreRules>>,
 }
 

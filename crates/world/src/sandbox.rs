@@ -83,7 +83,7 @@ struct SandboxState {
     rules: Vec<ToolRule>,
     /// The hosts that a program may reach if no `[[sandbox.for]]` rule applies to it.
     hosts: Option<Arc<HostAccess>>,
-    /// The results of the network tests.
+    /// The results of testing the network of confined programs.
     network_tests: NetworkTests,
     reserved: ReservedNames,
     idle: IdleHelpers,
@@ -93,7 +93,7 @@ struct SandboxState {
     capabilities: OnceLock<Result<SandboxCapabilities, String>>,
 }
 
-/// A `[[sandbox.for]]` rule.
+/// A `[[sandbox.for]]` rule, which sets the profile for the programs of some tools.
 struct ToolRule {
     tools: GlobMatcher,
     profile: SandboxProfile,
@@ -110,17 +110,17 @@ pub struct Confinement {
     pub read_only: bool,
     /// The repository's `.git` folder, if the program is git and may change it.
     pub git_folder: Option<PathBuf>,
-    /// Additional paths in the program's view.
+    /// Additional paths that the program sees.
     pub visible_paths: Vec<PathBuf>,
-    /// Parts of a repository outside the workspace, in the program's view.
+    /// Parts of a repository outside the workspace that the program sees.
     pub repository_places: Vec<OutsideRepositoryPath>,
-    /// Folders of package caches in the program's view. A program that may write the workspace may
+    /// Folders of package caches that the program sees. A program that may write the workspace may
     /// write them, too.
     pub cache_folders: Vec<PathBuf>,
     /// Package managers whose caches the program gets, besides those of the presets in its hosts.
     pub cache_sources: Vec<HostSource>,
-    /// The only files and folders that may be executed. `None` allows every file in the program's
-    /// view.
+    /// The only files and folders that may be executed. `None` allows every file that the program
+    /// sees.
     pub executables: Option<Vec<PathBuf>>,
     /// The hosts that the program may reach through a forwarder. `None` if its profile alone decides
     /// about the network.
@@ -321,7 +321,7 @@ impl Sandbox {
         }
     }
 
-    /// Ends the idle helpers.
+    /// Ends the idle helper processes of the sandbox.
     pub(super) fn close(&self) {
         self.0.idle.close();
     }
@@ -360,14 +360,14 @@ impl Sandbox {
     }
 }
 
-/// The rules of the settings in compiled form.
+/// The rules of the sandbox settings in compiled form.
 #[derive(Default)]
 struct CompiledRules {
     rules: Vec<ToolRule>,
     hosts: Option<Arc<HostAccess>>,
 }
 
-/// Checks `settings` and returns their rules.
+/// Checks the sandbox `settings` and returns their rules.
 fn compile_rules(settings: &SandboxSettings) -> Result<CompiledRules, String> {
     settings.check()?;
     let rules = settings.rules.iter().map(|rule| {

@@ -33,7 +33,7 @@ use folder_watches::FolderWatches;
 pub use tracker::{FileChanges, FileTracker, FolderUpdate};
 use watch_set::WatchSet;
 
-/// The delay between an event and the check of the files, to collect more events.
+/// The delay between a file event and the check of the files, to collect more events.
 const FILES_DELAY: Duration = Duration::from_millis(50);
 /// The additional delay before the file list is refreshed.
 const LIST_DELAY: Duration = Duration::from_millis(150);
@@ -54,12 +54,12 @@ struct ActiveWatch(Arc<WatchShared>);
 #[derive(Default)]
 struct WatchShared {
     requests: Mutex<WatchRequests>,
-    /// A signal that wakes the watching task when the subscriptions change.
+    /// A signal that wakes the watching task when there are new or ended subscriptions.
     changed: Notify,
     ended: CancellationToken,
 }
 
-/// All subscriptions, by number.
+/// All subscriptions to changes of files, by number.
 #[derive(Default)]
 struct WatchRequests {
     last_number: u64,
@@ -274,7 +274,7 @@ fn queue_reader(queue: Arc<OwnedFd>) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
     Ok(unsafe { AsyncFd::register_with_interest(queue, Interest::READABLE) }?)
 }
 
-/// The next step of the watching task.
+/// The next step of the task that watches files.
 enum WatchStep {
     Files,
     List,

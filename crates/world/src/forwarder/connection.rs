@@ -24,7 +24,7 @@ use super::tunnel::run_tunnel;
 
 /// The longest wait for the head of a request, and the longest idle time between requests.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
-/// The maximum size in bytes of a head, and of each buffer of an HTTP connection.
+/// The maximum size of the head of an HTTP request, and of each buffer of a connection, in bytes.
 const HTTP_BUFFER_BYTES: usize = 64 << 10;
 /// Headers that concern one connection only, besides those that `Connection` names.
 const CONNECTION_HEADERS: [&str; 8] = [
@@ -47,7 +47,7 @@ struct PendingTunnel {
     target: ForwardTarget,
 }
 
-/// The state of one connection.
+/// The state of one connection from a program to its forwarder.
 struct ProxyConnection {
     gate: Arc<ForwarderGate>,
     tunnel: Mutex<Option<PendingTunnel>>,
@@ -55,7 +55,7 @@ struct ProxyConnection {
     servers: Mutex<JoinSet<()>>,
 }
 
-/// Answers the requests on `stream`, and then runs the tunnel if one was requested.
+/// Answers the requests of a program on `stream`, and then runs the tunnel if one was requested.
 pub(super) async fn serve_connection(stream: TcpStream, gate: Arc<ForwarderGate>) {
     // The stream works without it, only slower.
     let _ = stream.set_nodelay(true);

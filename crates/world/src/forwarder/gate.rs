@@ -19,15 +19,15 @@ use super::refused_hosts::RefusedHosts;
 
 /// The time limit of a name lookup.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
-/// The time limit of connecting to all addresses of a host.
+/// The time limit of connecting to a host, with all its addresses.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 /// The time after which a connection to the next address of a host is tried, too (RFC 8305).
 const NEXT_ADDRESS_PAUSE: Duration = Duration::from_millis(250);
-/// The idle time after which the kernel checks whether a server still exists.
+/// The idle time of a connection after which the kernel checks whether the server still exists.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 /// The maximum number of addresses of a host that are tried.
 const ADDRESSES_MAX: usize = 16;
-/// The maximum number of name lookups of one run at the same time. Others wait.
+/// The maximum number of name lookups for one run of a program at the same time. Others wait.
 const RUN_LOOKUPS_MAX: usize = 4;
 /// The maximum number of name lookups of all runs at the same time. Each occupies a thread until
 /// the system's resolver gives up, which can take longer than [`LOOKUP_TIMEOUT`].
@@ -46,19 +46,19 @@ pub(super) struct ForwardTarget {
 /// The reason why a forwarder did not connect.
 #[derive(Debug)]
 pub(super) enum ForwardFailure {
-    /// The rules do not allow it. It has been counted.
+    /// The rules do not allow the host. The attempt has been counted.
     Refused(String),
     /// The host is allowed, but cannot be reached.
     Unreachable(String),
 }
 
-/// A lookup in progress.
+/// A lookup of a host's addresses in progress.
 pub(super) type Lookup = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 
 /// The function that looks up the addresses of a name.
 pub(super) type HostLookup = Arc<dyn Fn(String) -> Lookup + Send + Sync>;
 
-/// The rules of one run, and its refused hosts.
+/// The rules for the hosts of one run of a program, and the hosts that were refused.
 pub(super) struct ForwarderGate {
     access: Arc<HostAccess>,
     refused: Arc<RefusedHosts>,

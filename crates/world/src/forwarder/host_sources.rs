@@ -29,7 +29,8 @@ pub enum HostSource {
     Git,
 }
 
-/// The presets, with the sources of their hosts.
+/// The presets that settings can name instead of hosts, each with the package managers that are
+/// asked for its hosts.
 const PRESETS: [(&str, &[HostSource]); 8] = [
     ("@npm", &[HostSource::Npm, HostSource::Pnpm, HostSource::Yarn, HostSource::ModernYarn]),
     ("@pypi", &[HostSource::Pip, HostSource::Uv]),
@@ -54,7 +55,7 @@ impl HostSource {
         })
     }
 
-    /// Returns the name of the program.
+    /// Returns the name of the package manager's program.
     pub fn name(self) -> &'static str {
         match self {
             Self::Npm => "npm",

@@ -18,7 +18,7 @@ pub struct RefusedHost {
     pub host: String,
     /// Number of tries.
     pub tries: u64,
-    /// Reason.
+    /// Reason for the refusal.
     pub why: String,
     /// Change of the settings that would allow the host; null if there is none.
     pub allow: Option<String>,
@@ -37,7 +37,7 @@ impl RefusedHost {
     }
 }
 
-/// The refused hosts of one run.
+/// The hosts that were refused in one run of a program.
 #[derive(Debug, Default)]
 pub(super) struct RefusedHosts(Mutex<BTreeMap<String, RefusedHost>>);
 

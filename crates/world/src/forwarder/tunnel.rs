@@ -13,9 +13,9 @@ use toolgate_net::normalize_host;
 
 use super::gate::{ForwardTarget, ForwarderGate};
 
-/// The most bytes that are read to recognize the protocol.
+/// Maximum number of bytes that are read to recognize the protocol in a tunnel.
 const START_BYTES_MAX: usize = 64 << 10;
-/// The size of a copy buffer in bytes.
+/// The size of the buffer that copies data through a tunnel, in bytes.
 const COPY_BYTES: usize = 64 << 10;
 /// The longest wait for a program to begin the TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -38,7 +38,7 @@ enum TunnelProtocol {
     Other,
 }
 
-/// Recognizes the protocol from the first bytes.
+/// A reader that recognizes the protocol in a tunnel from its first bytes.
 struct ProtocolReader {
     read: Vec<u8>,
     tls: Acceptor,
@@ -129,7 +129,7 @@ impl ProtocolReader {
         }
     }
 
-    /// Adds `bytes`. Returns the protocol once it is known.
+    /// Adds `bytes` that the client sent. Returns the protocol once it is known.
     fn add(&mut self, bytes: &[u8]) -> Option<TunnelProtocol> {
         self.read.extend_from_slice(bytes);
         if self.read.len() > START_BYTES_MAX {
@@ -164,7 +164,8 @@ impl ProtocolReader {
         None
     }
 
-    /// Returns the protocol of a client that sends no more, or whose start is too long.
+    /// Returns the protocol of a client that sends no more, or whose first bytes are too long to
+    /// recognize.
     fn at_end(&self) -> TunnelProtocol {
         match self.read.first() {
             Some(&TLS_HANDSHAKE) => TunnelProtocol::BrokenTls,

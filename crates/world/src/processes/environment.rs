@@ -10,7 +10,8 @@ use crate::Root;
 /// The search path if the server itself has no `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// Variables that every program gets. They turn off prompts, because nobody can answer a prompt.
+/// Environment variables that every program gets. They turn off prompts, because nobody can answer
+/// a prompt.
 const ADDED_VARIABLES: [(&str, &str); 1] = [("GIT_TERMINAL_PROMPT", "0")];
 
 impl ProcessRunner {

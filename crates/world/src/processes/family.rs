@@ -23,7 +23,7 @@ use crate::forwarder::NetworkUse;
 use crate::programs::ChildProcess;
 use crate::sandbox::{RunningConfinement, SandboxCoverage};
 
-/// The interval at which a stopping family is checked.
+/// The interval at which the processes of a stopping program are checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The longest wait for killed processes to end.
@@ -45,7 +45,7 @@ pub(super) struct ProcessFamily {
     handle: OwnedFd,
     run: LiveRun,
     status: Option<ExitStatus>,
-    /// The confinement, if any.
+    /// The confinement of the program, if any.
     confinement: Option<RunningConfinement>,
     /// A token that keeps [`ProcessRunner::close`](super::ProcessRunner::close) waiting.
     token: TaskTrackerToken,
@@ -88,8 +88,8 @@ impl ProcessFamily {
         }
     }
 
-    /// Returns a future that waits for the end of the main process. The future does not borrow the
-    /// family.
+    /// Returns a future that waits for the end of the main process. The future does not borrow this
+    /// value.
     pub(super) fn wait_for_exit_detached(
         &self,
     ) -> io::Result<impl Future<Output = io::Result<()>> + use<>> {
@@ -97,7 +97,7 @@ impl ProcessFamily {
         Ok(async move { wait_for_exit(&handle).await })
     }
 
-    /// Asks all processes to stop (SIGTERM).
+    /// Asks all processes of the program to stop (SIGTERM).
     pub(super) async fn request_stop(&self) {
         self.signal_group(Signal::TERM);
         // A stopped process must continue to receive the signal.
@@ -113,7 +113,7 @@ impl ProcessFamily {
         }
     }
 
-    /// Kills all processes (SIGKILL).
+    /// Kills all processes of the program (SIGKILL).
     pub(super) async fn kill(&self) {
         self.signal_group(Signal::KILL);
         for stray in self.find_strays().await {
@@ -121,7 +121,8 @@ impl ProcessFamily {
         }
     }
 
-    /// Ends all other processes after the main process has ended, and returns its exit status.
+    /// Ends the program's other processes after the main process has ended, and returns its exit
+    /// status.
     ///
     /// Asks the other processes to stop, unless they were already asked at `stopped_at`. Kills them
     /// after the time `grace`.
@@ -146,7 +147,7 @@ impl ProcessFamily {
         self.reap()
     }
 
-    /// Asks all processes to stop, and kills them after the time `grace`.
+    /// Asks all processes of the program to stop, and kills them after the time `grace`.
     pub(super) async fn stop(mut self, grace: Duration) -> io::Result<ExitStatus> {
         let stopped_at = Instant::now();
         self.request_stop().await;

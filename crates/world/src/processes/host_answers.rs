@@ -23,18 +23,18 @@ use crate::forwarder::{HostAccess, HostSource};
 use crate::programs::ResolvedProgram;
 use crate::sandbox::{Confinement, SandboxLayer, SandboxProfile};
 
-/// The time limit of a question to a package manager.
+/// The time limit for a package manager that is asked for its hosts.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(20);
-/// The time between asking a package manager to stop and killing it.
+/// The time between asking a slow package manager to stop and killing it.
 const QUESTION_GRACE: Duration = Duration::from_millis(500);
-/// The maximum number of bytes of an answer that are read.
+/// The maximum number of bytes that are read of a package manager's answer.
 const ANSWER_BYTES_MAX: usize = 256 << 10;
-/// The time for which an answer is used without asking again.
+/// The time for which a package manager's answer is used without asking again.
 const ANSWER_LIFETIME: Duration = Duration::from_secs(300);
-/// Variables of the server that package managers get.
+/// Environment variables of the server that package managers get when they are asked for hosts.
 const KEPT_VARIABLES: [&str; 3] = ["HOME", "LANG", "TMPDIR"];
 
-/// The answers of package managers, and the time of each.
+/// The answers of package managers about their hosts, and the time of each.
 #[derive(Default)]
 pub(super) struct NamedHostsCache(
     tokio::sync::Mutex<BTreeMap<HostSource, (Instant, Option<NamedHosts>)>>,
@@ -112,7 +112,7 @@ fn has_project_settings(source: HostSource, cwd: &OwnedFd, workspace: &Root) -> 
     })
 }
 
-/// Asks `source` for the hosts that the user's configuration names.
+/// Asks the package manager `source` for the hosts that the user's configuration names.
 async fn ask(
     processes: &ProcessRunner,
     source: HostSource,
@@ -201,7 +201,7 @@ async fn ask(
     Some(answer).filter(|answer| !answer.hosts.is_empty())
 }
 
-/// Returns the files and folders with the user's settings that exist.
+/// Returns the files and folders with the user's settings for a package manager that exist.
 fn user_settings(processes: &ProcessRunner, question: &HostQuestion) -> Vec<PathBuf> {
     let home = processes.variable("HOME").map(Path::new).filter(|home| home.is_absolute());
     let home = home.unwrap_or(Path::new("/"));

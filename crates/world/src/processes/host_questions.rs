@@ -10,7 +10,7 @@ use toolgate_net::HttpUrl;
 
 use crate::forwarder::HostSource;
 
-/// The maximum number of hosts of one answer.
+/// The maximum number of hosts in one answer of a package manager.
 const HOSTS_MAX: usize = 64;
 
 /// The hosts that a package manager names.
@@ -23,29 +23,29 @@ pub struct NamedHosts {
     pub variables: Vec<(&'static str, String)>,
 }
 
-/// A question to one package manager.
+/// The question which hosts the user's configuration of one package manager names.
 pub(super) struct HostQuestion {
     pub(super) program: &'static str,
     pub(super) args: &'static [&'static str],
     pub(super) stdin: &'static str,
     /// The files and folders with the user's settings: absolute, or relative to the home folder.
     pub(super) settings: &'static [&'static str],
-    /// Variables of the server with the user's settings.
+    /// Environment variables of the server that contain the user's settings.
     pub(super) kept_variables: &'static [&'static str],
-    /// Further variables of the question.
+    /// Further environment variables for asking the question.
     pub(super) variables: &'static [(&'static str, &'static str)],
     /// The files with a project's settings, relative to its folder.
     pub(super) project_settings: &'static [&'static str],
     /// `true` if the question is about the workspace, and not asked in an empty folder.
     pub(super) is_about_workspace: bool,
-    /// `true` if the answer is the message of an error.
+    /// `true` if the program answers in the message of an error.
     pub(super) fails: bool,
-    /// Returns the hosts in an answer.
+    /// Returns the hosts in the answer of the package manager.
     pub(super) parse: fn(&str) -> NamedHosts,
 }
 
 impl HostQuestion {
-    /// The parts that most questions share.
+    /// The fields that most questions to package managers share.
     const PLAIN: Self = Self {
         program: "",
         args: &[],
@@ -194,7 +194,8 @@ impl HostQuestion {
 /// The width of the terminal that a package manager is told, so that it does not break lines.
 const ANSWER_COLUMNS: &str = "4000";
 
-/// Returns an answer with the registry `url`, and with `variables` that name it.
+/// Returns an answer with the host of the registry `url`, and with `variables` that name the
+/// registry.
 fn registry_answer(url: Option<&str>, variables: &'static [&'static str]) -> NamedHosts {
     let url = url.map(without_user).and_then(|url| HttpUrl::parse(&url).ok());
     let Some(url) = url else { return NamedHosts::default() };
@@ -205,7 +206,7 @@ fn registry_answer(url: Option<&str>, variables: &'static [&'static str]) -> Nam
     }
 }
 
-/// Returns an answer with the hosts of all words that are URLs.
+/// Returns an answer with the hosts of those `words` that are URLs.
 fn answer_with<'w>(words: impl Iterator<Item = &'w str>) -> NamedHosts {
     let mut hosts: Vec<String> = Vec::new();
     for rule in words.filter_map(rule_for_url) {
@@ -220,7 +221,7 @@ fn parse_words(answer: &str) -> NamedHosts {
     answer_with(answer.split_whitespace())
 }
 
-/// Reads the default registry, and the registries of scopes such as `@acme:registry`.
+/// Reads npm's answer: the default registry, and the registries of scopes such as `@acme:registry`.
 fn parse_npm(answer: &str) -> NamedHosts {
     let settings: BTreeMap<String, Value> = serde_json::from_str(answer).unwrap_or_default();
     let default = settings.get("registry").and_then(Value::as_str);
@@ -232,8 +233,8 @@ fn parse_npm(answer: &str) -> NamedHosts {
     found
 }
 
-/// Reads the module proxies, separated by `,` or `|`, and the checksum database: a host, with its
-/// key, or a key and a URL.
+/// Reads Go's answer: the module proxies, separated by `,` or `|`, and the checksum database: a
+/// host, with its key, or a key and a URL.
 fn parse_go(answer: &str) -> NamedHosts {
     let mut lines = answer.lines().map(str::trim);
     let proxies = lines.next().unwrap_or_default();
@@ -310,12 +311,12 @@ fn without_user(url: &str) -> String {
     format!("{scheme}://{host}{path}")
 }
 
-/// Returns the first line of an answer that consists of a URL.
+/// Returns the first line of a package manager's answer that consists of a URL.
 fn first_line(answer: &str) -> Option<&str> {
     answer.lines().map(str::trim).find(|line| !line.is_empty())
 }
 
-/// Returns the first URL in an error.
+/// Returns the first URL in a package manager's error.
 fn first_url(error: &str) -> Option<&str> {
     let at = ["https://", "http://"].iter().filter_map(|scheme| error.find(scheme)).min()?;
     let rest = &error[at..];

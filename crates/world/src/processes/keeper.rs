@@ -34,7 +34,7 @@ use super::spawn::possible_descriptors;
 use crate::programs::{ServerProcessMark, TagLimits};
 use crate::sandbox::SandboxLeftovers;
 
-/// The longest time that killing all marked processes may take.
+/// The longest time that killing all processes with a server's mark may take.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The pause after a kill before the next scan.
@@ -42,8 +42,8 @@ const SCAN_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
 const NO_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// The number of consecutive scans that must find no process. A process that forks during a scan
-/// can be missed by it.
+/// The number of consecutive scans that must find no process with the server's mark. A process that
+/// forks during a scan can be missed by it.
 const EMPTY_SCANS_MIN: u32 = 2;
 
 /// The buffer size for `/proc/<pid>/limits`, in bytes. The file is shorter.
@@ -70,9 +70,9 @@ pub(super) struct KeeperLifeline(Arc<Mutex<LifelineState>>);
 
 #[derive(Default)]
 struct LifelineState {
-    /// The write end, which never blocks, if a keeper runs.
+    /// The write end of the pipe to the keeper, which never blocks. `None` if no keeper runs.
     pipe: Option<OwnedFd>,
-    /// The last report.
+    /// The last report to the keeper: the longest time until the next report, in milliseconds.
     silence_ms: u64,
 }
 
@@ -90,7 +90,7 @@ impl KeeperLifeline {
         self.lock().silence_ms != 0
     }
 
-    /// Replaces the pipe by that of the next keeper.
+    /// Replaces the pipe by the pipe to the next keeper.
     fn replace(&self, pipe: Option<OwnedFd>) {
         let mut state = self.lock();
         state.pipe = pipe;
@@ -140,7 +140,7 @@ impl ProcessKeeperHandle {
 }
 
 impl Drop for ProcessKeeperHandle {
-    /// Lets the keeper kill all marked processes, and reaps the keeper.
+    /// Lets the keeper kill all processes with the server's mark, and reaps the keeper.
     fn drop(&mut self) {
         if let Some(keeper) = self.process.take() {
             self.lifeline.replace(None);
@@ -150,7 +150,7 @@ impl Drop for ProcessKeeperHandle {
     }
 }
 
-/// Starts a keeper. Returns its pid and the write end of the pipe to it.
+/// Starts a keeper process. Returns its pid and the write end of the pipe to it.
 fn spawn_keeper(
     mark: ServerProcessMark,
     leftovers: Option<&SandboxLeftovers>,
@@ -192,7 +192,7 @@ fn fork(work: impl FnOnce()) -> io::Result<Pid> {
     }
 }
 
-/// Runs the keeper. Makes system calls only.
+/// Runs the keeper process. Makes system calls only.
 fn run_keeper(mark: ServerProcessMark, lifeline: RawFd, leftovers: Option<&SandboxLeftovers>) {
     // If one of these calls fails, the keeper is still useful.
     let _ = setsid();
@@ -319,8 +319,8 @@ fn read_limits<'a>(
     Ok(limits.get(..read.unwrap_or_default()).unwrap_or_default())
 }
 
-/// Returns `None` if `result` means that the process is gone or belongs to another user. Fails if a
-/// retry may succeed.
+/// Returns `None` if `result`, from a system call about a process, means that the process is gone
+/// or belongs to another user. Fails if a retry may succeed.
 fn none_if_gone<T>(result: rustix::io::Result<T>) -> rustix::io::Result<Option<T>> {
     match result {
         Ok(found) => Ok(Some(found)),

@@ -11,10 +11,10 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-/// The number of bytes to read at a time: the capacity of a pipe.
+/// The number of bytes of output to read at a time: the capacity of a pipe.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// The longest wait for the last bytes to reach the disk.
+/// The longest wait until the last bytes of output are on disk.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The captured output of a program to one stream.
@@ -42,7 +42,7 @@ pub struct OutputPiece {
     pub next_offset: Option<u64>,
 }
 
-/// The first bytes of a stream, in an unnamed temporary file.
+/// The first bytes of an output stream, in an unnamed temporary file.
 struct OutputSpool {
     file: Arc<File>,
     bytes: u64,
@@ -63,13 +63,13 @@ impl CapturedOutput {
         (from < to).then_some(from..to)
     }
 
-    /// Returns the number of bytes on disk.
+    /// Returns the number of bytes of the output that are on disk.
     pub fn spooled_bytes(&self) -> u64 {
         self.spool.as_ref().map_or(0, |spool| spool.bytes)
     }
 
-    /// Returns at most `bytes_max` bytes from `offset` on. If the byte at `offset` was not kept,
-    /// starts at the next byte that was.
+    /// Returns at most `bytes_max` bytes of the output from `offset` on. If the byte at `offset`
+    /// was not kept, starts at the next byte that was.
     pub async fn read_piece(&self, offset: u64, bytes_max: usize) -> io::Result<OutputPiece> {
         let lost = self.lost_range();
         let offset = match &lost {
@@ -144,7 +144,7 @@ pub(super) struct OutputCapture {
 }
 
 impl OutputCapture {
-    /// Creates an empty capture.
+    /// Creates an empty capture of an output stream.
     pub(super) fn new(memory_bytes_max: usize, spool_bytes_max: u64) -> Self {
         Self {
             memory_bytes_max,
@@ -197,8 +197,8 @@ impl OutputCapture {
         }
     }
 
-    /// Writes the bytes in memory to disk, and divides the memory into a first part (head) and a
-    /// last part (tail).
+    /// Writes the output that is in memory to disk, and divides the memory into a first part (head)
+    /// and a last part (tail).
     async fn spill(&mut self) {
         if let Ok(Ok(file)) = spawn_blocking(tempfile::tempfile).await {
             self.spool = Some(tokio::fs::File::from_std(file));

@@ -15,17 +15,18 @@ use crate::Root;
 use crate::forwarder::{FORWARDER_PORT, HostSource};
 use crate::sandbox::Confinement;
 
-/// The number of characters of a workspace's hash that name its folder.
+/// The number of characters of a workspace's hash that name the folder of its package caches.
 const HASH_CHARS: usize = 32;
 
 /// The cache of package managers that share a language.
 struct PackageCache {
-    /// The name of its folder.
+    /// The name of the cache's folder.
     name: &'static str,
     sources: &'static [HostSource],
-    /// Variables that name the cache, and the subfolder that each names.
+    /// Environment variables that name the cache, and the subfolder that each names.
     variables: &'static [(&'static str, &'static str)],
-    /// A variable that names the user's own cache, and its usual place in the home folder.
+    /// An environment variable that names the user's own cache, and the usual place of that cache
+    /// in the home folder.
     own: (&'static str, &'static str),
 }
 
@@ -73,7 +74,7 @@ const CACHES: [PackageCache; 6] = [
 ];
 
 impl PackageCache {
-    /// Returns `true` if one of `sources` uses this cache.
+    /// Returns `true` if one of the package managers `sources` uses this cache.
     fn serves(&self, sources: &[HostSource]) -> bool {
         self.sources.iter().any(|source| sources.contains(source))
     }
@@ -86,8 +87,8 @@ impl PackageCache {
 }
 
 impl ProcessRunner {
-    /// Makes all programs that may write `workspace` use the caches of `sources`, also without a
-    /// network. Call this after a program has filled the caches. Blocks.
+    /// Makes all programs that may write `workspace` use the caches of the package managers
+    /// `sources`, also without a network. Call this after a program has filled the caches. Blocks.
     pub fn keep_caches(&self, workspace: &Root, sources: &[HostSource]) {
         let Some(folder) = workspace_folder(self, workspace) else { return };
         for cache in CACHES.iter().filter(|cache| cache.serves(sources)) {
@@ -100,8 +101,9 @@ impl ProcessRunner {
     }
 }
 
-/// Adds the caches of `sources` to the program with `confinement` and `env`, and the caches that were
-/// [kept](ProcessRunner::keep_caches). A program that may not write the workspace gets none.
+/// Adds the caches of the package managers `sources` to the program with `confinement` and `env`,
+/// and the caches that were [kept](ProcessRunner::keep_caches). A program that may not write the
+/// workspace gets none.
 pub(super) fn add_caches(
     processes: &ProcessRunner,
     confinement: &mut Confinement,
@@ -153,8 +155,8 @@ pub(super) fn add_caches(
     }
 }
 
-/// Returns the folder with the caches of the workspace. `None` if there are none, or if the folder is
-/// in the workspace, in which programs do not see the server's own folders.
+/// Returns the folder with the package caches of the workspace. `None` if there are none, or if the
+/// folder is in the workspace, in which programs do not see the server's own folders.
 fn workspace_folder(processes: &ProcessRunner, workspace: &Root) -> Option<PathBuf> {
     let workspace = workspace.path();
     let caches = processes.sandbox().paths().package_caches.clone()?;
@@ -167,7 +169,7 @@ fn variable<'p>(processes: &'p ProcessRunner, name: &OsStr) -> Option<&'p OsStr>
     processes.variables().get(name).map(OsString::as_os_str)
 }
 
-/// Returns the folder in which the user's own cache is.
+/// Returns the folder with the user's own cache of packages.
 fn own_cache(processes: &ProcessRunner, cache: &PackageCache) -> Option<PathBuf> {
     let (name, usual) = cache.own;
     let named = processes.variable(name).map(PathBuf::from).filter(|folder| folder.is_absolute());

@@ -21,17 +21,17 @@ use super::output_capture::OutputCapture;
 use super::{ProcessRunner, ProgramOutcome, ProgramStart, RunLimits, StopReason};
 use crate::programs::ChildProcess;
 
-/// The time without output after which reading stops. It applies if the main process has ended and
-/// another process holds the streams open.
+/// The time without output after which reading a program's output stops. It applies if the main
+/// process has ended and another process holds the streams open.
 const DRAIN_SILENCE: Duration = Duration::from_millis(200);
 
-/// The longest time to read output after the main process has ended.
+/// The longest time to read a program's output after the main process has ended.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
 
 /// The longest wait for a killed process to end.
 const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The phase of a run.
+/// The phase of a program's run.
 #[derive(Clone, Copy)]
 enum RunPhase {
     /// The main process is running.
@@ -44,7 +44,7 @@ enum RunPhase {
     Draining(Option<(StopReason, Instant)>),
 }
 
-/// An event for which a run waits.
+/// An event for which a program's run waits.
 enum RunEvent {
     OutputEnded,
     InputWritten,
@@ -283,7 +283,7 @@ fn take_pipes(
 
 /// A guard that stops a process family in the background when dropped.
 struct ProcessFamilyGuard {
-    /// The family. `None` once it has ended.
+    /// The processes of the program. `None` once they have ended.
     family: Option<ProcessFamily>,
     grace: Duration,
     /// A handle that keeps the spawning thread alive: the end of this thread would kill the family.

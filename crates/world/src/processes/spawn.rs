@@ -55,17 +55,17 @@ enum SpawnerRequest {
         token: TaskTrackerToken,
         reply: oneshot::Sender<io::Result<ProcessFamily>>,
     },
-    /// Ensures that a keeper runs, for a program that has already started.
+    /// Ensures that a keeper process runs, for a program that has already started.
     Keeper,
     /// Starts a sandbox helper.
     Helper { image: ProgramImage, reply: SyncSender<io::Result<ChildProcess>> },
-    /// Starts a worker.
+    /// Starts a worker process.
     Worker { image: ProgramImage, reply: SyncSender<io::Result<ChildProcess>> },
 }
 
 impl ProgramSpawner {
-    /// Starts the thread. Its programs carry `mark`. After the last program, it removes the
-    /// `leftovers`.
+    /// Starts the thread that starts programs. The programs carry `mark`. After the last program,
+    /// the thread removes the `leftovers`.
     pub(super) fn start(
         mark: ServerProcessMark,
         leftovers: Option<SandboxLeftovers>,
@@ -222,8 +222,8 @@ fn spawn(
     Err(io::ErrorKind::ExecutableFileBusy.into())
 }
 
-/// Gives the new process its own session, directory and tag, and closes all descriptors of the
-/// server. Makes system calls only.
+/// Gives the new process its own session, working directory and tag, and closes all descriptors of
+/// the server. Makes system calls only.
 #[allow(unsafe_code, reason = "rustix lacks the one that closes descriptors")]
 fn set_up_process(server: Pid, cwd: &OwnedFd, tag: RunTag) -> io::Result<()> {
     setsid()?;

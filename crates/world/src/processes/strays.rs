@@ -24,7 +24,7 @@ static LIVE_RUNS: Mutex<BTreeSet<RunTag>> = Mutex::new(BTreeSet::new());
 /// A run that has not ended, identified by its tag.
 pub(super) struct LiveRun(RunTag);
 
-/// A process that carries a tag.
+/// A process that carries the tag of a program's run.
 pub(super) struct TaggedProcess {
     pid: Pid,
     group: i32,
@@ -164,7 +164,7 @@ impl TaggedProcess {
         self.group == main.as_raw_pid()
     }
 
-    /// Sends `signal`, unless the number belongs to another process now.
+    /// Sends `signal` to the process, unless its number belongs to another process now.
     pub(super) fn signal(&self, tag: RunTag, signal: Signal) {
         let Ok(handle) = pidfd_open(self.pid, PidfdFlags::empty()) else {
             return;

@@ -12,12 +12,13 @@ use super::RunnerState;
 use crate::programs::{ChildProcess, ProgramImage, SERVER_FILE};
 use crate::sandbox::{read_frame, write_frame};
 
-/// The longest time from the start of a worker until it is ready.
+/// The longest time from the start of a worker process until it is ready.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
-/// The longest reason of a worker that is not ready, in bytes.
+/// The longest reason that a worker gives for not being ready, in bytes.
 const REASON_BYTES_MAX: usize = 4 << 10;
 
-/// Starts workers of one kind, see [`ProcessRunner::workers`](super::ProcessRunner::workers).
+/// A starter of worker processes of one kind, see
+/// [`ProcessRunner::workers`](super::ProcessRunner::workers).
 pub struct WorkerStarter {
     runner: Weak<RunnerState>,
     name: &'static str,
@@ -157,7 +158,7 @@ impl Write for TimedStream<'_> {
     }
 }
 
-/// Sockets report a timeout as `WouldBlock`.
+/// Returns `err`, with the kind `TimedOut` for a timeout, which sockets report as `WouldBlock`.
 fn name_timeout(err: io::Error) -> io::Error {
     match err.kind() {
         io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),

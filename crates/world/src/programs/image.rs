@@ -31,10 +31,10 @@ const STACK_BYTES: usize = 64 << 10;
 pub(crate) const SERVER_FILE: &str = "/proc/self/exe";
 /// The name (`argv[0]`) under which the server starts its sandbox helper.
 pub(crate) const HELPER_NAME: &str = "toolgate-sandbox";
-/// The descriptor number of a process's extra handle.
+/// The number under which a process gets an extra descriptor.
 pub(crate) const EXTRA_FD: RawFd = 3;
-/// The lowest descriptor number for an extra handle in the server, before it becomes [`EXTRA_FD`]
-/// in the process.
+/// The lowest number of an extra descriptor in the server, before it becomes [`EXTRA_FD`] in the
+/// process.
 const EXTRA_FD_SOURCE_MIN: RawFd = 16;
 /// The highest signal number.
 const SIGNAL_MAX: c_int = 64;
@@ -48,7 +48,7 @@ pub(crate) struct ProgramImage {
     args: Vec<CString>,
     env: Vec<CString>,
     is_fed: bool,
-    /// An extra handle, which the program gets as descriptor [`EXTRA_FD`].
+    /// An extra descriptor, which the program gets as [`EXTRA_FD`].
     handle: Option<OwnedFd>,
 }
 

@@ -15,15 +15,15 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// reused, so few bits suffice.
 const RUN_BITS: u32 = 20;
 
-/// The number of distinct run numbers.
+/// The number of distinct run numbers in the tags of one server.
 const RUNS: u64 = (1 << RUN_BITS) - 1;
 
-/// The number of bits of a tag that identify the server. With this number, tags stay far below the
-/// value for "unlimited".
+/// The number of bits of a process's tag that identify the server. With this number, tags stay far
+/// below the value for "unlimited".
 const MARK_BITS: u32 = 42;
 
-/// The least number of marks to choose from. With fewer marks, two servers could choose the same
-/// mark.
+/// The least number of marks that a server can choose from. With fewer marks, two servers could
+/// choose the same mark.
 const MARKS_MIN: u64 = 1 << 20;
 
 /// The number that marks all processes of one server, so that they can be found after the server
@@ -33,7 +33,7 @@ const MARKS_MIN: u64 = 1 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ServerProcessMark(u64);
 
-/// The number that all processes of one run carry.
+/// The tag that all processes of one program run carry, as a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RunTag(u64);
 
@@ -43,7 +43,7 @@ pub(crate) struct RunTag(u64);
 pub(crate) struct TagLimits([Option<u64>; 2]);
 
 impl ServerProcessMark {
-    /// Returns the mark with this `number`. `None` if the number is 0 or too large.
+    /// Returns the server mark with this `number`. `None` if the number is 0 or too large.
     pub fn from_number(number: u64) -> Option<Self> {
         (number != 0 && number >> MARK_BITS == 0).then_some(Self(number))
     }
@@ -78,7 +78,8 @@ impl ServerProcessMark {
         Self(1 + number % (end - 1))
     }
 
-    /// Returns the tag of the run with the number `run`. A later run may get the same tag.
+    /// Returns the tag of this server's run with the number `run`. A later run may get the same
+    /// tag.
     pub(crate) fn tag(self, run: u64) -> RunTag {
         RunTag((self.0 << RUN_BITS) + run % RUNS)
     }
@@ -90,7 +91,7 @@ impl ServerProcessMark {
         RunTag((self.0 << RUN_BITS) + RUNS)
     }
 
-    /// Returns `true` if the limits `worn` contain a tag of this server.
+    /// Returns `true` if the resource limits `worn` of a process contain a tag of this server.
     pub(crate) fn matches(self, worn: TagLimits) -> bool {
         worn.0.iter().flatten().any(|number| number >> RUN_BITS == self.0)
     }
@@ -119,7 +120,7 @@ impl RunTag {
 }
 
 impl TagLimits {
-    /// Returns the limits of the calling process.
+    /// Returns the `RLIMIT_LOCKS` values of the calling process.
     pub(crate) fn read_own() -> Self {
         let Rlimit { current, maximum } = getrlimit(Resource::Locks);
         Self([current, maximum])
@@ -139,7 +140,7 @@ impl TagLimits {
         setrlimit(Resource::Locks, Rlimit { current: Some(0), maximum: Some(0) })
     }
 
-    /// Returns the values that may be tags.
+    /// Returns the values of the two limits that may be tags.
     pub(crate) fn candidate_tags(self) -> impl Iterator<Item = RunTag> {
         self.0.into_iter().flatten().map(RunTag)
     }

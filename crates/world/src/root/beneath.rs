@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2, readlinkat};
 use rustix::io::Errno;
 
-/// The maximum number of retries of a lookup while another process moves directories.
+/// The maximum number of retries of a path lookup while another process moves directories.
 const TRIES: usize = 64;
 
 /// Handling of symlinks in a path and at its end.

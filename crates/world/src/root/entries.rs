@@ -68,7 +68,7 @@ impl Root {
     }
 }
 
-/// Passes each entry of `dir` to `take`. Skips unfinished files and the sandbox's placeholder
+/// Passes each entry of `dir` to `take`, except unfinished files and the sandbox's placeholder
 /// folders.
 pub(super) fn each_visible_entry(
     dir: BorrowedFd<'_>,
@@ -82,7 +82,7 @@ pub(super) fn each_visible_entry(
     })
 }
 
-/// Passes each entry of `dir` to `take`.
+/// Passes each entry of `dir` to `take`, including unfinished files and placeholder folders.
 pub(super) fn each_entry(
     dir: BorrowedFd<'_>,
     watch: &WorkMonitor,

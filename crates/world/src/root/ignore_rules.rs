@@ -21,19 +21,20 @@ use rule::IgnoreRule;
 use super::beneath::{self, SymlinkPolicy};
 use super::meta::{EntryKind, EntryMeta};
 
-/// The maximum number of bytes to read of a rule file. Rules cost time, and the author of the file
-/// is not trusted.
+/// The maximum number of bytes to read of an ignore file. Rules cost time, and the author of the
+/// file is not trusted.
 const RULES_BYTES_MAX: u64 = 64 << 10;
-/// The maximum number of lines to read of a rule file.
+/// The maximum number of lines to read of an ignore file.
 const RULES_MAX: usize = 2000;
 
-/// The number of rules in one matcher. The cost of a matcher grows with the square of this number.
+/// The number of ignore rules in one matcher. The cost of a matcher grows with the square of this
+/// number.
 const RULES_PER_MATCHER: usize = 64;
-/// The maximum number of wildcard rules in the process. Above this number, only rules without
-/// wildcards are added.
+/// The maximum number of ignore rules with wildcards in the process. Above this number, only rules
+/// without wildcards are added.
 const WILDCARD_RULES_MAX: usize = 20_000;
 
-/// The number of wildcard rules in this process.
+/// The number of ignore rules with wildcards in this process.
 static WILDCARD_RULES: AtomicUsize = AtomicUsize::new(0);
 
 /// The ignore rules that apply in a directory: its own rules, then the rules of its parents.
@@ -50,7 +51,7 @@ pub(super) struct IgnoreRules {
     root_in_parent: PathBuf,
 }
 
-/// Rules in order, compiled together.
+/// Ignore rules in order, compiled together.
 struct RuleSet {
     globs: GlobSet,
     rules: Vec<IgnoreRule>,
@@ -140,7 +141,7 @@ impl IgnoreRules {
 }
 
 impl RuleSet {
-    /// Compiles `rules`. Leaves out rules that are not globs, as git does.
+    /// Compiles the ignore `rules`. Leaves out rules that are not globs, as git does.
     fn compile(rules: &[IgnoreRule]) -> Option<Self> {
         let mut globs = GlobSetBuilder::new();
         let mut compiled = Vec::with_capacity(rules.len());
@@ -156,7 +157,7 @@ impl RuleSet {
         Some(Self { globs, rules: compiled })
     }
 
-    /// Returns the last rule that matches `candidate`.
+    /// Returns the last ignore rule that matches `candidate`.
     fn last_match(&self, candidate: &Candidate<'_>, kind: EntryKind) -> Option<&IgnoreRule> {
         let matched = self.globs.matches_candidate(candidate);
         let mut rules = matched.into_iter().rev().map(|at| &self.rules[at]);
@@ -164,14 +165,14 @@ impl RuleSet {
     }
 }
 
-/// The rule files that a directory has.
+/// The ignore files that a directory has.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct RuleFiles {
     pub(super) git: bool,
     pub(super) ignore: bool,
 }
 
-/// Reads a small regular file. Ignores symlinks, as git does.
+/// Reads a small ignore file. Ignores symlinks, as git does.
 fn read_rule_file(dir: &OwnedFd, file: &str) -> Option<String> {
     let fd =
         beneath::open(dir.as_fd(), Path::new(file), OFlags::RDONLY, SymlinkPolicy::Refuse).ok()?;

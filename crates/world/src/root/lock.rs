@@ -15,9 +15,9 @@ use super::path::quoted_path;
 use super::place::EntryLocation;
 use super::work::WorkMonitor;
 
-/// The longest wait for another process.
+/// The longest wait for another process that holds the lock on a directory.
 const WAIT_MAX: Duration = Duration::from_secs(2);
-/// The longest pause between two tries.
+/// The longest pause between two tries to take the lock on a directory.
 const PAUSE_MAX: Duration = Duration::from_millis(5);
 const STRIPES: usize = 64;
 

@@ -34,7 +34,7 @@ impl From<FileType> for EntryKind {
     }
 }
 
-/// A time of the clock that the file systems use for timestamps.
+/// A time of the clock from which file systems take timestamps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileTime {
     seconds: i64,

@@ -5,7 +5,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, openat, statat};
 
-/// The unusual mode of a placeholder. It identifies placeholders that a killed server left.
+/// The unusual mode of the folders with which a sandbox reserves names. It identifies folders that
+/// a killed server left.
 pub(crate) const PLACEHOLDER_MODE: Mode = Mode::from_bits_retain(0o555);
 
 pub(crate) fn open_folder(
@@ -16,14 +17,14 @@ pub(crate) fn open_folder(
     openat(workspace, name, flags, Mode::empty())
 }
 
-/// Returns `true` if `stat` describes a placeholder made by a server of this user.
+/// Returns `true` if `stat` describes a placeholder folder made by a server of this user.
 pub(crate) fn is_placeholder(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::Directory
         && Mode::from_raw_mode(stat.st_mode) == PLACEHOLDER_MODE
         && stat.st_uid == rustix::process::geteuid().as_raw()
 }
 
-/// Returns `true` if `name` in `folder` is an empty placeholder.
+/// Returns `true` if `name` in `folder` is an empty placeholder folder of a sandbox.
 pub(crate) fn is_reserved(folder: BorrowedFd<'_>, name: &OsStr) -> bool {
     let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
     stat.is_ok_and(|stat| is_placeholder(&stat))

@@ -7,7 +7,7 @@ use toolgate_contract::printable::is_hidden;
 #[derive(Debug)]
 pub(super) struct DefaultName {
     pub(super) name: &'static str,
-    /// The program that reads settings there, and starts programs that they name.
+    /// The program that reads settings under this name, and starts programs that the settings name.
     reader: SettingsReader,
 }
 
@@ -93,7 +93,7 @@ pub(super) struct ProtectedPaths(Vec<ProtectedPath>);
 
 #[derive(Debug)]
 struct ProtectedPath {
-    /// The normalized names of the path's components.
+    /// The normalized names of the components of the protected path.
     names: Vec<String>,
     reach: ProtectionReach,
 }
@@ -201,7 +201,7 @@ fn is_short_name(name: &str, protected: &str) -> bool {
     stem == cut && number.starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// Normalizes `name` as the most lenient file system compares it.
+/// Normalizes `name`, so that names are equal if the most lenient file system treats them as equal.
 fn fold_name(name: &str) -> String {
     let seen: String = name.chars().filter(|&c| !is_invisible(c)).collect();
     let stream = seen.find(':').unwrap_or(seen.len());
@@ -209,7 +209,7 @@ fn fold_name(name: &str) -> String {
     seen.to_uppercase().to_lowercase()
 }
 
-/// Returns `true` if a name without `c` looks the same.
+/// Returns `true` if a name looks the same without the character `c`.
 fn is_invisible(c: char) -> bool {
     is_hidden(c) || matches!(c, '\u{fe00}'..='\u{fe0f}')
 }

@@ -14,7 +14,7 @@ use super::entries::each_visible_entry;
 use super::path::{self, quoted_path};
 use super::work::WorkMonitor;
 
-/// The maximum number of names to read when looking for a similar one.
+/// The maximum number of names in a directory to read when looking for a similar one.
 const NAMES_MAX: usize = 2000;
 /// The longest name that is compared by similarity, in bytes. A longer name matches only if it
 /// differs in case alone.
@@ -23,7 +23,8 @@ const NAME_BYTES_MAX: usize = 100;
 const SIMILARITY_MIN: f64 = 0.6;
 
 impl Root {
-    /// Translates `err` for `path`, which is relative to the root.
+    /// Translates the system error `err` about `path`, which is relative to the root, for the
+    /// caller.
     pub(super) fn refusal(&self, path: &str, err: Errno) -> ToolError {
         match err {
             Errno::XDEV => self.escape_error(path),
@@ -150,7 +151,7 @@ fn name_similarity(a: &str, b: &str) -> f64 {
     strsim::normalized_damerau_levenshtein(a, b)
 }
 
-/// Translates `err` for `path`, which cannot have left the root.
+/// Translates the system error `err` about `path`, which cannot have left the root, for the caller.
 pub(super) fn refusal(path: &str, err: Errno) -> ToolError {
     let path = quoted_path(path);
     let invalid = |message: String| ToolError::invalid("/path", message);

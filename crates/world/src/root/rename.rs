@@ -18,7 +18,7 @@ use super::place::{EntryLocation, ParentPolicy};
 use super::refusal::{at_pointer, refusal};
 use super::work::WorkMonitor;
 
-/// The longest wait for the lock on the second directory.
+/// The longest wait for the lock on the second directory of a move.
 const WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Handling of an existing entry at the destination.
@@ -104,7 +104,8 @@ pub(super) fn check_not_inside(source: &Path, to: &EntryLocation) -> Result<(), 
     Err(ToolError::invalid("/destination", message))
 }
 
-/// Returns the place whose directory is locked first, and the other place if its directory differs.
+/// Returns the location whose directory is locked first, and the other one if its directory
+/// differs.
 ///
 /// The order is the same for every move, so that two moves in opposite directions never deadlock.
 fn lock_order<'p>(

@@ -24,7 +24,7 @@ use super::refusal::{WorkError, refusal};
 use super::temp::{PublishMode, TempFile};
 use super::work::WorkMonitor;
 
-/// The maximum number of retries if the entry changes between the check and the rename.
+/// The maximum number of retries of a write if the entry changes between the check and the rename.
 const TRIES: usize = 8;
 
 /// Conditions of a write, and the mode of the written file.
@@ -61,7 +61,7 @@ pub enum MissingFile {
     Refuse,
 }
 
-/// The result of a write.
+/// The result of writing a file.
 #[derive(Debug)]
 pub struct WriteResult {
     pub meta: EntryMeta,
@@ -69,7 +69,7 @@ pub struct WriteResult {
     pub outcome: WriteOutcome,
 }
 
-/// The effect of a write.
+/// The effect of writing a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteOutcome {
     /// The file is new.
@@ -107,7 +107,8 @@ impl Root {
         Ok(WriteResult { meta, etag: self.etag_of_content(content, &meta), outcome })
     }
 
-    /// Checks the conditions again under the directory lock, then renames `temp` to its final name.
+    /// Checks the conditions of the write again under the directory lock, then renames `temp` to
+    /// its final name.
     pub(super) fn publish(
         &self,
         place: &EntryLocation,

@@ -19,7 +19,7 @@ pub(super) struct TempFile<'d> {
     name: Option<OsString>,
 }
 
-/// Handling of an existing entry when the file gets its name.
+/// Handling of an existing entry when a temporary file gets its final name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PublishMode {
     /// Keep the existing entry and fail with `EEXIST`.
@@ -53,7 +53,7 @@ impl<'d> TempFile<'d> {
         }
     }
 
-    /// Creates a file without a name, which disappears even after a crash.
+    /// Creates a temporary file without a name, which disappears even after a crash.
     fn create_unnamed(dir: &'d OwnedFd, mode: Mode) -> Result<Self, Errno> {
         let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
         let fd = openat(dir, ".", flags, mode)?;
@@ -67,7 +67,7 @@ impl<'d> TempFile<'d> {
         Ok(Self { dir: dir.as_fd(), fd, name: Some(name) })
     }
 
-    /// Gives the file the name `name` atomically.
+    /// Gives the temporary file its final name `name` atomically.
     pub(super) fn publish(&mut self, name: &OsStr, over: PublishMode) -> Result<(), Errno> {
         match over {
             PublishMode::CreateOnly => self.link_or_move(name)?,

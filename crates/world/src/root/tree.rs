@@ -19,7 +19,7 @@ use super::work::WorkMonitor;
 /// The maximum number of entries of a tree that one operation may change.
 const ENTRIES_MAX: u64 = 2_000_000;
 
-/// One directory of a tree.
+/// One directory in a tree of directories.
 pub(super) struct TreeDirectory<'t> {
     /// The directory's path, relative to the top of the tree. Empty for the top itself.
     pub(super) path: &'t Path,

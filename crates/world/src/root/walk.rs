@@ -19,7 +19,7 @@ use super::place::or_dot;
 use super::refusal::{WorkError, refusal};
 use super::work::WorkMonitor;
 
-/// The entries that a walk includes. A walk enters `.git` only if it starts there.
+/// A filter of the entries that a walk includes. A walk enters `.git` only if it starts there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WalkFilter {
     /// `true` to include entries that the ignore rules exclude.

@@ -10,7 +10,8 @@ use toolgate_contract::{CallEvent, EventSink, ToolContext, ToolError};
 
 use super::Root;
 
-/// The maximum number of disk operations at a time. Each operation keeps a few files open.
+/// The maximum number of disk operations at a time in a workspace. Each operation keeps a few files
+/// open.
 pub(super) const CONCURRENT_WORK_MAX: usize = 16;
 /// The shortest time between two progress messages, in milliseconds.
 const PROGRESS_INTERVAL_MS: u64 = 200;
@@ -64,7 +65,7 @@ impl Root {
     }
 }
 
-/// The cancel token and the progress events of disk work.
+/// A token that cancels disk work, and the progress events of the work.
 pub struct WorkMonitor {
     cancel: CancellationToken,
     events: EventSink,
@@ -88,7 +89,7 @@ impl WorkMonitor {
         if self.cancel.is_cancelled() { Err(ToolError::canceled()) } else { Ok(()) }
     }
 
-    /// Sends a progress event, unless the last one was sent less than 200 ms ago.
+    /// Sends a progress event of disk work, unless the last one was sent less than 200 ms ago.
     pub fn report_progress(&self, done: u64, total: Option<u64>, unit: &str) {
         if !self.events.has_receiver() {
             return;

@@ -85,7 +85,7 @@ impl SandboxCapabilities {
         Ok(capabilities)
     }
 
-    /// Returns the layers of `profile` that are in force.
+    /// Returns the layers of `profile` that are in force on this system.
     pub(super) fn coverage(&self, profile: SandboxProfile) -> SandboxCoverage {
         // A program in the machine's network is promised no network namespace.
         let is_promised = |it: &&MissingLayer| {
@@ -95,7 +95,7 @@ impl SandboxCapabilities {
         SandboxCoverage { profile, missing }
     }
 
-    /// Creates control groups for a run, if this system has them.
+    /// Creates control groups for a run of a program, if this system has them.
     pub(super) fn create_groups(&self, layers: &AvailableLayers) -> io::Result<Option<CgroupSet>> {
         layers
             .groups
@@ -189,7 +189,7 @@ impl StartFolder {
         Self::new(workspace, folder.as_fd(), &[])
     }
 
-    /// Returns a request for this folder that starts no program.
+    /// Returns a request to a sandbox helper that has this folder and starts no program.
     pub(super) fn empty_request(&self) -> SpawnRequest {
         SpawnRequest {
             program: None,
@@ -216,7 +216,7 @@ fn identity_of(handle: impl AsFd) -> io::Result<FileIdentity> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
-/// Returns the resource limits of each process of a run.
+/// Returns the resource limits of each process of a program.
 fn resource_limits(layers: &AvailableLayers, room: CgroupLimits) -> Vec<(u32, u64)> {
     let mut limits =
         vec![(libc::RLIMIT_NOFILE, OPEN_FILES_MAX), (libc::RLIMIT_FSIZE, FILE_BYTES_MAX)];

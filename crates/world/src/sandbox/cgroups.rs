@@ -14,7 +14,7 @@ use rustix::process::Pid;
 
 use super::plan::OsBytes;
 
-/// The name prefix of the groups that a server creates.
+/// The name prefix of the control groups that a server creates.
 const GROUP_PREFIX: &str = "toolgate-";
 
 /// The existing control groups in which a server can create groups for its runs.
@@ -23,30 +23,31 @@ pub(super) struct CgroupParents {
     all: Vec<CgroupParent>,
     /// The PID namespace of this server.
     namespace: u64,
-    /// A random number that distinguishes this server's groups from the groups of an earlier server
-    /// with the same process ID.
+    /// A random number that distinguishes this server's control groups from those of an earlier
+    /// server with the same process ID.
     server_id: u64,
 }
 
-/// The age at which an empty group from another PID namespace is removed. This server cannot find
-/// out if the other server is running, and a new group is briefly empty.
+/// The age at which an empty control group from another PID namespace is removed. This server
+/// cannot find out if the other server is running, and a new group is briefly empty.
 const ABANDONED_AFTER: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Clone)]
 struct CgroupParent {
     folder: PathBuf,
-    /// The files of a group, and the value to write into each file.
+    /// The limit files of a control group, and the value to write into each file.
     limits: Vec<(&'static str, String)>,
 }
 
-/// The file that lists a group's processes. A process that is written to it joins the group.
+/// The file that lists the processes of a control group. A process that is written to it joins the
+/// group.
 const PROCESSES_FILE: &str = "cgroup.procs";
 
 /// The control groups of a run and of later runs of the same helper. Dropping the set removes the
 /// groups.
 pub(crate) struct CgroupSet(Vec<PathBuf>);
 
-/// The limits that control groups enforce on one run.
+/// The limits that control groups enforce on one run of a program.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CgroupLimits {
     pub(super) memory_bytes: u64,
@@ -59,7 +60,8 @@ pub(super) struct CgroupLimits {
 const QUOTA_PERIOD_US: u64 = 100_000;
 
 impl CgroupParents {
-    /// Finds the existing groups in which this server can create groups with the limits `room`.
+    /// Finds the existing control groups in which this server can create groups with the limits
+    /// `room`.
     ///
     /// # Errors
     /// The reason why this server can create no groups.
@@ -125,7 +127,7 @@ impl CgroupParents {
         self.all.iter().flat_map(|parent| &parent.limits).any(|(file, _)| file.starts_with(name))
     }
 
-    /// Creates the groups of a run.
+    /// Creates the control groups for a run of a program.
     pub(super) fn create_groups(&self) -> io::Result<CgroupSet> {
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
@@ -147,7 +149,7 @@ impl CgroupParents {
         Ok(groups)
     }
 
-    /// Removes the groups of killed servers. Only empty groups can be removed.
+    /// Removes the control groups of killed servers. Only empty groups can be removed.
     fn sweep(&self) {
         for CgroupParent { folder, .. } in &self.all {
             for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -158,7 +160,7 @@ impl CgroupParents {
         }
     }
 
-    /// Returns `true` if `entry` with this `name` is the group of a server that has ended.
+    /// Returns `true` if `entry` with this `name` is the control group of a server that has ended.
     fn is_abandoned(&self, name: &str, entry: &fs::DirEntry) -> bool {
         let Some((server, rest)) =
             name.strip_prefix(GROUP_PREFIX).and_then(|it| it.split_once('-'))
@@ -175,12 +177,12 @@ impl CgroupParents {
 }
 
 impl CgroupSet {
-    /// Returns the files to which a process writes to join the groups.
+    /// Returns the files to which a process writes to join the control groups.
     pub(super) fn join_files(&self) -> Vec<OsBytes> {
         self.0.iter().map(|group| group.join(PROCESSES_FILE).into()).collect()
     }
 
-    /// Returns `true` if the groups contain no processes except `only`.
+    /// Returns `true` if the control groups contain no processes except `only`.
     pub(super) fn contain_only(&self, only: &[Pid]) -> bool {
         let is_known = |pid: &str| only.iter().any(|it| pid.parse() == Ok(it.as_raw_pid()));
         // No process can leave a single one of the groups, so checking the first is enough.
@@ -208,7 +210,7 @@ impl Drop for CgroupSet {
     }
 }
 
-/// Returns the server's own group for `controller` (cgroup v1).
+/// Returns the server's own control group for `controller` (cgroup v1).
 fn own_v1_group(mounts: &str, own: &str, controller: &str) -> Option<PathBuf> {
     let is_it = |options: &str| options.split(',').any(|option| option == controller);
     let own = own.lines().find_map(|line| {
@@ -219,13 +221,14 @@ fn own_v1_group(mounts: &str, own: &str, controller: &str) -> Option<PathBuf> {
     group_path(mounts, own, |kind, options| kind == "cgroup" && is_it(options))
 }
 
-/// Returns the server's own group (cgroup v2).
+/// Returns the server's own control group (cgroup v2).
 fn own_v2_group(mounts: &str, own: &str) -> Option<PathBuf> {
     let own = own.lines().find_map(|line| line.strip_prefix("0::"))?;
     group_path(mounts, own, |kind, _| kind == "cgroup2")
 }
 
-/// Returns the path of the group `own` below the first mount for which `is_meant` returns `true`.
+/// Returns the path of the control group `own` below the first mount for which `is_meant` returns
+/// `true`.
 fn group_path(mounts: &str, own: &str, is_meant: impl Fn(&str, &str) -> bool) -> Option<PathBuf> {
     mounts.lines().find_map(|line| {
         let (place, file_system) = line.split_once(" - ")?;

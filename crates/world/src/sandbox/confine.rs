@@ -39,7 +39,7 @@ pub(crate) struct SandboxedLaunch {
 
 /// The resources that a confined program holds while it runs.
 pub(crate) struct RunningConfinement {
-    /// The pipe on which the helper reports why the program did not start.
+    /// The pipe on which the sandbox helper reports why the program did not start.
     failure_pipe: OwnedFd,
     /// The pipe on which the program's reaper reports the exit, if the program has a reaper.
     exit_pipe: Option<ExitPipe>,
@@ -188,7 +188,8 @@ impl Sandbox {
         ))
     }
 
-    /// Passes `task` to an idle or new helper. Returns the helper and the process of the program.
+    /// Passes `task` to an idle or new sandbox helper. Returns the helper and the process of the
+    /// program.
     fn start_task(
         &self,
         capabilities: &SandboxCapabilities,
@@ -289,7 +290,7 @@ impl Sandbox {
     }
 }
 
-/// Starts the forwarder in the network of `helper`.
+/// Starts the forwarder of a program in the network of the sandbox helper `helper`.
 fn start_forwarder(helper: &mut StandbyHelper, access: &Arc<HostAccess>) -> io::Result<Forwarder> {
     let listener = helper.take_listener().ok_or(io::ErrorKind::NotConnected)?;
     Forwarder::start(listener, access)

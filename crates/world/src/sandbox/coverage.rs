@@ -52,7 +52,7 @@ pub enum SandboxLayer {
 pub struct IncompleteSandbox(pub(crate) SandboxCoverage);
 
 impl SandboxLayer {
-    /// All layers, in the order in which they are listed.
+    /// All layers of the sandbox, in the order in which they are listed.
     pub const ALL: [Self; 6] =
         [Self::View, Self::Proc, Self::Network, Self::Landlock, Self::Seccomp, Self::Groups];
 
@@ -85,8 +85,8 @@ impl SandboxLayer {
         }
     }
 
-    /// Returns the layer that is missing if `step` failed. `None` if no program can be confined
-    /// without that step.
+    /// Returns the sandbox layer that is missing if the setup step `step` failed. `None` if no
+    /// program can be confined without that step.
     pub(super) fn from_step(step: SetupStep) -> Option<Self> {
         match step {
             SetupStep::Namespaces
@@ -121,7 +121,8 @@ impl SandboxCoverage {
         self.missing.is_empty()
     }
 
-    /// Returns a short text, such as `workspace` or `workspace (lacks network)`.
+    /// Returns a short text, the profile and the missing layers, such as `workspace` or `workspace
+    /// (lacks network)`.
     pub fn summary(&self) -> String {
         let profile = self.profile.name();
         if self.is_complete() {
@@ -130,7 +131,7 @@ impl SandboxCoverage {
         format!("{profile} (lacks {})", self.missing_names())
     }
 
-    /// Returns the names of the missing layers, separated by commas.
+    /// Returns the names of the missing sandbox layers, separated by commas.
     pub fn missing_names(&self) -> String {
         let names: Vec<_> = self.missing.iter().map(|lacking| lacking.layer.name()).collect();
         names.join(", ")

@@ -13,8 +13,8 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// The message that no process is left. A closed pipe does not prove this: the pipe also closes
-/// when the reaper is killed, before the kernel kills the processes in its namespace.
+/// The message that no process of the program is left. A closed pipe does not prove this: the pipe
+/// also closes when the reaper is killed, before the kernel kills the processes in its namespace.
 pub(super) const OVER_MESSAGE: [u8; 1] = [0];
 
 /// The server's end of a pipe that carries the program's exit status, followed by [`OVER_MESSAGE`].
@@ -25,13 +25,14 @@ pub(super) struct ExitPipe {
 }
 
 impl ExitPipe {
-    /// Creates the pipe. Returns the server's end and the reaper's end.
+    /// Creates a pipe for the exit status of a program. Returns the server's end and the reaper's
+    /// end.
     pub(super) fn new() -> io::Result<(Self, OwnedFd)> {
         let (pipe, theirs) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         Ok((Self { pipe, status: OnceLock::new(), is_over: AtomicBool::new(false) }, theirs))
     }
 
-    /// Waits for the message that no process is left.
+    /// Waits for the message that no process of the program is left.
     #[allow(unsafe_code, reason = "tokio needs the promise that the descriptor stays open")]
     pub(super) async fn wait_until_over(&self) -> io::Result<()> {
         let pipe = self.pipe.as_fd();
@@ -53,7 +54,7 @@ impl ExitPipe {
         }
     }
 
-    /// Returns `true` if the message that no process is left was received.
+    /// Returns `true` if the message that no process of the program is left was received.
     pub(super) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
     }
@@ -64,7 +65,8 @@ impl ExitPipe {
         self.status.get().copied().map(ExitStatus::from_raw)
     }
 
-    /// Reads the next message. Returns `true` if no more messages will follow.
+    /// Reads the next message of the program's reaper. Returns `true` if no more messages will
+    /// follow.
     fn read_report(&self) -> io::Result<bool> {
         let mut message = [0; 5];
         match read(&self.pipe, &mut message) {

@@ -13,19 +13,20 @@ const GIT_FOLDER: &str = ".git";
 /// these entries.
 const GUARDED_IN_GIT: [&str; 5] = ["config", "config.worktree", "hooks", "info", "modules"];
 
-/// The guarded paths of a workspace.
+/// The paths of a workspace that programs may not change.
 #[derive(Debug, Clone)]
 pub(super) struct GuardedPaths {
-    /// The guarded paths, relative to the workspace.
+    /// The paths that programs may not change, relative to the workspace.
     names: Vec<String>,
-    /// The paths that git may also write while it writes the settings of other tools.
+    /// The paths of instructions for agents. Git may also write them while it writes the settings
+    /// of other tools.
     instructions: Vec<String>,
     writes_git: bool,
 }
 
 impl GuardedPaths {
-    /// Guards the guarded paths and the instructions in `paths`. Programs may write the repository if
-    /// `writes_git` is set.
+    /// Creates the list of the guarded paths and the instructions in `paths`. Programs may write
+    /// the repository if `writes_git` is set.
     pub(super) fn new(paths: &SandboxPaths, writes_git: bool) -> Self {
         let plain = |paths: &[String]| -> Vec<String> {
             paths.iter().filter(|path| is_plain_path(path)).cloned().collect()
@@ -95,8 +96,8 @@ pub(super) fn repository_path(workspace: &Path) -> PathBuf {
     workspace.join(GIT_FOLDER)
 }
 
-/// Returns a view place for each of `paths`, and one for each folder between it and `workspace`,
-/// which keeps that folder from being moved. A moved folder takes its mounts along.
+/// Returns a mount for each of `paths`, and one for each folder between it and `workspace`, which
+/// keeps that folder from being moved. A moved folder takes its mounts along.
 pub(super) fn with_fixed_parents(
     workspace: &Path,
     paths: &[PathBuf],

@@ -32,7 +32,8 @@ use crate::forwarder;
 use crate::programs::{EXTRA_FD, RunTag};
 use exec::LocatedProgram;
 
-/// Runs the helper: creates a process for each program that the server requests. Never returns.
+/// Runs the sandbox helper: creates a process for each program that the server requests. Never
+/// returns.
 pub(super) fn run_helper() -> ! {
     let Some(line) = take_connection() else { exit(127) };
     match serve_orders(&line) {
@@ -48,7 +49,7 @@ pub(super) fn run_helper() -> ! {
 /// A type without values, for functions that return only on failure.
 enum NoReturn {}
 
-/// Returns the connection to the server and closes all other descriptors.
+/// Returns the sandbox helper's connection to the server, and closes all other descriptors.
 #[allow(unsafe_code, reason = "a descriptor is handed over by number")]
 pub(super) fn take_connection() -> Option<OwnedFd> {
     // SAFETY: the server has put the descriptor there, and no other code here uses it. If a person
@@ -60,8 +61,8 @@ pub(super) fn take_connection() -> Option<OwnedFd> {
     Some(line)
 }
 
-/// Prepares everything that all programs of this helper share, and keeps one process waiting for
-/// the next order.
+/// Prepares everything that all programs of this sandbox helper share, and keeps one process
+/// waiting for the next order.
 ///
 /// The helper joins the control groups, applies the plan from the first message, and then forks a
 /// process for each order.
@@ -99,8 +100,9 @@ fn serve_orders(line: &OwnedFd) -> Result<(), SetupFailure> {
     }
 }
 
-/// Waits for an order in the process that the server treats as the program. Before that, sets up
-/// the part that all orders share. After the order, the process becomes the program or its reaper.
+/// Waits for an order of the server in the process that the server treats as the program. Before
+/// that, sets up the part of the confinement that all orders share. After the order, the process
+/// becomes the program or its reaper.
 fn wait_for_order(line: &OwnedFd, plan: &SandboxPlan, take: &OwnedFd) -> ! {
     let ordered =
         set_up_process(plan).and_then(|()| SetupStep::Plan.check(HelperOrder::receive(line)));
@@ -140,14 +142,15 @@ fn wait_for_order(line: &OwnedFd, plan: &SandboxPlan, take: &OwnedFd) -> ! {
     exit(127)
 }
 
-/// Starts a session in a new process, and sets up the part that all orders share.
+/// Starts a session in a new process, and sets up the part of the confinement that all orders
+/// share.
 fn set_up_process(plan: &SandboxPlan) -> Result<(), SetupFailure> {
     SetupStep::Start.check(setsid())?;
     SetupStep::Start.check(die_with_server(None))?;
     preparation::prepare_program(plan)
 }
 
-/// The order that a process received, and the handles for its reports.
+/// The server's order that a process received, and the handles for the reports of that process.
 struct OrderContext<'a> {
     plan: &'a SandboxPlan,
     request: &'a SpawnRequest,
@@ -155,7 +158,8 @@ struct OrderContext<'a> {
     line: &'a OwnedFd,
 }
 
-/// Installs the streams and the tag of an order. Without namespaces, also enters the workspace.
+/// Installs the standard streams and the tag from an order of the server. Without namespaces, also
+/// enters the workspace.
 fn take_over_order(
     plan: &SandboxPlan,
     request: &SpawnRequest,

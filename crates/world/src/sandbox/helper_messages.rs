@@ -14,7 +14,7 @@ use rustix::process::Pid;
 
 use super::setup_step::{FAILURE_BYTES, SetupFailure};
 
-/// The number of handles in an order.
+/// The number of handles in an order to a sandbox helper.
 const HANDLES: usize = 7;
 
 /// An order of the server to a sandbox helper: start one program.
@@ -34,7 +34,7 @@ pub(super) struct HelperOrder<H> {
 /// A message from a sandbox helper to the server.
 #[derive(Debug)]
 pub(super) enum HelperAnswer {
-    /// The helper has created a process, which waits for the next order.
+    /// The sandbox helper has created a process, which waits for the next order.
     ProcessReady(Pid),
     /// The process has taken the order and carries its tag.
     OrderTaken,
@@ -73,7 +73,7 @@ impl<H: AsFd> HelperOrder<H> {
 }
 
 impl HelperOrder<OwnedFd> {
-    /// Receives the next order. `None` if the server has closed the connection.
+    /// Receives the next order of the server. `None` if the server has closed the connection.
     pub(super) fn receive(line: impl AsFd) -> io::Result<Option<Self>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(HANDLES))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -133,7 +133,8 @@ impl HelperAnswer {
         Ok(())
     }
 
-    /// Receives the next message. Fails with `UnexpectedEof` if the helper is gone.
+    /// Receives the next message of the sandbox helper. Fails with `UnexpectedEof` if the helper is
+    /// gone.
     pub(super) fn receive(line: impl AsFd) -> io::Result<Self> {
         let mut bytes = [0; FAILURE_BYTES + 1];
         let (got, handle) = receive_with_handle(line, &mut bytes)?;

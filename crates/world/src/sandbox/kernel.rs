@@ -26,7 +26,7 @@ struct MountAttrArgs {
 
 const AT_RECURSIVE: libc::c_int = 0x8000;
 
-/// Clones a mount and all mounts below it.
+/// The flags for cloning a mount and all mounts below it.
 const CLONE_TREE: OpenTreeFlags = OpenTreeFlags::OPEN_TREE_CLONE
     .union(OpenTreeFlags::OPEN_TREE_CLOEXEC)
     .union(OpenTreeFlags::AT_RECURSIVE);
@@ -35,7 +35,7 @@ fn check_result(returned: libc::c_long) -> io::Result<libc::c_long> {
     if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(returned) }
 }
 
-/// The maximum number of retries of a system call.
+/// The maximum number of retries of a system call that the kernel asks to repeat.
 const TRIES: usize = 100;
 
 /// Makes `call`, and repeats it if the kernel asks for a retry, for example because of a concurrent
@@ -196,8 +196,8 @@ pub(super) fn fork_into(become_it: &dyn Fn()) -> io::Result<libc::pid_t> {
     Ok(pid)
 }
 
-/// Forks a process in new namespaces according to `flags`. Returns `None` in the new process, which
-/// becomes a child of this process's parent.
+/// Forks a process in new namespaces according to `flags`. In the new process, which becomes a
+/// child of this process's parent, returns `None`.
 pub(super) fn fork_beside(flags: libc::c_int) -> io::Result<Option<Pid>> {
     let how = flags | libc::CLONE_PARENT | libc::SIGCHLD;
     let none = std::ptr::null::<u8>();

@@ -15,7 +15,7 @@ use super::setup_step::{FAILURE_BYTES, SetupFailure, SetupStep};
 use super::standby::{HelperTask, StandbyHelper, has_helper_ended};
 use crate::programs::ProgramImage;
 
-/// The time limit of the test.
+/// The time limit of testing the sandbox layers.
 const TEST_TIMEOUT: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
 /// The newest Landlock version that this code uses.
@@ -34,7 +34,8 @@ pub(super) struct AvailableLayers {
 }
 
 impl AvailableLayers {
-    /// Returns all layers except those that are obviously missing. The layers are not tested yet.
+    /// Returns all sandbox layers except those that are obviously missing. The layers are not
+    /// tested yet.
     pub(super) fn all(groups: Result<(), String>) -> Self {
         let spaces = NamespaceSet { user: true, net: true, proc: true };
         let mut all = Self {
@@ -61,8 +62,8 @@ impl AvailableLayers {
         all
     }
 
-    /// Tests the layers with `attempt`. Removes each layer that fails, and records the reason,
-    /// until an attempt succeeds.
+    /// Tests the sandbox layers with `attempt`. Removes each layer that fails, and records the
+    /// reason, until an attempt succeeds.
     ///
     /// # Errors
     /// Something other than a layer fails. In that case this system cannot confine programs.
@@ -180,7 +181,7 @@ pub(super) fn attempt(
     }
 }
 
-/// Reads the helper's report from `birth`. `None` if the program has started.
+/// Reads the sandbox helper's report from `birth`. `None` if the program has started.
 pub(super) fn read_failure(
     birth: &OwnedFd,
     limit: Option<&Timespec>,
@@ -212,5 +213,5 @@ pub(super) fn landlock_version() -> io::Result<i32> {
     }
 }
 
-/// A zero timeout, for a poll that does not wait.
+/// A timeout of zero, for a poll that does not wait.
 pub(super) const NO_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };

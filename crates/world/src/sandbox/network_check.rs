@@ -22,10 +22,11 @@ use crate::Root;
 use crate::forwarder::{Forwarder, HostAccess};
 use crate::programs::{ChildProcess, ProgramImage, kill_and_wait};
 
-/// The time limit of the test.
+/// The time limit of testing the network of confined programs.
 const TEST_TIMEOUT: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
 
-/// The results of the tests, for each profile and for programs that may only read the workspace.
+/// The results of the network tests, for each profile and for programs that may only read the
+/// workspace.
 pub(super) type NetworkTests = Mutex<BTreeMap<(SandboxProfile, bool), Result<(), String>>>;
 
 impl Sandbox {

@@ -23,11 +23,12 @@ pub(super) struct SandboxPlan {
     /// The path of the workspace. The helper also receives an open handle of the workspace.
     pub(super) workspace: OsBytes,
     pub(super) workspace_identity: FileIdentity,
-    /// The separate namespaces. `None` if the program sees the server's file tree and processes.
+    /// The separate namespaces of the programs. `None` if they see the server's file tree and
+    /// processes.
     pub(super) spaces: Option<NamespaceSet>,
-    /// The places of the view that all programs share, under any profile.
+    /// The mounts that all programs share, under any profile.
     pub(super) base: Vec<SandboxMount>,
-    /// The additional places of the view, in the order of mounting.
+    /// The additional mounts, in the order of mounting.
     pub(super) view: Vec<SandboxMount>,
     /// The `cgroup.procs` files of the control groups to join.
     pub(super) groups: Vec<OsBytes>,
@@ -52,7 +53,8 @@ pub(super) struct SpawnRequest {
     pub(super) tag: Option<u64>,
     /// The ports of the listeners with which a request without a program tests the network.
     pub(super) network_test: Option<NetworkTest>,
-    /// The only files and folders that may be executed. `None` allows every file in the view.
+    /// The only files and folders that may be executed. `None` allows every file that the program
+    /// sees.
     pub(super) runs: Option<Vec<OsBytes>>,
     /// The time that other processes of the program may take to stop after the program has ended,
     /// in milliseconds.
@@ -69,11 +71,11 @@ pub(super) struct NetworkTest {
     pub(super) refused_port: u16,
 }
 
-/// Seccomp filters.
+/// The seccomp filters of a sandboxed program.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SeccompFilters {
-    /// Filters that are applied before the helper creates its first process. They refuse only calls
-    /// that are not needed later.
+    /// Filters that are applied before the sandbox helper creates its first process. They refuse
+    /// only calls that are not needed later.
     pub(super) ahead: Vec<Vec<u64>>,
     /// Filters that each process applies as its last step.
     pub(super) last: Vec<Vec<u64>>,
@@ -131,7 +133,7 @@ pub(super) enum MountAccess {
     Device,
 }
 
-/// The Landlock configuration.
+/// The Landlock configuration of a sandboxed program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct LandlockConfig {
     /// The Landlock version to use.

@@ -25,7 +25,7 @@ use crate::root::{PLACEHOLDER_MODE, is_placeholder, open_folder};
 /// The maximum number of tries to lock a placeholder that another server removes meanwhile.
 const TRIES: usize = 10;
 
-/// The reserved names: placeholder folders by workspace and name.
+/// The names that programs cannot create: placeholder folders by workspace and name.
 #[derive(Clone, Default)]
 pub(super) struct ReservedNames(Arc<Mutex<HashMap<ReservedName, NamePlaceholder>>>);
 
@@ -38,7 +38,7 @@ struct NamePlaceholder {
     folder: OwnedFd,
 }
 
-/// Names that stay reserved until the reservation is dropped.
+/// Names that programs cannot create until this value is dropped.
 pub(super) struct NameReservation {
     registry: ReservedNames,
     workspace: OwnedFd,
@@ -118,7 +118,7 @@ fn lock_placeholder(workspace: BorrowedFd<'_>, name: &str) -> Option<OwnedFd> {
     None
 }
 
-/// Waits 1 ms for another server to finish its change.
+/// Waits 1 ms for another server to finish its change of a placeholder.
 fn pause() {
     let _ = poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 1_000_000 }));
 }

@@ -7,7 +7,7 @@ use std::io;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum SetupStep {
-    /// Reading the plan.
+    /// Reading the plan of the confinement.
     Plan,
     /// Joining the control groups that limit memory and processes.
     Groups,
@@ -15,7 +15,7 @@ pub enum SetupStep {
     Namespaces,
     /// Mapping the user id.
     UserIds,
-    /// Opening the files and folders to show.
+    /// Opening the files and folders that the program will see.
     Sources,
     /// Building the visible file system.
     Root,
@@ -72,11 +72,11 @@ pub struct SetupFailure {
     pub cause: io::Error,
 }
 
-/// The length of an encoded failure.
+/// The length of an encoded setup failure, in bytes.
 pub(super) const FAILURE_BYTES: usize = 5;
 
 impl SetupStep {
-    /// Returns a description of the step.
+    /// Returns a description of the setup step.
     fn description(self) -> &'static str {
         match self {
             Self::Plan => "reading the request",
@@ -99,7 +99,7 @@ impl SetupStep {
         }
     }
 
-    /// Adds this step to the error of `result`.
+    /// Adds this setup step to the error of `result`.
     pub(super) fn check<T>(
         self,
         result: Result<T, impl Into<io::Error>>,
@@ -114,7 +114,7 @@ impl SetupFailure {
         [self.step as u8, a, b, c, d]
     }
 
-    /// Decodes a failure. `None` if `bytes` is empty or invalid.
+    /// Decodes a setup failure. `None` if `bytes` is empty or invalid.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let &[step, a, b, c, d] = bytes else { return None };
         let step = *ALL_STEPS.get(usize::from(step))?;

@@ -28,17 +28,18 @@ use crate::programs::{ChildProcess, ProgramImage, SERVER_FILE, StandardStreams, 
 
 /// The file that lists the mounts of the server's namespace.
 const MOUNTS_FILE: &str = "/proc/self/mounts";
-/// The highest number of idle helpers.
+/// The maximum number of idle sandbox helpers.
 const IDLE_MAX: usize = 6;
-/// The time after which an idle helper ends.
+/// The time after which an idle sandbox helper ends.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// The longest lifetime of a program after which a helper takes its next task without waiting for
-/// leftover processes.
+/// The longest lifetime of a program after which a sandbox helper takes its next task without
+/// waiting for leftover processes.
 const BRIEF_RUN: Duration = Duration::from_millis(50);
-/// The maximum number of checks for leftover processes, with [`CHECK_PAUSE`] between them.
+/// The maximum number of checks for leftover processes of a program, with [`CHECK_PAUSE`] between
+/// them.
 const CHECKS_MAX: usize = 200;
 const CHECK_PAUSE: Duration = Duration::from_millis(1);
-/// The longest wait for a helper to create a process.
+/// The longest wait for a sandbox helper to create a process.
 const ANSWER_TIMEOUT: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
 /// A sandbox helper. Dropping this value ends the helper and then removes its control groups.
@@ -50,7 +51,7 @@ pub(super) struct StandbyHelper {
     /// The process of the last task, and the time of its start. It may still be ending after all
     /// its children have ended.
     last_process: Option<(Pid, Instant)>,
-    /// The mount generation at the start of the helper.
+    /// The mount generation, which changes with every mount, at the start of the helper.
     mounts: u64,
     has_failed: bool,
     groups: Option<CgroupSet>,
@@ -58,7 +59,7 @@ pub(super) struct StandbyHelper {
     listener: Option<OwnedFd>,
 }
 
-/// A task for a helper, with the helper's ends of the pipes.
+/// A task for a sandbox helper, with the helper's ends of the pipes.
 pub(super) struct HelperTask {
     /// The sealed [`SpawnRequest`](super::plan::SpawnRequest).
     pub(super) request: OwnedFd,
@@ -68,16 +69,16 @@ pub(super) struct HelperTask {
     pub(super) is_fed: bool,
 }
 
-/// The key that decides if a helper fits a task: its plan, and the identity of each file that the
-/// helper has prepared.
+/// The key that decides if a sandbox helper fits a task: its plan, and the identity of each file
+/// that the helper has prepared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct HelperKey {
     pub(super) plan: SandboxPlan,
-    /// The identity of the file at each prepared place.
+    /// The identity of the file at each mount that the helper has prepared.
     identities: Vec<Option<(u32, u32, u64)>>,
 }
 
-/// The idle helpers.
+/// The idle sandbox helpers.
 #[derive(Clone, Default)]
 pub(super) struct IdleHelpers(Arc<Mutex<IdleState>>);
 
@@ -87,14 +88,14 @@ struct IdleState {
     /// The list of mounts, which becomes readable when a mount changes. Running helpers do not show
     /// new mounts.
     mounts: Option<File>,
-    /// The number of mount changes since the start.
+    /// The number of changes of mounts since the server started to watch them.
     mount_changes: u64,
     is_watched: bool,
     is_closed: bool,
 }
 
 impl StandbyHelper {
-    /// Starts a helper in `groups` with `start` and lets it prepare `plan`. Blocks.
+    /// Starts a sandbox helper in `groups` with `start` and lets it prepare `plan`. Blocks.
     pub(super) fn start(
         groups: Option<CgroupSet>,
         mounts: u64,
@@ -122,13 +123,13 @@ impl StandbyHelper {
         })
     }
 
-    /// Returns `true` if the helper is still running.
+    /// Returns `true` if the sandbox helper is still running.
     pub(super) fn is_running(&self) -> bool {
         poll(&mut [PollFd::new(&self.connection, PollFlags::empty())], Some(&NO_WAIT)) == Ok(0)
     }
 
-    /// Passes `task` to the helper. Returns the process, which can be killed by its number. Blocks
-    /// until the process exists.
+    /// Passes `task` to the sandbox helper. Returns the process, which can be killed by its number.
+    /// Blocks until the process exists.
     pub(super) fn run_task(
         &mut self,
         task: &HelperTask,
@@ -173,8 +174,8 @@ impl StandbyHelper {
         }
     }
 
-    /// Waits until the helper has a process for the next task and its control groups contain only
-    /// its own processes. Returns `false` if that fails. Blocks.
+    /// Waits until the sandbox helper has a process for the next task and its control groups
+    /// contain only its own processes. Returns `false` if that fails. Blocks.
     fn wait_until_alone(&mut self) -> bool {
         if let (None, Ok(HelperAnswer::ProcessReady(pid))) =
             (self.next_process, self.read_answer(&ANSWER_TIMEOUT))
@@ -239,14 +240,14 @@ impl HelperTask {
     }
 }
 
-/// Returns `true` if `err` means that the helper has ended.
+/// Returns `true` if `err` means that the sandbox helper has ended.
 pub(super) fn has_helper_ended(err: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
     matches!(err.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
 impl HelperKey {
-    /// Creates the key of `plan` with the current identity of each prepared place.
+    /// Creates the key for `plan` with the current identity of the file at each prepared mount.
     pub(super) fn new(plan: SandboxPlan) -> Self {
         if plan.spaces.is_none() {
             return Self { plan, identities: Vec::new() };
@@ -270,7 +271,7 @@ fn identity_at(place: &SandboxMount) -> Option<(u32, u32, u64)> {
 }
 
 impl IdleHelpers {
-    /// Takes an idle helper with the key `like`, if there is one. Blocks.
+    /// Takes an idle sandbox helper with the key `like`, if there is one. Blocks.
     pub(super) fn take(&self, like: &HelperKey) -> Option<StandbyHelper> {
         let mut waiting = self.lock_state();
         let mounts = waiting.mount_generation();
@@ -314,7 +315,7 @@ impl IdleHelpers {
         }
     }
 
-    /// Ends the helper `standby` in the background.
+    /// Ends the sandbox helper `standby` in the background.
     pub(super) fn retire(standby: StandbyHelper) {
         match Handle::try_current() {
             Ok(runtime) => drop(runtime.spawn_blocking(move || drop(standby))),
@@ -322,7 +323,7 @@ impl IdleHelpers {
         }
     }
 
-    /// Ends all idle helpers and accepts no more.
+    /// Ends all idle sandbox helpers and accepts no more.
     pub(super) fn close(&self) {
         let mut waiting = self.lock_state();
         waiting.is_closed = true;
@@ -364,7 +365,7 @@ fn lock_idle(waiting: &Mutex<IdleState>) -> MutexGuard<'_, IdleState> {
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Ends helpers that have been idle too long. Returns when no helper is left.
+/// Ends sandbox helpers that have been idle too long. Returns when no helper is left.
 async fn end_expired(waiting: Weak<Mutex<IdleState>>) {
     loop {
         tokio::time::sleep(IDLE_TIMEOUT / 2).await;

@@ -12,7 +12,7 @@ type BoxedWork = Box<dyn FnOnce() + Send>;
 pub(super) struct UnconfinedThread(Mutex<SyncSender<BoxedWork>>);
 
 impl UnconfinedThread {
-    /// Starts the thread.
+    /// Starts the thread outside the server's sandbox.
     pub(super) fn start() -> io::Result<Self> {
         let (sender, work) = mpsc::sync_channel::<BoxedWork>(1);
         thread::Builder::new().name("toolgate-look".to_owned()).spawn(move || {

@@ -115,8 +115,8 @@ impl MachineMounts {
         }
     }
 
-    /// Returns the view of a program in `workspace`: the places that all programs share, and the
-    /// program's own places. Both lists are in the order of mounting.
+    /// Returns the mounts for a program in `workspace`: those that all programs share, and the
+    /// program's own. Both lists are in the order of mounting.
     pub(super) fn view(
         &self,
         workspace: &Path,
@@ -138,7 +138,7 @@ impl MachineMounts {
         (base, own)
     }
 
-    /// Returns all places that a program in `workspace` sees, parents first.
+    /// Returns all mounts for a program in `workspace`, parents first.
     fn planned_places(
         &self,
         workspace: &Path,
@@ -218,7 +218,7 @@ impl MachineMounts {
         })
     }
 
-    /// Returns `true` if a program with the view `wanted` could create one of the [reserved
+    /// Returns `true` if a program with the files `wanted` could create one of the [reserved
     /// names](Self::reserved_names).
     pub(super) fn needs_reservation(&self, wanted: &SandboxViewRequest<'_>) -> bool {
         wanted.workspace_access() == MountAccess::Write
@@ -264,7 +264,8 @@ impl SlashedPath {
     }
 }
 
-/// Returns `true` if the places in `made` already show the place `planned` with the same access.
+/// Returns `true` if the mounts in `made` already show what `planned` would show, with the same
+/// access.
 fn is_covered_by(made: &[PlannedMount], planned: &PlannedMount) -> bool {
     let PlannedMount { path: spelled, place, .. } = planned;
     let around = made.iter().rev().find(|it| spelled.lies_in(&it.path));

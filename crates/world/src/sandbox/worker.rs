@@ -25,10 +25,10 @@ use super::{helper, kernel, seccomp};
 
 /// The file that states the address space of a process.
 const STATUS_FILE: &str = "/proc/self/status";
-/// The assumed address space of a worker that cannot read it, in bytes.
+/// The assumed address space of a worker process that cannot read it, in bytes.
 const START_BYTES: u64 = 512 << 20;
 
-/// The limits of a worker.
+/// The limits of a worker process, which only answers requests.
 #[derive(Debug, Clone, Copy)]
 pub struct WorkerLimits {
     /// The memory that the worker may take after its start, in bytes.
@@ -51,8 +51,8 @@ pub fn run_worker_if_asked(name: &str, limits: WorkerLimits, answer: impl Fn(&[u
     }
 }
 
-/// Seals this process, reports that to the server, and answers requests until the server closes the
-/// connection or is silent for too long.
+/// Seals this worker process, reports that to the server, and answers requests until the server
+/// closes the connection or is silent for too long.
 fn run_worker(limits: WorkerLimits, answer: impl Fn(&[u8]) -> Vec<u8>) -> io::Result<()> {
     let line = helper::take_connection().ok_or(io::ErrorKind::NotConnected)?;
     let line = UnixStream::from(line);

@@ -3,10 +3,11 @@
 
 use std::io::{self, Read, Write};
 
-/// The size of the length before each message, in bytes.
+/// The size of the number before each message of a worker, which states the message's length, in
+/// bytes.
 const LENGTH_BYTES: usize = 4;
 
-/// Writes `message` to `stream`.
+/// Writes `message` to `stream`, with its length before it.
 pub(crate) fn write_frame(stream: &mut impl Write, message: &[u8]) -> io::Result<()> {
     let length = u32::try_from(message.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     // One write wakes the reader once.

@@ -46,7 +46,7 @@ pub(super) enum WatchError {
     Full,
 }
 
-/// The events since the last read.
+/// The events of watched folders since the last read.
 #[derive(Default)]
 pub(super) struct WatchEvents {
     /// The changed entries, by folder and name.
@@ -57,7 +57,7 @@ pub(super) struct WatchEvents {
     pub(super) has_overflowed: bool,
 }
 
-/// A change of an entry.
+/// A change of an entry in a watched folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum EntryChange {
     /// An entry with this name appeared or disappeared.

@@ -40,7 +40,7 @@ pub struct FileTracker {
     unread: BTreeSet<PathBuf>,
 }
 
-/// The changes since the last query.
+/// The changes of tracked files since the last query.
 #[derive(Debug, PartialEq, Eq)]
 pub enum FileChanges {
     /// Any file may have changed: [read everything](FileTracker::rescan) again.
@@ -92,7 +92,7 @@ impl FileTracker {
         self.unread.len()
     }
 
-    /// Returns the descriptor that becomes readable when an event arrives.
+    /// Returns the descriptor that becomes readable when an event of a watched folder arrives.
     pub fn queue(&self) -> io::Result<Option<AsyncFd<Arc<OwnedFd>>>> {
         self.watches.as_ref().map(|places| queue_reader(places.queue())).transpose()
     }
@@ -299,7 +299,7 @@ impl FileTracker {
         from.map(|(folder, _)| folder).take_while(move |folder| folder.starts_with(path))
     }
 
-    /// Removes watches of folders that no longer belong to the workspace.
+    /// Removes watches of folders that no longer belong to the tracked workspace.
     fn drop_unneeded(&mut self) {
         let Self { watches: places, folders, .. } = self;
         if let Some(places) = places {

@@ -74,7 +74,7 @@ impl WatchedFiles {
         looked.map(drop)
     }
 
-    /// Removes the subscriber with this `number`.
+    /// Removes the subscriber with this `number` from all watched files.
     pub(super) fn remove(&mut self, number: u64) {
         let mut unheard = Vec::new();
         for (uri, file) in &mut self.files {
@@ -100,7 +100,7 @@ impl WatchedFiles {
         }
     }
 
-    /// Returns the numbers of all subscribers.
+    /// Returns the numbers of all subscribers to watched files.
     pub(super) fn listeners(&self) -> BTreeSet<u64> {
         let files = self.files.values();
         files.flat_map(|file| file.listeners.iter().map(|(number, _)| *number)).collect()
@@ -116,7 +116,7 @@ impl WatchedFiles {
         self.files_below(path).flat_map(|(_, uris)| uris.iter().cloned()).collect()
     }
 
-    /// Returns the URIs of all files.
+    /// Returns the URIs of all watched files.
     pub(super) fn all_uris(&self) -> BTreeSet<Arc<str>> {
         self.files.keys().cloned().collect()
     }
@@ -180,7 +180,7 @@ impl FileSnapshot {
     }
 }
 
-/// Notifies each distinct listener once.
+/// Notifies each distinct subscriber once.
 pub(super) fn notify_once<'c>(
     listeners: impl Iterator<Item = &'c ChangeFeed>,
     change: &ServerChange,

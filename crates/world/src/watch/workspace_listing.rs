@@ -93,7 +93,7 @@ impl WorkspaceListing {
         self.is_stale = true;
     }
 
-    /// Refreshes the changed parts. Returns `true` if the file list has changed.
+    /// Refreshes the changed parts of the listing. Returns `true` if the file list has changed.
     pub(super) fn refresh(&mut self, root: &Root, places: &mut FolderWatches) -> bool {
         let replaced = std::mem::take(&mut self.replaced);
         let stale = std::mem::take(&mut self.stale);

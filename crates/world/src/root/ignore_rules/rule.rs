@@ -19,7 +19,7 @@ pub(super) struct IgnoreRule {
 }
 
 impl IgnoreRule {
-    /// Parses `line`. Returns `None` if it has no effect.
+    /// Parses a `line` of an ignore file. Returns `None` if it has no effect.
     pub(super) fn parse(line: &str) -> Option<Self> {
         if line.starts_with('#') {
             return None;
@@ -37,14 +37,14 @@ impl IgnoreRule {
         Some(Self { glob, negated, dirs_only })
     }
 
-    /// Returns true if matching takes more than a comparison of names.
+    /// Returns true if matching this rule takes more than a comparison of names.
     pub(super) fn has_wildcards(&self) -> bool {
         let name = self.glob.strip_prefix("**/").unwrap_or(&self.glob);
         name.strip_prefix("*.").unwrap_or(name).contains(['*', '?', '[', '{'])
     }
 }
 
-/// Returns whether something was stripped, and the rest.
+/// Returns `stripped` and true if there is one. Otherwise returns `text` and false.
 fn strip<'t>(text: &'t str, stripped: Option<&'t str>) -> (bool, &'t str) {
     (stripped.is_some(), stripped.unwrap_or(text))
 }
@@ -68,7 +68,8 @@ fn trim_spaces(line: &str) -> &str {
     &line[..end]
 }
 
-/// Appends `pattern` to `glob`. Returns `None` if it matches nothing.
+/// Appends the `pattern` of an ignore rule to `glob`. Returns `None` if the pattern matches
+/// nothing.
 fn push_pattern(glob: &mut String, pattern: &str, is_name: bool) -> Option<()> {
     let start = glob.len();
     let mut rest = pattern.chars();
@@ -102,19 +103,20 @@ fn push_literal(glob: &mut String, c: char) {
     glob.push(c);
 }
 
-/// The characters in brackets.
+/// The characters in brackets in an ignore rule.
 #[derive(Debug, Default)]
 struct CharClass {
     negated: bool,
-    /// ASCII characters.
+    /// ASCII characters of the class.
     ascii: BTreeSet<char>,
-    /// Other characters and their ranges, as in the pattern. Their bytes are matched one by one.
+    /// Other characters of the class and their ranges, as in the pattern. Their bytes are matched
+    /// one by one.
     others: String,
 }
 
 impl CharClass {
-    /// Parses a class whose `[` was already read. Returns the class and the text after it. Returns
-    /// `None` if the class is malformed, because git then matches nothing.
+    /// Parses a class of characters whose `[` was already read. Returns the class and the text
+    /// after it. Returns `None` if the class is malformed, because git then matches nothing.
     fn parse(text: &str) -> Option<(Self, &str)> {
         let (negated, text) = strip(text, text.strip_prefix(['!', '^']));
         let mut class = Self { negated, ..Self::default() };
@@ -162,7 +164,7 @@ impl CharClass {
         }
     }
 
-    /// Adds a class such as `alpha`. Returns `None` for an unknown name.
+    /// Adds a named class of characters such as `alpha`. Returns `None` for an unknown name.
     fn add_named(&mut self, name: &str) -> Option<()> {
         let contains: fn(&char) -> bool = match name {
             "alnum" => char::is_ascii_alphanumeric,
@@ -183,8 +185,8 @@ impl CharClass {
         Some(())
     }
 
-    /// Appends the class to `glob`, in which a backslash has no meaning in brackets. Returns `None`
-    /// if it matches nothing.
+    /// Appends this class of characters to `glob`, in which a backslash has no meaning in brackets.
+    /// Returns `None` if the class matches nothing.
     fn push_to(mut self, glob: &mut String) -> Option<()> {
         // A class never matches the slash.
         if self.negated {
@@ -216,12 +218,12 @@ impl CharClass {
     }
 }
 
-/// Returns `c`, or the character after it if it is a backslash.
+/// Returns `c`. If `c` is a backslash, returns the next character instead.
 fn unescaped(c: char, rest: &mut Chars<'_>) -> Option<char> {
     if c == '\\' { rest.next() } else { Some(c) }
 }
 
-/// Returns true if `text`, which follows `[:`, is the name of a class up to its `:]`.
+/// Returns true if `text`, which follows `[:`, is the name of a class of characters up to its `:]`.
 fn is_class_name(text: &str) -> bool {
     // Without a `]`, the class around it is not closed either.
     text.split_once(']').is_none_or(|(name, _)| name.ends_with(':'))

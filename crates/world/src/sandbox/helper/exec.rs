@@ -29,7 +29,7 @@ const SHELL: &CStr = c"/bin/sh";
 const TRIES: usize = 20;
 const RETRY_PAUSE: Duration = Duration::from_millis(5);
 
-/// The program file inside the view: the same file that the server looked up outside.
+/// The program file in the sandbox's file tree: the same file that the server looked up outside.
 pub(super) struct LocatedProgram {
     file: OwnedFd,
     is_script: bool,
@@ -84,7 +84,7 @@ fn enter_folder(plan: &SandboxPlan, request: &SpawnRequest) -> io::Result<()> {
 }
 
 /// Opens `/dev/null` again as standard input, because the server's handle was opened outside the
-/// view.
+/// sandbox's file tree.
 fn empty_stdin() -> io::Result<()> {
     let nothing = openat(CWD, c"/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     Ok(dup2_stdin(nothing)?)
@@ -96,7 +96,8 @@ pub(super) fn start_session() -> io::Result<()> {
     Ok(())
 }
 
-/// Executes the program. If the request contains no program, runs its test, if any, and exits.
+/// Executes the program of the request. If the request contains no program, runs its test, if any,
+/// and exits.
 pub(super) fn execute(
     request: &SpawnRequest,
     found: Option<&LocatedProgram>,

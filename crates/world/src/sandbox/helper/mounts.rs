@@ -32,7 +32,7 @@ const NO_EXEC: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOEXEC;
 const DEVICES: [&CStr; 6] =
     [c"/dev/null", c"/dev/zero", c"/dev/full", c"/dev/random", c"/dev/urandom", c"/dev/tty"];
 
-/// Symlinks in `/dev`.
+/// Symlinks in the `/dev` of a sandbox.
 const DEV_LINKS: [(&str, &str); 5] = [
     ("dev/fd", "/proc/self/fd"),
     ("dev/stdin", "/proc/self/fd/0"),
@@ -54,10 +54,10 @@ const HIDDEN_PROC_ENTRIES: [&str; 9] = [
     "proc/config.gz",
 ];
 
-/// The mode of the folders that lead to the places of the plan.
+/// The mode of the folders that lead to the mounts of a sandbox.
 const FOLDER_MODE: Mode = Mode::from_bits_retain(0o755);
 
-/// The size of the in-memory root. Programs cannot write to it.
+/// The size of the in-memory root folder of a sandbox. Programs cannot write to it.
 const ROOT_SIZE: &CStr = c"1m";
 
 /// The maximum number of retries if a file disappears before it is mounted.
@@ -70,7 +70,7 @@ enum MountSource<'p> {
     Guard(&'p Path, MountAttrFlags),
 }
 
-/// Builds the part of the view that all programs of the helper share, and enters it.
+/// Builds the part of the file tree that all programs of the sandbox helper share, and enters it.
 pub(super) fn build_shared(plan: &SandboxPlan) -> Result<(), SetupFailure> {
     let sources = SetupStep::Sources.check(open_sources(plan, plan.base.iter()))?;
     let devices = SetupStep::Sources.check(open_devices())?;
@@ -82,7 +82,7 @@ pub(super) fn build_shared(plan: &SandboxPlan) -> Result<(), SetupFailure> {
     SetupStep::Root.check(fchdir(root))
 }
 
-/// Builds the part of the view that belongs to one program, and enters it. Mounts `/proc` if
+/// Builds the part of the file tree that belongs to one program, and enters it. Mounts `/proc` if
 /// `has_proc` is set. Handles that were opened before are then useless or closed.
 pub(super) fn build_own(plan: &SandboxPlan, has_proc: bool) -> Result<(), SetupFailure> {
     SetupStep::Sources.check(kernel::isolate_mounts(MountPropagationFlags::PRIVATE))?;
@@ -95,14 +95,14 @@ pub(super) fn build_own(plan: &SandboxPlan, has_proc: bool) -> Result<(), SetupF
     SetupStep::Enter.check(enter_root(&root))
 }
 
-/// Adds the places that depend on the content of the workspace. Call this right before a program
+/// Adds the mounts that depend on the content of the workspace. Call this right before a program
 /// starts.
 pub(super) fn build_late(plan: &SandboxPlan) -> Result<(), SetupFailure> {
     put_places(plan, &SetupStep::Root.check(open_root())?, true)
 }
 
-/// Mounts the places of the view. With `are_late`, mounts only those that depend on the content of
-/// the workspace, otherwise only the others.
+/// Adds the mounts of the plan. With `are_late`, adds only those that depend on the content of the
+/// workspace, otherwise only the others.
 fn put_places(plan: &SandboxPlan, root: &OwnedFd, are_late: bool) -> Result<(), SetupFailure> {
     let workspace = plan.workspace.path();
     let places = plan.view.iter().filter(|place| place.is_late(workspace) == are_late);
@@ -112,12 +112,12 @@ fn put_places(plan: &SandboxPlan, root: &OwnedFd, are_late: bool) -> Result<(), 
     Ok(())
 }
 
-/// Opens the new root.
+/// Opens the new root of the sandbox's file tree.
 fn open_root() -> io::Result<OwnedFd> {
     Ok(open_step(CWD, Path::new("."), OFlags::DIRECTORY)?)
 }
 
-/// Opens the sources of `places`. Leaves out places that do not exist.
+/// Opens the sources of the mounts `places`. Leaves out sources that do not exist.
 fn open_sources<'p>(
     plan: &'p SandboxPlan,
     places: impl Iterator<Item = &'p SandboxMount>,
@@ -370,7 +370,7 @@ fn open_step(folder: impl AsFd, name: &Path, more: OFlags) -> rustix::io::Result
     kernel::retry(open).map_err(|err| Errno::from_io_error(&err).unwrap_or(Errno::IO))
 }
 
-/// Returns the files and folders of the view by path, for Landlock rules.
+/// Returns the files and folders that programs see by path, for Landlock rules.
 pub(super) fn places(plan: &SandboxPlan) -> impl Iterator<Item = (&OsBytes, MountAccess)> {
     let is_own = plan.spaces.is_some();
     plan.base.iter().chain(&plan.view).filter_map(move |place| match place {

@@ -7,13 +7,13 @@ use std::time::Duration;
 use super::super::plan::NetworkTest;
 use crate::forwarder::FORWARDER_PORT;
 
-/// The error number that reports a connection which should have been refused.
+/// The error number with which the network test reports a connection that should have been refused.
 pub(in crate::sandbox) const GOT_THROUGH: i32 = libc::EISCONN;
-/// The time limit of each step.
+/// The time limit of each step of the network test.
 const STEP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Tries direct connections to two listeners outside, which must fail, and then both through the
-/// forwarder, which must allow only one.
+/// Tests the network of a program: tries direct connections to two listeners outside, which must
+/// fail, and then both through the forwarder, which must allow only one.
 pub(super) fn run(NetworkTest { allowed_port, refused_port }: NetworkTest) -> io::Result<()> {
     for port in [allowed_port, refused_port] {
         if TcpStream::connect_timeout(&loopback(port), STEP_TIMEOUT).is_ok() {

@@ -15,8 +15,8 @@ use super::mounts;
 /// The maximum number of inotify instances of a program. The usual default is 128 per user.
 const INOTIFY_INSTANCES: &str = "48";
 
-/// Creates the namespaces of the helper, builds the part of the view that all its programs share,
-/// and enters it.
+/// Creates the namespaces of the sandbox helper, builds the part of the file tree that all its
+/// programs share, and enters it.
 pub(super) fn prepare_helper(plan: &SandboxPlan) -> Result<(), SetupFailure> {
     let Some(spaces) = plan.spaces else { return Ok(()) };
     enter_namespaces(spaces)?;

@@ -38,7 +38,7 @@ const SHARED_VIEW_PATHS: [(&str, MountAccess); 7] = [
 /// cannot be changed again.
 const NO_ROOT_SECUREBITS: libc::c_ulong = 0b1111;
 
-/// Drops the rights that neither the helper nor its processes need any longer.
+/// Drops the rights that neither the sandbox helper nor its processes need any longer.
 pub(super) fn drop_early(plan: &SandboxPlan) -> Result<(), SetupFailure> {
     SetupStep::Rights.check(kernel::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0))?;
     apply_filters(&plan.filters.ahead)

@@ -116,7 +116,7 @@ fn reap_dead(program: libc::pid_t, mut ended: impl FnMut(libc::c_int)) -> bool {
     is_any_left
 }
 
-/// Waits at most `limit` for a signal, and forwards it to all other processes.
+/// Waits at most `limit` for a signal to the reaper, and forwards it to all other processes.
 fn forward_signal(limit: Option<Duration>) {
     let set = full_signal_set();
     // SAFETY: the set is filled, and the kernel only reads the time.

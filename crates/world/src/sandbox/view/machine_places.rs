@@ -107,7 +107,7 @@ const PYTHON_ENTRIES: &[&str] = &["bin", "lib", "lib64", "include", "share"];
 const TMP_BYTES: u64 = 1 << 30;
 const HOME_BYTES: u64 = 512 << 20;
 
-/// The folders that the server's variables name.
+/// The folders that the server's environment variables name.
 pub(super) struct HomeFolders<'v> {
     /// The user's home folder.
     pub(super) home: Option<PathBuf>,
@@ -132,7 +132,7 @@ impl<'v> HomeFolders<'v> {
     }
 }
 
-/// A collection of the mounts found so far.
+/// A collection of the mounts for programs found so far.
 pub(super) struct MountCollector {
     pub(super) places: Vec<SandboxMount>,
     /// Folders that programs can write. Symlinks in these folders are not followed, because
@@ -141,7 +141,7 @@ pub(super) struct MountCollector {
 }
 
 impl MountCollector {
-    /// Creates an empty collection. `writable` lists the folders that programs can write.
+    /// Creates an empty collection of mounts. `writable` lists the folders that programs can write.
     pub(super) fn new(writable: Vec<PathBuf>) -> Self {
         Self { places: Vec::new(), writable }
     }
@@ -205,7 +205,7 @@ impl MountCollector {
         }
     }
 
-    /// Adds the entry at `at`. A symlink to a system folder stays a symlink.
+    /// Adds the entry at `at` to the mounts. A symlink to a system folder stays a symlink.
     pub(super) fn add(&mut self, at: &Path) {
         let Ok(found) = fs::symlink_metadata(at) else { return };
         let place = if found.is_symlink() {
@@ -240,7 +240,7 @@ impl MountCollector {
         }
     }
 
-    /// Adds the entries in `prefix` that programs need.
+    /// Adds the entries of the installation `prefix` that its programs need.
     fn add_prefix(&mut self, prefix: Option<&Path>, home: Option<&Path>) {
         let Some(prefix) = prefix else { return };
         if is_personal(prefix, home) || is_system(prefix) {
