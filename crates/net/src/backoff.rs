@@ -16,7 +16,7 @@ impl Backoff {
         Self { first, next: first, max }
     }
 
-    /// Returns the pause before the next attempt.
+    /// Returns the pause before the next attempt, and lengthens the one after it.
     pub fn next_pause(&mut self) -> Duration {
         let pause = self.next.min(self.max);
         self.next = pause.saturating_mul(2);

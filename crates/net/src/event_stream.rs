@@ -2,9 +2,9 @@
 
 use toolgate_contract::strip_byte_order_mark_bytes;
 
-/// Number of bytes that are kept of the beginning of a text.
+/// Number of bytes that are kept of the beginning of a text that is too long.
 const HEAD_BYTES: usize = 4096;
-/// Number of bytes that are kept of the end of a text.
+/// Number of bytes that are kept of the end of a text that is too long.
 const TAIL_BYTES: usize = 256;
 
 /// The beginning and the end of a text that is too long to keep.
@@ -63,8 +63,8 @@ pub struct SseEvent {
 }
 
 impl SseParser {
-    /// Creates a parser of a stream. Data of an event is truncated if it is longer than
-    /// `bytes_max`.
+    /// Creates a parser of a stream of server-sent events. Data of an event is truncated if it is
+    /// longer than `bytes_max`.
     pub fn new(bytes_max: usize) -> Self {
         Self {
             bytes_max,
@@ -76,7 +76,7 @@ impl SseParser {
         }
     }
 
-    /// Returns the events that end in `piece`.
+    /// Returns the events that end in `piece`, the next bytes of the stream.
     pub fn parse(&mut self, piece: &[u8]) -> Vec<SseEvent> {
         let mut all = Vec::new();
         // An empty piece does not decide if the `\r` before it ended a line alone.

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use crate::addresses::{is_own_address, is_own_host, is_private_network, is_public};
 
-/// The ports of a rule without a port: HTTPS and HTTP.
+/// The ports of a host rule that names no port: HTTPS and HTTP.
 const DEFAULT_PORTS: [u16; 2] = [443, 80];
 /// The longest host name in bytes (RFC 1035).
 const HOST_BYTES_MAX: usize = 253;
@@ -23,7 +23,7 @@ pub struct HostRule {
     is_public_only: bool,
 }
 
-/// The host of a rule. Names are in lower case.
+/// The host of a host rule. Names are in lower case.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum RuledHost {
     Name(String),
@@ -32,7 +32,7 @@ enum RuledHost {
     Address(IpAddr),
 }
 
-/// The rules of one program.
+/// The rules for the hosts that one program may reach.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct HostRules(Vec<HostRule>);
 
@@ -45,14 +45,14 @@ impl HostRules {
         texts.iter().map(|text| HostRule::parse(text.as_ref())).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Returns these rules and those in `others`.
+    /// Returns these host rules and those in `others`.
     #[must_use]
     pub fn merge(mut self, others: &Self) -> Self {
         self.0.extend(others.0.iter().cloned());
         self
     }
 
-    /// Returns these rules, limited to hosts at public addresses.
+    /// Returns these host rules, limited to hosts at public addresses.
     #[must_use]
     pub fn only_public(self) -> Self {
         let rules = self.0.into_iter();
@@ -242,7 +242,7 @@ impl RuledHost {
     }
 }
 
-/// Returns true if a rule may name `address`.
+/// Returns true if a host rule may name `address`.
 fn is_reachable_if_named(address: IpAddr) -> bool {
     let address = address.to_canonical();
     is_public(address) || is_private_network(address) || address.is_loopback()

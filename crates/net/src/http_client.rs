@@ -104,7 +104,7 @@ fn innermost_cause(err: &(dyn std::error::Error + 'static)) -> String {
     }
 }
 
-/// Function that opens the connections of a client.
+/// Function that opens the connections of an HTTP client.
 #[derive(Clone)]
 struct DialConnector(Arc<dyn Fn(HttpUrl) -> BoxFuture<'static, DialOutcome> + Send + Sync>);
 
