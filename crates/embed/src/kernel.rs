@@ -30,7 +30,7 @@ pub(crate) fn products() -> TileProducts {
     portable_products
 }
 
-/// Multiplies on any processor.
+/// Multiplies two parts of matrices, on any processor.
 pub(crate) fn portable_products(
     slices: &[MatrixColumnSlice],
     lanes: &[MatrixRowSlice],
@@ -46,8 +46,8 @@ pub(crate) fn portable_products(
     tile
 }
 
-/// The version for AVX2. It is written with intrinsics, because compilers do not keep the sums in
-/// registers, which is six times slower.
+/// The multiplication for AVX2. It is written with intrinsics, because compilers do not keep the
+/// sums in registers, which is six times slower.
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::{
@@ -56,7 +56,7 @@ mod x86 {
 
     use super::{COLUMNS, MatrixColumnSlice, MatrixRowSlice, ProductTile, ROWS};
 
-    /// Multiplies with AVX2 and FMA, which the processor must have.
+    /// Multiplies two parts of matrices with AVX2 and FMA, which the processor must have.
     #[allow(unsafe_code, reason = "whoever hands this out has asked the processor")]
     pub(super) fn products(slices: &[MatrixColumnSlice], lanes: &[MatrixRowSlice]) -> ProductTile {
         unsafe { avx2_products(slices, lanes) }

@@ -9,7 +9,7 @@ const DEPTH_MAX: usize = 384;
 /// follow. A block of this size and depth fills a third of the L2 cache.
 const BLOCK_ROWS: usize = 16 * ROWS;
 
-/// Right operand of a product. Its columns are packed in panels of sixteen.
+/// Right operand of a matrix product. Its columns are packed in panels of sixteen.
 #[derive(Debug, Default)]
 pub(crate) struct PackedMatrix {
     /// Number of elements in each column.
@@ -61,7 +61,7 @@ impl PackedMatrix {
     }
 }
 
-/// Left operand of a product: rows that are `stride` apart.
+/// Left operand of a matrix product: rows that are `stride` apart.
 #[derive(Clone, Copy)]
 pub(crate) struct MatrixRows<'m> {
     pub(crate) numbers: &'m [f32],
@@ -102,7 +102,7 @@ pub(crate) fn multiply(
     }
 }
 
-/// Writes `sums` to `out`, or adds them if `go_on` is set.
+/// Writes `sums`, a part of a row, to `out`, or adds them if `go_on` is set.
 fn write_sums(out: &mut [f32], sums: &MatrixRowSlice, go_on: bool) {
     // With a known length, this compiles to two stores.
     if let Ok(out) = <&mut [f32; COLUMNS]>::try_from(&mut *out) {

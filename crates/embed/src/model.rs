@@ -25,7 +25,7 @@ const THREADS_MAX: usize = 16;
 pub struct ModelSpace {
     /// Name of the model's folder, and a hash of everything that determines the vectors.
     pub model: String,
-    /// Number of dimensions.
+    /// Number of dimensions of the vectors.
     pub dimensions: usize,
 }
 
@@ -150,7 +150,7 @@ impl EmbeddingModel {
         self
     }
 
-    /// Limits the number of threads, from 1 to 16.
+    /// Limits the number of threads that compute vectors, from 1 to 16.
     #[must_use]
     pub fn with_threads(mut self, threads: usize) -> Self {
         self.threads = threads.clamp(1, THREADS_MAX);

@@ -11,18 +11,19 @@ use unicode_normalization::UnicodeNormalization;
 use crate::error::ModelFolderError;
 use crate::folder::{invalid_json, read_optional_json, read_tokenizer_file};
 
-/// Longest word, in characters. A longer word becomes the unknown token.
+/// Longest word that can become tokens, in characters. A longer word becomes the unknown token.
 const WORD_CHARS_MAX: usize = 100;
-/// Longest word that is buffered, in bytes. A longer word also exceeds the limit in characters.
+/// Longest word that the tokenizer buffers, in bytes. A longer word also exceeds the limit in
+/// characters.
 const WORD_BYTES_MAX: usize = 4 * WORD_CHARS_MAX;
-/// Prefix of a piece that continues a word.
+/// Prefix of a vocabulary entry that continues a word.
 const CONTINUATION_PREFIX: &str = "##";
 
 /// Splits texts into tokens.
 #[derive(Debug)]
 pub(crate) struct Tokenizer {
     ids: HashMap<Box<str>, u32>,
-    /// Longest piece, in bytes.
+    /// Longest vocabulary entry, in bytes.
     piece_bytes_max: usize,
     begin: u32,
     end: u32,
@@ -227,7 +228,8 @@ impl Tokenizer {
         }
     }
 
-    /// Splits `word` into the longest known pieces, appends their tokens, and clears `word`.
+    /// Splits `word` into the longest known entries of the vocabulary, appends their tokens, and
+    /// clears `word`.
     fn push_pieces(&self, word: &mut String, tokens: &mut Vec<u32>) {
         if word.is_empty() {
             return;

@@ -16,7 +16,8 @@ use serde_json::Value;
 
 use crate::error::ModelFolderError;
 
-/// Longest head of a file, in bytes. The largest models of this family have a head of 100 kB.
+/// Longest head of a file of weights, in bytes. The largest models of this family have a head of
+/// 100 kB.
 const HEAD_BYTES_MAX: u64 = 16 << 20;
 
 /// An open file of weights.
@@ -26,7 +27,7 @@ pub(crate) struct ModelWeights {
     tensors: HashMap<String, TensorEntry>,
     /// Position of the first tensor in the file.
     data_start: u64,
-    /// Prefix of all tensor names.
+    /// Prefix of the names of all tensors in the file.
     prefix: &'static str,
 }
 
