@@ -44,11 +44,11 @@ pub(crate) async fn ask_confirmation(
 /// A person's answer to a question that is asked only if possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PersonConsent {
-    /// A person agreed.
+    /// A person gave consent.
     Given,
-    /// A person did not agree.
+    /// A person refused to consent.
     Refused,
-    /// Nobody could be asked.
+    /// Nobody could be asked for consent.
     NobodyAsked,
 }
 

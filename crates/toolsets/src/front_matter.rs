@@ -29,10 +29,10 @@ pub(crate) fn check_text(text: &str) -> Result<(), String> {
     check_visible(text, SHOWN_BYTES_MAX)
 }
 
-/// A Markdown file, split into front matter and body.
+/// The text of a Markdown file, split into front matter and body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MarkdownParts<'t> {
-    /// The YAML between the `---` lines.
+    /// The YAML between the two `---` lines.
     pub(crate) head: &'t str,
     /// The text after the front matter.
     pub(crate) body: &'t str,
@@ -105,7 +105,7 @@ impl SkippedFile {
     }
 }
 
-/// Formats the report as a log line.
+/// Formats the report about a skipped file as a log line.
 impl fmt::Display for SkippedFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = self.location();

@@ -50,7 +50,7 @@ const ATTEMPTS_MAX: usize = WORKERS_MAX + 1;
 /// The pause before the next start of a worker, after a start has failed.
 const START_PAUSE: Duration = Duration::from_secs(30);
 
-/// `true` if the executable of this process can be a worker.
+/// `true` if the executable of this process can be started as a worker that parses code.
 static HAS_WORKERS: AtomicBool = AtomicBool::new(false);
 /// The pool of workers that parse code for this process.
 static CURRENT_POOL: Mutex<Option<Arc<ParserPool>>> = Mutex::new(None);
@@ -86,12 +86,12 @@ pub fn end_workers() {
     }
 }
 
-/// The workers that parse code.
+/// The worker processes that parse code.
 struct ParserPool {
     starter: WorkerStarter,
     workers_max: usize,
     state: Mutex<PoolState>,
-    /// Signals that a worker has become idle or has ended.
+    /// Signals that a worker of the pool has become idle or has ended.
     released: Condvar,
 }
 

@@ -53,7 +53,7 @@ fn is_ambiguous(name: &str) -> bool {
     })
 }
 
-/// Returns `true` if a file of this type is always binary.
+/// Returns `true` if a file of the media type `guess` is always binary.
 fn is_binary(guess: &Mime) -> bool {
     match guess.type_().as_str() {
         "image" | "audio" | "video" | "font" => guess.suffix().is_none_or(|it| it != "xml"),

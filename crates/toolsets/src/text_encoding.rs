@@ -22,7 +22,7 @@ const LOW_SCRIPTS_END: char = '\u{2070}';
 /// The first character of the planes that have almost no assigned characters.
 const ASSIGNED_END: char = '\u{40000}';
 
-/// The encoding of a file.
+/// The encoding of a text file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TextEncoding {
     /// UTF-8, with or without a byte order mark.
@@ -97,7 +97,7 @@ impl ByteOrder {
         }
     }
 
-    /// Returns the name of UTF-16 in this byte order.
+    /// Returns the name of UTF-16 with this byte order.
     pub(crate) fn utf16_name(self) -> &'static str {
         match self {
             Self::Little => "UTF-16LE",
@@ -120,7 +120,7 @@ impl ByteOrder {
         if bytes.len() % 2 == 1 { Err(bytes.len() - 1) } else { Ok(text) }
     }
 
-    /// Converts `text` to UTF-16.
+    /// Converts `text` to UTF-16 with this byte order.
     pub(crate) fn encode(self, text: &str) -> Vec<u8> {
         let to_bytes = match self {
             Self::Little => u16::to_le_bytes,
@@ -167,7 +167,7 @@ impl ByteOrder {
         head.len().is_multiple_of(2) && ascii > 0 && (2 * ascii >= units || low == units)
     }
 
-    /// Returns the UTF-32 unit in `bytes`.
+    /// Returns the UTF-32 unit that `bytes` are in this byte order.
     fn utf32_unit(self, bytes: [u8; 4]) -> u32 {
         match self {
             Self::Little => u32::from_le_bytes(bytes),

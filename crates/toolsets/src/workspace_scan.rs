@@ -20,7 +20,7 @@ use shared_task::SharedTask;
 const SCAN_PAUSE_MIN: Duration = Duration::from_secs(1);
 /// The pause after a scan of the workspace, as a multiple of the scan's duration.
 const SCAN_PAUSE_FACTOR: u32 = 20;
-/// The time limit of a background scan.
+/// The time limit of a background scan of the workspace.
 const SCAN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The latest result of scanning a workspace, and the function that scans. Stores a value `T` for

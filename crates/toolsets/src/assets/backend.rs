@@ -8,10 +8,11 @@ use toolgate_net::{HttpUrl, HttpUrlError};
 use toolgate_world::HttpFetcher;
 use toolgate_world::fetch::HttpResponse;
 
-/// The status and detail reported if the backend is unreachable or does not answer in time.
+/// The status and detail reported if the backend for assets is unreachable or does not answer in
+/// time.
 const UNREACHABLE_RESPONSE: (u16, &str) = (503, "network_unreachable");
 
-/// A backend that stores assets.
+/// A server, named in the settings, that stores assets.
 pub struct AssetBackend {
     /// The backend's URL, as the settings give it.
     url: String,
@@ -20,7 +21,7 @@ pub struct AssetBackend {
     fetch: HttpFetcher,
 }
 
-/// The backend's answer to an asset.
+/// The backend's answer to an asset that was sent to it.
 pub(super) enum SendOutcome {
     /// The backend stored the asset and identifies it by `id`.
     Stored { id: String },

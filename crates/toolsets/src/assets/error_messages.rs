@@ -400,7 +400,7 @@ impl<'a> AssetErrorCollector<'a> {
         }
     }
 
-    /// Finds the keyword of `error` in the schemas.
+    /// Finds the schema keyword that `error` concerns.
     fn place(&self, error: &ValidationError<'_>) -> SchemaKeywordLocation<'a> {
         let uri = error.absolute_keyword_location().map_or("", |uri| uri.as_str());
         let uri = uri.split('#').next().unwrap_or_default();

@@ -17,7 +17,7 @@ pub struct GetExample {
     assets: Arc<AssetSnapshot>,
 }
 
-/// The example's path.
+/// The path of the example to read.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GetExampleInput {

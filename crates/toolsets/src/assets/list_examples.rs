@@ -22,7 +22,7 @@ pub struct ListExamplesInput {
     component: Option<String>,
 }
 
-/// The examples, in order of component and path.
+/// The example assets of a workspace, in order of component and path.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ListExamplesOutput {
     /// Constant `true`.

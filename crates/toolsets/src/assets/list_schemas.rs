@@ -13,7 +13,7 @@ pub struct ListSchemas {
     assets: Arc<AssetSnapshot>,
 }
 
-/// The schemas, in order of name, version and path.
+/// The schemas of a workspace, in order of name, version and path.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ListSchemasOutput {
     /// Constant `true`.

@@ -11,15 +11,15 @@ pub(super) enum RejectionReason {
     ValidationFailed,
     /// The backend refused the asset, or was unreachable.
     BackendError,
-    /// There is no backend.
+    /// No backend that stores assets is configured.
     Unsupported,
 }
 
-/// One error in an asset.
+/// One validation error in an asset.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub struct AssetError {
     /// JSON Pointer (RFC 6901) to the invalid value; empty for the whole asset.
     pub path: String,
-    /// Message.
+    /// Description of the error.
     pub msg: String,
 }

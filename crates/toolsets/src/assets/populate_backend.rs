@@ -23,7 +23,7 @@ pub struct PopulateBackend {
     backend: Option<AssetBackend>,
 }
 
-/// The asset to send.
+/// Input of `assets.populate_backend`: the asset to send.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PopulateBackendInput {
@@ -50,7 +50,7 @@ pub struct PopulateBackendOutput {
     /// Reason why the asset was not accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<RejectionReason>,
-    /// Errors, if it is invalid.
+    /// Errors, if the asset is invalid.
     #[serde(skip_serializing_if = "Option::is_none")]
     errors: Option<Vec<AssetError>>,
     /// HTTP status of the refusal; 503 if the backend is unreachable.

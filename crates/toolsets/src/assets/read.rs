@@ -9,7 +9,7 @@ use toolgate_contract::{ToolError, count_json_values, strip_byte_order_mark};
 use toolgate_world::Root;
 use toolgate_world::root::{EntryKind, TreeWalk, WalkFilter, WalkStart, WorkMonitor};
 
-/// The maximum number of bytes of all assets together.
+/// The maximum number of bytes of all schemas and examples that are read, together.
 const BYTES_MAX: u64 = 32 << 20;
 /// The maximum number of values in all assets together, lists and objects counted twice. A value
 /// takes many times the memory of its text.
@@ -19,7 +19,7 @@ const ENTRIES_MAX: usize = 10_000;
 /// The filter of the search for asset files: everything except hidden files.
 const ASSET_FILTER: WalkFilter = WalkFilter { include_ignored: true, include_hidden: false };
 
-/// The bytes, values and entries that may still be read.
+/// The bytes, values and directory entries that may still be read to load assets.
 pub(super) struct ReadBudget {
     bytes: u64,
     values: usize,

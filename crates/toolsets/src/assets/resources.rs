@@ -11,7 +11,7 @@ use toolgate_contract::{
 use super::snapshot::{AssetSnapshot, schema_name};
 use crate::uri_paths;
 
-/// The prefix of every asset's URI.
+/// The scheme and the start of every asset's URI.
 const SCHEME: &str = "asset://";
 
 /// The source of asset resources of a workspace.
@@ -53,7 +53,7 @@ impl AssetKind {
         }
     }
 
-    /// Returns the name of an asset in the file `inner`.
+    /// Returns the name of an asset whose file is `inner`, relative to the folder of its kind.
     fn name(self, inner: &str) -> &str {
         match self {
             Self::Schema => schema_name(inner),

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::uri_paths;
 use toolgate_net::HttpUrl;
 
-/// The default folder of schemas, used if it exists.
+/// The default folder of schemas for assets, used if it exists.
 pub(super) const SCHEMAS_FOLDER_DEFAULT: &str = "libs/synesthetic-schemas/jsonschema";
-/// The default folder of examples, used if it exists.
+/// The default folder of example assets, used if it exists.
 pub(super) const EXAMPLES_FOLDER_DEFAULT: &str = "libs/synesthetic-schemas/examples";
 /// The default path at the backend to which assets are posted.
 const ASSETS_PATH_DEFAULT: &str = "/synesthetic-assets/";

@@ -47,7 +47,7 @@ struct AssetFolders {
     offers_examples: bool,
 }
 
-/// Schemas and examples that were read from the folders.
+/// The schemas and examples that were read from their folders.
 struct AssetContent {
     schemas: Vec<AssetSchema>,
     examples: Vec<AssetExample>,
@@ -61,13 +61,13 @@ pub(super) struct AssetFiles {
     pub(super) examples: BTreeMap<String, Arc<str>>,
 }
 
-/// A schema of the workspace.
+/// A schema that a workspace offers for validation.
 pub(super) struct AssetSchema {
     /// The path of the schema's file in the folder of schemas, without `.schema.json` or `.json`.
     pub(super) name: String,
     /// The folder of schemas as it was configured, and the name with `.json`.
     pub(super) listed_path: String,
-    /// The parsed schema.
+    /// The schema's file, parsed as JSON.
     pub(super) document: Arc<Value>,
 }
 
@@ -94,10 +94,10 @@ impl fmt::Display for AssetLoadError {
 
 impl std::error::Error for AssetLoadError {}
 
-/// An open folder of assets.
+/// An open folder of schemas or examples.
 struct AssetFolder {
     root: Root,
-    /// The path as it was configured.
+    /// The path of the folder as it was configured.
     configured_path: String,
     /// The parent of the folder, if it may be read.
     parent: Option<Root>,

@@ -17,7 +17,7 @@ pub struct ValidateAsset {
     assets: Arc<AssetSnapshot>,
 }
 
-/// The asset and the schema.
+/// Input of `assets.validate_asset`: the asset and the name of a schema.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ValidateAssetInput {
@@ -29,7 +29,7 @@ pub struct ValidateAssetInput {
     schema: String,
 }
 
-/// The result of a validation.
+/// The result of validating an asset.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ValidateAssetOutput {
     /// True if the asset is valid.

@@ -308,7 +308,7 @@ fn is_filter_unmatched(kind: BuildTool, exit_code: i32, summary: &CiCounts, outp
     }
 }
 
-/// Chooses the project and its command for `verb`.
+/// Chooses the project and its command for the action `verb`.
 fn choose_project(
     found: Vec<Project>,
     kind: Option<BuildTool>,

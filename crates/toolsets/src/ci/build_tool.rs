@@ -14,9 +14,9 @@ use super::runner::ScriptRunner;
 pub(super) enum BuildTool {
     /// Rust, by Cargo.
     Cargo,
-    /// Go.
+    /// Go, by the `go` command.
     Go,
-    /// .NET.
+    /// .NET, by the `dotnet` command.
     Dotnet,
     /// Java and other JVM languages, by Gradle.
     Gradle,
@@ -34,7 +34,7 @@ pub(super) enum BuildTool {
     Make,
 }
 
-/// An action on a project.
+/// An action on a project: to build, test or lint it, or to restore its dependencies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ProjectAction {
     Build,

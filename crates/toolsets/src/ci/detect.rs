@@ -28,9 +28,9 @@ pub(super) struct DetectProjectsOutput {
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct DetectedProject {
-    /// Build tool.
+    /// Build tool of the project.
     kind: BuildTool,
-    /// Folder, relative to the workspace.
+    /// Folder of the project, relative to the workspace.
     folder: String,
     /// File that identified the project.
     file: String,

@@ -37,7 +37,7 @@ pub(super) struct MachineDiagnostics {
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct MachineDiagnosticsOutput {
-    /// The whole report as lines of text.
+    /// The whole report about the machine as lines of text.
     lines: Vec<String>,
     /// Operating system and version.
     os: String,
@@ -114,7 +114,7 @@ impl Tool for MachineDiagnostics {
 /// The result of asking a program for its version.
 enum DetectedVersion {
     Known(String),
-    /// The program is missing, or did not print a version.
+    /// The program is missing, or did not print its version.
     Unknown,
     /// The setting `exec.allow` excludes the program, so it was not run.
     Forbidden,

@@ -30,7 +30,7 @@ const PATTERN_CHARACTERS: &str = r"\.+*?()|[]{}^$";
 /// The maximum size of one line of a program's output, in bytes. A longer line is read in pieces.
 const LINE_BYTES_MAX: usize = 4 << 20;
 
-/// A parser of one program's output.
+/// A parser of the output of one build tool, line by line.
 trait LineParser: Send {
     /// Reads a line of `stream`, without its line break. Returns the text to show for it, if any.
     fn read_line<'l>(
@@ -40,11 +40,11 @@ trait LineParser: Send {
         found: &mut ParserFindings,
     ) -> Option<Cow<'l, str>>;
 
-    /// Processes the end of the output.
+    /// Processes the end of a program's output, and adds what is left to `found`.
     fn finish(&mut self, found: &mut ParserFindings);
 }
 
-/// The state of parsing a program's output.
+/// The state of parsing the output of a build tool.
 pub(super) struct OutputReader {
     reader: Box<dyn LineParser>,
     found: ParserFindings,
@@ -152,7 +152,7 @@ impl OutputReader {
     }
 }
 
-/// Returns the pattern that matches exactly `text`.
+/// Returns the regular expression that matches exactly `text`.
 fn escape_pattern(text: &str) -> String {
     let mut pattern = String::new();
     for character in text.chars() {

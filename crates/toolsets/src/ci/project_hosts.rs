@@ -21,7 +21,7 @@ const CARGO_DEFAULT: &str = "registry+https://github.com/rust-lang/crates.io-ind
 pub(super) struct ProjectHost {
     /// The rule for the setting `sandbox.hosts` that allows the host.
     pub(super) rule: String,
-    /// The normalized host.
+    /// The host in the form in which hosts are compared.
     pub(super) host: String,
     pub(super) port: u16,
     /// The file, relative to the project.

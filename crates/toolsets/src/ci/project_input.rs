@@ -8,7 +8,7 @@ use crate::exec::TIMEOUT_MS_MAX;
 
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
-/// The project and its options.
+/// Input of a `ci` tool: the project and its options.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ProjectInput {

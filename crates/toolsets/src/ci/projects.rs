@@ -23,13 +23,13 @@ const PROJECTS_MAX: usize = 50;
 const GENERATED_FOLDERS: [&str; 8] =
     ["node_modules", "target", "dist", "build", "vendor", "venv", "bin", "obj"];
 
-/// A project in the workspace.
+/// A project that was found in the workspace.
 #[derive(Debug)]
 pub(super) struct Project {
     pub(super) kind: BuildTool,
-    /// The folder, relative to the workspace.
+    /// The folder of the project, relative to the workspace.
     pub(super) folder: String,
-    /// The file that identified the project.
+    /// The name of the file that identified the project.
     pub(super) file: String,
     pub(super) facts: ProjectFacts,
 }
@@ -107,7 +107,7 @@ fn relative_folder(root: &Root, folder: &str) -> Result<String, ToolError> {
     Ok(if names.is_empty() { ".".to_owned() } else { names.join("/") })
 }
 
-/// The handling of projects inside other projects.
+/// The choice to find or to skip projects inside other projects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NestedProjects {
     Included,

@@ -32,7 +32,7 @@ const PROJECT_HOSTS_QUESTION: &str = "restore_project_hosts";
 /// The number of characters of a hash of hosts in the key of a question about them.
 const HASH_CHARS: usize = 16;
 
-/// The access of a restore to package registries.
+/// The access that a restore of dependencies has to package registries.
 pub(super) struct RegistryAccess {
     /// The hosts that the package manager may reach.
     pub(super) hosts: Arc<HostAccess>,

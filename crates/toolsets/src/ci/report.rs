@@ -134,7 +134,7 @@ pub(super) fn fit_failures(failures: &mut Vec<CiFailure>) -> usize {
 }
 
 impl CiCounts {
-    /// Adds `more` to `count`.
+    /// Adds `more` to `count`, which starts at 0 if it is unknown.
     pub(super) fn increase(count: &mut Option<u64>, more: u64) {
         *count = Some(count.unwrap_or(0).saturating_add(more));
     }

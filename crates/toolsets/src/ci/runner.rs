@@ -1,9 +1,9 @@
 //! Recognizes the test runner in a script of a `package.json`, to select tests by name.
 
-/// A JavaScript test runner.
+/// A JavaScript test runner that can run single tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScriptRunner {
-    /// The test runner of Node itself.
+    /// The test runner that is built into Node.
     Node,
     /// Jest and Vitest.
     Jest,

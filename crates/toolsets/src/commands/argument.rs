@@ -23,7 +23,7 @@ pub(super) struct CommandArgument {
 }
 
 impl CommandArgument {
-    /// Returns the JSON Pointer to the argument in the input.
+    /// Returns the JSON Pointer to the argument in the input of a call.
     pub(super) fn pointer(&self) -> String {
         pointer(&self.name)
     }

@@ -36,7 +36,7 @@ type PatternChar = (char, bool);
 /// The folders in which a program may write artefacts, as absolute paths.
 pub(super) struct ArtefactFolders<'f> {
     pub(super) workspace: &'f Path,
-    /// Folders outside the workspace.
+    /// Folders outside the workspace in which the program may write.
     pub(super) outside: Vec<PathBuf>,
 }
 
@@ -54,13 +54,13 @@ pub(super) enum ArtefactQuery {
 /// A search for files in one folder of artefacts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum FileQuery {
-    /// A single path.
+    /// A single path, without glob syntax.
     Single(String),
     /// A glob below a folder. `depth` limits the levels to search, unless `deep` is set.
     Beneath { folder: String, glob: String, deep: bool, depth: usize },
 }
 
-/// The artefacts of a finished command.
+/// The files that a finished command created or changed, as far as its patterns match them.
 #[derive(Debug, Default)]
 pub(super) struct CollectedArtefacts {
     /// The open files, by path: relative to the workspace, or absolute if outside.

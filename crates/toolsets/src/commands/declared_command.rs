@@ -44,7 +44,7 @@ pub struct DeclaredCommand {
     pub(super) progress: Option<RegexMatcher>,
 }
 
-/// The location of a declaration in a file.
+/// The location of a command's declaration in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DeclarationLocation {
     pub(super) file: PathBuf,
@@ -52,7 +52,7 @@ pub(super) struct DeclarationLocation {
     pub(super) column: usize,
 }
 
-/// The program that a command runs.
+/// The program that a declared command runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CommandProgram {
     /// The name in the declaration, which is also the key in the setting `commands.programs`.

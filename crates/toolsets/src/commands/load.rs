@@ -17,7 +17,7 @@ use super::declared_command::{DeclarationLocation, DeclaredCommand};
 use super::resolve;
 use super::table::{CommandPackFile, CommandTable, ConfiguredCommands, OrderedEntries};
 
-/// The maximum size of one pack file, in bytes.
+/// The maximum size of one command pack file, in bytes.
 const PACK_BYTES_MAX: u64 = 8 << 20;
 
 /// A text that declares commands, with its file.
@@ -29,7 +29,7 @@ pub struct DeclarationSource {
     pub text: String,
 }
 
-/// An error in a declaration, with its location.
+/// An error in the declaration of a command, with its location.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{message}", LocationPrefix(file, *line, *column))]
 pub struct LoadError {
@@ -55,7 +55,7 @@ impl fmt::Display for LocationPrefix<'_> {
     }
 }
 
-/// An error at a range of bytes in a text.
+/// An error at a range of bytes in a text that declares commands.
 #[derive(Debug)]
 pub(super) struct DeclarationError {
     pub(super) span: Range<usize>,
@@ -205,7 +205,7 @@ fn resolve_commands(
     Ok(all)
 }
 
-/// Refuses two commands with the same name in any spelling.
+/// Refuses two declared commands with the same name in any spelling.
 fn check_distinct(all: &[DeclaredCommand]) -> Result<(), LoadError> {
     let mut seen: BTreeMap<String, &DeclaredCommand> = BTreeMap::new();
     for declared in all {
@@ -236,7 +236,7 @@ impl DeclarationSource {
         LoadError { file: self.file.clone(), line, column, message }
     }
 
-    /// Returns the line and column of a byte offset, from 1.
+    /// Returns the line and column of a byte offset in this text, from 1.
     fn line_column(&self, at: usize) -> (usize, usize) {
         let before = &self.text[..self.text.floor_char_boundary(at)];
         let line = before.matches('\n').count() + 1;

@@ -24,14 +24,14 @@ use super::template::ArgvItem;
 use super::type_note::{TypeNote, ValueCount, ValueKind};
 use crate::exec::variable_refusal;
 
-/// The highest limit of concurrent calls of one command.
+/// The highest limit that a declaration can set for concurrent calls of its command.
 const AT_ONCE_MAX: usize = 1_000_000;
 /// The longest deadline of a command, in milliseconds: one day.
 const DEADLINE_MS_MAX: u64 = 86_400_000;
 /// The longest description of a command or argument, and the longest text in a schema, in bytes.
 const TEXT_BYTES_MAX: usize = 64 << 10;
 
-/// Defaults for all commands in a file.
+/// Defaults for all commands that one file declares.
 #[derive(Default)]
 pub(super) struct CommandDefaults {
     table: CommandTable,
@@ -224,7 +224,7 @@ fn split_id(id: &Spanned<String>) -> Result<(ToolId, String, String), Declaratio
     })
 }
 
-/// Returns a title such as `Visualize compose video`.
+/// Returns the title of a command, such as `Visualize compose video`.
 fn title(stage: &str, name: &str) -> String {
     let words = if stage == name { stage.to_owned() } else { format!("{stage} {name}") };
     let words = words.replace(['-', '_'], " ");

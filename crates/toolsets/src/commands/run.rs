@@ -49,7 +49,7 @@ struct CommandRunResult {
     left_out: Vec<String>,
 }
 
-/// A call whose arguments are inserted into the templates.
+/// A call of a declared command, with its arguments inserted into the templates.
 struct PreparedCall {
     words: Vec<String>,
     stdin: Option<String>,

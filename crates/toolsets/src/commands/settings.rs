@@ -28,7 +28,7 @@ pub struct CommandSettings {
 pub struct CommandTables(toml::Table);
 
 impl CommandTables {
-    /// Returns `true` if there are no tables.
+    /// Returns `true` if the configuration declares no commands.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -15,9 +15,9 @@ use toml::Spanned;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct CommandPackFile {
-    /// Defaults for every command in the file.
+    /// Defaults for every command in the pack.
     pub(super) defaults: Option<Spanned<CommandTable>>,
-    /// The commands, by id.
+    /// The commands of the pack, by id.
     pub(super) command: OrderedEntries<CommandTable>,
 }
 
@@ -159,7 +159,7 @@ pub(super) enum DashPolicy {
     Any,
 }
 
-/// The entries of a table, in the order of the file.
+/// The entries of a TOML table, in the order of the file.
 #[derive(Debug)]
 pub(super) struct OrderedEntries<T>(pub(super) Vec<(Spanned<String>, T)>);
 
@@ -232,7 +232,7 @@ pub(super) fn into_table(arg: Spanned<ArgumentDeclaration>) -> ArgumentTable {
     }
 }
 
-/// The declaration of an argument: a type note or a table.
+/// The declaration of a command's argument: a type note or a table.
 #[derive(Debug)]
 pub(super) enum ArgumentDeclaration {
     Note(String),

@@ -29,7 +29,7 @@ pub(super) enum TemplatePiece {
     Insert(usize),
 }
 
-/// A piece of a template, before the argument in braces is looked up.
+/// A piece of an `argv` template, before the argument in braces is looked up.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum RawPiece<'t> {
     Text(String),
@@ -196,7 +196,7 @@ fn check_insert(argument: &CommandArgument, before: Option<&TemplatePiece>) -> R
     }
 }
 
-/// Joins `pieces` into a word.
+/// Joins `pieces` of a template, filled with argument values, into a word.
 fn join_word(pieces: &[TemplatePiece], given: &ArgumentValues<'_>) -> Result<String, ToolError> {
     let mut word = String::new();
     for piece in pieces {
@@ -227,7 +227,7 @@ fn join_word(pieces: &[TemplatePiece], given: &ArgumentValues<'_>) -> Result<Str
     Ok(word)
 }
 
-/// Appends one word for each value of a list.
+/// Appends one word to `argv` for each value of a list argument.
 fn push_values(
     index: usize,
     given: &ArgumentValues<'_>,
@@ -250,7 +250,7 @@ fn push_values(
     Ok(())
 }
 
-/// Appends the option of an argument and its values.
+/// Appends the option that passes an argument, and its values, to `argv`.
 fn push_option(
     index: usize,
     given: &ArgumentValues<'_>,
@@ -283,7 +283,7 @@ fn push_option(
     Ok(())
 }
 
-/// Appends an option and one value.
+/// Appends an option and one value to `argv`.
 fn push_pair(
     argument: &CommandArgument,
     option: &str,
@@ -340,7 +340,7 @@ fn number_text(number: &Number, pointer: &str) -> Result<String, ToolError> {
     Ok(if is_decimal { text.to_owned() } else { float.to_string() })
 }
 
-/// Returns a value as one word.
+/// Returns an argument's value as one word for the command line.
 pub(super) fn value_text(value: &Value, pointer: &str) -> Result<String, ToolError> {
     let text = match value {
         Value::String(text) => text.clone(),

@@ -6,7 +6,7 @@ use toolgate_contract::exact_json;
 /// The type of an argument's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ValueKind {
-    /// Text.
+    /// Any text.
     String,
     /// A file path: text that is not empty.
     Path,
@@ -16,7 +16,7 @@ pub(super) enum ValueKind {
     Number,
     /// A boolean.
     Flag,
-    /// One of these words.
+    /// One of these words, as text.
     Choice(Vec<String>),
     /// Any value. The argument's own schema restricts it.
     Any,
@@ -35,7 +35,7 @@ pub(super) struct TypeNote {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ValueCount {
     One,
-    /// A list.
+    /// A list of any length.
     Many,
     /// A list of this length.
     Exactly(usize),
@@ -111,7 +111,7 @@ impl TypeNote {
         ))
     }
 
-    /// Parses the default in `text`.
+    /// Parses the default value in the type note `note`, which is `text`.
     fn parse_default(&self, text: &str, note: &str) -> Result<Value, String> {
         let is_plain =
             matches!(self.kind, ValueKind::String | ValueKind::Path | ValueKind::Choice(_))
@@ -130,7 +130,7 @@ impl TypeNote {
         }
     }
 
-    /// Returns `true` if `value` has this type and count.
+    /// Returns `true` if `value` has the type and the number of values that this note states.
     pub(super) fn accepts(&self, value: &Value) -> bool {
         match self.count {
             ValueCount::One => self.kind.accepts(value),
@@ -144,12 +144,12 @@ impl TypeNote {
         }
     }
 
-    /// Returns `true` if the values are file paths.
+    /// Returns `true` if this note's values are file paths.
     pub(super) fn is_path(&self) -> bool {
         self.kind == ValueKind::Path
     }
 
-    /// Returns the JSON Schema of the type note.
+    /// Returns the JSON Schema for the values that this type note allows.
     pub(super) fn schema(&self) -> Value {
         let item = self.kind.schema();
         match self.count {

@@ -62,11 +62,11 @@ struct LoadedDocument {
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 struct DocumentStats {
-    /// The size in bytes.
+    /// The size of the document in bytes.
     bytes: u64,
 }
 
-/// A text encoding.
+/// The text encoding of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DocumentEncoding {
     Utf8,

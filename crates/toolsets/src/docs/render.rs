@@ -53,7 +53,7 @@ pub struct RenderMarkdownOutput {
     metadata: RenderInputs,
 }
 
-/// Inputs of a rendered text.
+/// The values that a text was rendered from.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(deny_unknown_fields)]

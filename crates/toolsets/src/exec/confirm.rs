@@ -100,7 +100,7 @@ fn quoted_argv(start: &ProgramStart) -> String {
     words.map(|word| format!("{word:?}")).collect::<Vec<_>>().join(" ")
 }
 
-/// Describes the standard input and its start.
+/// Describes a program's standard input, with its first characters.
 fn describe_stdin(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let begin: String = text.chars().take(STDIN_CHARS_MAX).collect();

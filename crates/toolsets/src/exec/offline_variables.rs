@@ -12,7 +12,7 @@ pub(crate) const OFFLINE_VARIABLES: [(&str, &str); 5] = [
     ("CARGO_NET_RETRY", "0"),
 ];
 
-/// Programs that repeat downloads.
+/// Package managers, which repeat failed downloads.
 const PACKAGE_MANAGERS: [&str; 11] =
     ["npm", "npx", "pnpm", "pnpx", "yarn", "pip", "pip3", "uv", "uvx", "cargo", "poetry"];
 

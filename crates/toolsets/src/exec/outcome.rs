@@ -40,7 +40,7 @@ const BYPASS_NOTE: &str = "; programs reach the allowed hosts only through the p
 /// The maximum number of refused hosts in a note. The structured result has all.
 const REFUSED_SHOWN_MAX: usize = 8;
 
-/// The result of a program.
+/// The result of running a program.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct RunResult {
     /// Exit code; 128 plus the signal's number if a signal ended it, -1 if it timed out.

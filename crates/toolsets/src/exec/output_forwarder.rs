@@ -29,7 +29,7 @@ pub(super) struct OutputForwarder<'c> {
     ctx: &'c ToolContext,
     meter: Option<ProgressMeter<'c>>,
     started: Instant,
-    /// The time of the last progress event.
+    /// The time at which the last progress event was sent.
     last_progress: Instant,
     /// The last stream with output since the last progress event.
     updated_stream: Option<OutputStream>,
@@ -37,7 +37,7 @@ pub(super) struct OutputForwarder<'c> {
     stderr: StreamBuffer,
 }
 
-/// The buffered output of one stream.
+/// The buffered output of one stream of a program.
 struct StreamBuffer {
     stream: OutputStream,
     bytes: Vec<u8>,

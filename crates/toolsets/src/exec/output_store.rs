@@ -18,7 +18,7 @@ pub(super) struct OutputStore {
     bytes_max: u64,
 }
 
-/// The captured output of one program.
+/// The captured standard output and standard error of one program.
 pub(super) struct CapturedStreams {
     pub(super) stdout: CapturedOutput,
     pub(super) stderr: CapturedOutput,

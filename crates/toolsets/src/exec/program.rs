@@ -36,7 +36,7 @@ pub(crate) enum InputFields {
 }
 
 impl InputFields {
-    /// Returns the name of the field for the working directory.
+    /// Returns the name of the input field for the working directory.
     fn folder_field(self) -> &'static str {
         match self {
             Self::Program => "cwd",
@@ -85,7 +85,7 @@ impl InputFields {
         Some(format!("{instead}{script}"))
     }
 
-    /// Returns the message that refuses a script.
+    /// Returns the message that refuses to run a shell script.
     pub(super) fn no_scripts_message(self) -> &'static str {
         match self {
             Self::Program => {
@@ -101,7 +101,7 @@ impl InputFields {
     }
 }
 
-/// The rules by which a program is chosen.
+/// The rules by which the program for a command name is chosen.
 pub(super) struct ProgramChooser<'c> {
     /// The directory in which the program starts.
     pub(super) cwd: BorrowedFd<'c>,

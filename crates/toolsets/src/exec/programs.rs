@@ -30,7 +30,7 @@ pub struct WorkspacePrograms {
     pub(super) outputs: Arc<OutputStore>,
     /// The id of the tool that runs the programs. It selects the sandbox profile.
     tool: Arc<str>,
-    /// `true` if the tool only reads.
+    /// `true` if the tool that runs the programs only reads.
     only_reads: bool,
 }
 
@@ -42,7 +42,7 @@ type OutputFilter<'s> = &'s (dyn Fn(OutputStream, &[u8]) -> Vec<u8> + Send + Syn
 pub(crate) enum StartFailureCause {
     /// The program: it has an invalid format or may not be executed.
     Program,
-    /// The arguments: they are too long.
+    /// The arguments of the program: they are too long.
     Arguments,
 }
 
@@ -74,7 +74,7 @@ impl WorkspacePrograms {
         Self { only_reads, ..self }
     }
 
-    /// Returns the sandbox to use for the next program, if any.
+    /// Returns the confinement of the next program, if programs are confined.
     pub(crate) fn confinement(&self) -> Option<Confinement> {
         self.processes.sandbox().confinement_for(&self.tool, self.only_reads, &self.root)
     }

@@ -19,7 +19,7 @@ pub struct CopyEntry {
     settings: Arc<FileSettings>,
 }
 
-/// Entry to copy and the path of the copy.
+/// Input of `files.copy`: the entry to copy and the path of the copy.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CopyEntryInput {
@@ -38,7 +38,7 @@ pub struct CopyEntryInput {
     mkdirs: bool,
 }
 
-/// Entry that was copied.
+/// The result of copying an entry.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct CopyEntryOutput {
     /// Path of the original.

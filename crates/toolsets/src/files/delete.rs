@@ -26,7 +26,7 @@ pub struct DeleteEntry {
     settings: Arc<FileSettings>,
 }
 
-/// Entry to delete.
+/// Input of `files.delete`: the entry to delete.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DeleteEntryInput {
@@ -40,7 +40,7 @@ pub struct DeleteEntryInput {
     missing_ok: bool,
 }
 
-/// Entry that was deleted.
+/// The result of deleting an entry.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct DeleteEntryOutput {
     /// Path of the entry, as given in the call.

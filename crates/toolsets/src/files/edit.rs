@@ -30,7 +30,7 @@ use toolgate_world::root::{
 
 /// Maximum number of attempts at an edit by text, if the file keeps changing meanwhile.
 const TRIES_MAX: usize = 16;
-/// Maximum number of changes in one call.
+/// Maximum number of changes in one call of `files.edit`.
 const EDITS_MAX: usize = 1000;
 
 /// The `files.edit` tool.
@@ -39,7 +39,7 @@ pub struct EditFile {
     settings: Arc<FileSettings>,
 }
 
-/// File to edit and the changes to make.
+/// Input of `files.edit`: the file to edit and the changes to make.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EditFileInput {
@@ -78,7 +78,7 @@ struct EditChange {
     end_line: Option<u64>,
 }
 
-/// Result of the edit.
+/// The result of editing a file.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct EditFileOutput {
     /// The file, relative to the workspace root.
@@ -220,7 +220,7 @@ struct CheckedEdit {
 }
 
 impl FileEditor<'_> {
-    /// Edits the only file of the call.
+    /// Edits a file, if the call edits only this one.
     fn edit_alone(&self, file: &several::FileEdits<'_>) -> Result<EditFileOutput, ToolError> {
         // After a change by others, line numbers may point elsewhere. Text still identifies its
         // place.
@@ -279,7 +279,7 @@ impl FileEditor<'_> {
         Ok(CheckedEdit { path, meta, etag, new, diff, diff_truncated, replacements })
     }
 
-    /// Writes a checked edit, unless the call is a dry run.
+    /// Writes an edit that has been checked, unless the call is a dry run.
     fn write(&self, edit: CheckedEdit) -> Result<EditFileOutput, ToolError> {
         if let Some(new) = edit.new.as_ref().filter(|_| !self.input.dry_run) {
             self.spent.reserve(new.len() as u64)?;

@@ -14,7 +14,7 @@ pub struct CheckPath {
     is_local: bool,
 }
 
-/// Path to check.
+/// Input of `files.exists`: the path to check.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CheckPathInput {
@@ -22,7 +22,7 @@ pub struct CheckPathInput {
     path: String,
 }
 
-/// Result of the check.
+/// The result of checking a path.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct CheckPathOutput {
     /// The path, as given in the call.

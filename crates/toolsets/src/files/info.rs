@@ -18,7 +18,7 @@ pub struct GetFileInfo {
     root: Root,
 }
 
-/// Entry to describe.
+/// Input of `files.info`: the entry to describe.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GetFileInfoInput {
@@ -29,7 +29,7 @@ pub struct GetFileInfoInput {
     etag: bool,
 }
 
-/// Metadata of the entry.
+/// Metadata of a file, a directory or another entry.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct GetFileInfoOutput {
     /// Path of the entry, as given in the call.

@@ -20,7 +20,7 @@ pub struct ListDirectory {
     root: Root,
 }
 
-/// Directory to list.
+/// Input of `files.list`: the directory to list.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListDirectoryInput {
@@ -35,7 +35,7 @@ pub struct ListDirectoryInput {
     cursor: Option<String>,
 }
 
-/// A page of entries.
+/// A page of the entries of a directory.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ListDirectoryOutput {
     /// Path of the directory, as given in the call.

@@ -12,7 +12,7 @@ pub struct MakeDirectory {
     root: Root,
 }
 
-/// Directory to create.
+/// Input of `files.mkdir`: the directory to create.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MakeDirectoryInput {
@@ -23,7 +23,7 @@ pub struct MakeDirectoryInput {
     parents: bool,
 }
 
-/// Directory that was created.
+/// The result of creating a directory.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct MakeDirectoryOutput {
     /// Path of the directory, as given in the call.

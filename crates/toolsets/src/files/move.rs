@@ -12,7 +12,7 @@ pub struct MoveEntry {
     root: Root,
 }
 
-/// Entry to move and its new path.
+/// Input of `files.move`: the entry to move and its new path.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MoveEntryInput {
@@ -28,7 +28,7 @@ pub struct MoveEntryInput {
     mkdirs: bool,
 }
 
-/// Entry that was moved.
+/// The result of moving an entry.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct MoveEntryOutput {
     /// Old path.

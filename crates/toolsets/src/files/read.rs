@@ -27,7 +27,7 @@ const INLINE_BYTES_MAX: u64 = 64 << 10;
 /// Maximum number of bytes that a file's content takes in JSON, where control characters take more
 /// room than in the file.
 const ESCAPED_BYTES_MAX: usize = 20 << 20;
-/// Bytes whose control characters are counted together.
+/// Bytes of a file whose control characters are counted together.
 const ESCAPED_BLOCK_BYTES: usize = 64 << 10;
 
 /// The `files.read` tool.
@@ -38,7 +38,7 @@ pub struct ReadFile {
     is_local: bool,
 }
 
-/// A file and the part of it to read.
+/// Input of `files.read`: a file and the part of it to read.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReadFileInput {
@@ -230,7 +230,7 @@ impl ReadFileOutput {
         self.picture.as_ref().map_or(0, |picture| picture.bytes.len())
     }
 
-    /// Scales the picture down if it is too large to show.
+    /// Scales the picture of the file down if it is too large to show.
     fn with_small_picture(mut self, watch: &WorkMonitor) -> Result<Self, ToolError> {
         if let Some(picture) = self.picture.take() {
             watch.check_cancelled()?;
@@ -504,7 +504,7 @@ fn truncate_at_line(bytes: &mut Vec<u8>, utf16: Option<ByteOrder>) {
 /// The location of a part of a file's content, for errors about its encoding.
 struct ContentPart<'p> {
     offset: u64,
-    /// `true` if the bytes end with the file.
+    /// `true` if the part ends at the end of the file.
     at_end: bool,
     path: &'p str,
 }
@@ -538,7 +538,7 @@ impl ContentPart<'_> {
         })
     }
 
-    /// Converts `bytes` from UTF-16 to text.
+    /// Converts `bytes` of the part from UTF-16 to text.
     fn decode_utf16(self, bytes: &[u8], order: ByteOrder) -> Result<String, ToolError> {
         if self.offset % 2 == 1 || (self.offset > 0 && order.begins_inside_char(bytes)) {
             return Err(self.cut_at_start());

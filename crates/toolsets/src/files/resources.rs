@@ -27,16 +27,16 @@ use uri::FileUris;
 #[cfg(any(fuzzing, test))]
 pub(crate) use uri::check_uri as fuzz_uris;
 
-/// Media type of a folder.
+/// Media type of a folder as a resource.
 const FOLDER_MEDIA_TYPE: &str = "inode/directory";
 /// Largest file that is read on the async thread, in bytes. Larger files go to a blocking thread.
 const INLINE_BYTES_MAX: u64 = 64 << 10;
-/// Maximum number of entries examined to complete a path.
+/// Maximum number of entries that are examined to complete a path.
 const EXAMINED_ENTRIES_MAX: usize = 50_000;
 /// Filter of the files in resource lists. Hidden files are listed, ignored files are not.
 const LISTED_SIGHT: WalkFilter = WalkFilter { include_ignored: false, include_hidden: true };
 
-/// Resource source for the files beneath one root.
+/// Resource source for the files beneath the root of a workspace.
 pub struct FileResources {
     root: Root,
     guard: ToolSpec,

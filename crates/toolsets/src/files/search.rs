@@ -24,7 +24,7 @@ pub struct SearchFiles {
     settings: Arc<FileSettings>,
 }
 
-/// Names or text to find, and the place to search.
+/// Input of `files.search`: names or text to find, and the place to search.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SearchFilesInput {
@@ -59,7 +59,7 @@ pub struct SearchFilesInput {
     cursor: Option<String>,
 }
 
-/// Matches that were found.
+/// The entries or lines that a search found.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct SearchFilesOutput {
     /// Lines that match `query`, ordered by path and line.
@@ -76,7 +76,7 @@ pub struct SearchFilesOutput {
     skipped: SkippedCounts,
 }
 
-/// A line that matches.
+/// A line that matches the query.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 struct LineMatch {
     /// The file, relative to the workspace root.
@@ -93,7 +93,7 @@ struct LineMatch {
     after: Vec<String>,
 }
 
-/// An entry whose name matches.
+/// An entry whose name matches the glob.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 struct NameMatch {
     /// Path relative to the workspace root.

@@ -110,7 +110,7 @@ impl FileSettings {
         self.rules().protected
     }
 
-    /// Returns the rules that [`toolgate_world::Root`] enforces.
+    /// Returns the rules that [`toolgate_world::Root`] enforces for these settings.
     pub(crate) fn rules(&self) -> RootRules {
         let mut rules =
             RootRules { hashed_bytes_max: self.limits.hashed_bytes_max, ..RootRules::default() };

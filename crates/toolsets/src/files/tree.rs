@@ -20,7 +20,7 @@ pub struct ShowTree {
     root: Root,
 }
 
-/// Directory to show.
+/// Input of `files.tree`: the directory to show.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ShowTreeInput {
@@ -40,7 +40,7 @@ pub struct ShowTreeInput {
     include_ignored: bool,
 }
 
-/// The tree of a directory.
+/// The entries beneath a directory, as a tree.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ShowTreeOutput {
     /// The directory, relative to the workspace root.

@@ -22,7 +22,7 @@ pub struct WriteFile {
     settings: Arc<FileSettings>,
 }
 
-/// Content to write, and conditions for writing it.
+/// Input of `files.write`: the content, and conditions for writing it.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WriteFileInput {
@@ -47,7 +47,7 @@ pub struct WriteFileInput {
     if_match: Option<String>,
 }
 
-/// Permission bits as the caller writes them.
+/// Permission bits of a file as the caller writes them.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
 enum PermissionMode {
@@ -55,7 +55,7 @@ enum PermissionMode {
     Octal(String),
 }
 
-/// File that was written.
+/// The result of writing a file.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct WriteFileOutput {
     /// Path of the file, as given in the call.

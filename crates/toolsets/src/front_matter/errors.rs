@@ -48,7 +48,7 @@ fn without_location(message: &str) -> String {
     format!("{message}{}", if hint { "; put the value in quotes" } else { "" })
 }
 
-/// Returns the requirement for the value at `place`.
+/// Returns the requirement for the YAML value at `place` in the front matter.
 fn requirement_at(head: &str, place: Location, requirements: ValueRequirements) -> Option<String> {
     let node: Spanned<YamlNode> =
         serde_saphyr::from_str_with_options(head, super::options()).ok()?;

@@ -10,7 +10,7 @@ use super::discovery::RepoFolder;
 use toolgate_contract::printable;
 use toolgate_world::root::quoted_path;
 
-/// Maximum number of lines in one answer.
+/// Maximum number of lines in one answer of `git.blame`.
 const LINES_MAX: u32 = 500;
 /// Largest file of the work tree that can be annotated, in bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;

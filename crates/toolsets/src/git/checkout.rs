@@ -114,7 +114,7 @@ fn incomplete_checkout(revision: &str, failures: &WriteFailures) -> Option<ToolE
     )))
 }
 
-/// Checks out the branch or commit `name`.
+/// Checks out the branch or the commit `name` with git.
 async fn check_out(
     ctx: &ToolContext,
     repository: &GitRepository<'_>,

@@ -77,7 +77,7 @@ pub(super) struct GitCommand<'g> {
     config_scope: ConfigScope,
     /// The repository's folder, if the command may change it.
     changed_folder: Option<&'g Path>,
-    /// The repository, if it is outside the workspace.
+    /// The location of the repository, if it is outside the workspace.
     outside: Option<&'g OutsideRepository>,
     args: Vec<OsString>,
     stdin: Option<Vec<u8>>,
@@ -85,7 +85,7 @@ pub(super) struct GitCommand<'g> {
     bytes_max: usize,
 }
 
-/// Result of a git command.
+/// Result of running a git command.
 #[derive(Debug)]
 pub(super) struct GitOutput {
     /// Exit code; 128 plus the signal's number if a signal ended it.
@@ -94,12 +94,12 @@ pub(super) struct GitOutput {
     pub(super) stdout: Vec<u8>,
     /// Size of the whole standard output, in bytes.
     pub(super) total_bytes: u64,
-    /// Standard error, without quoted file contents.
+    /// Git's standard error, without quoted file contents.
     pub(super) stderr: String,
 }
 
 impl<'g> GitCommand<'g> {
-    /// Creates the command `git VERB` in `cwd`.
+    /// Creates the command `git VERB`, which starts in the directory `cwd`.
     pub(super) fn new(
         git: &'g GitContext,
         cwd: &'g OwnedFd,
@@ -143,7 +143,7 @@ impl<'g> GitCommand<'g> {
         self
     }
 
-    /// Adds `arg` if `wanted`.
+    /// Adds the argument `arg` to the git command if `wanted` is set.
     pub(super) fn arg_if(self, wanted: bool, arg: &str) -> Self {
         if wanted { self.arg(arg) } else { self }
     }
@@ -302,7 +302,7 @@ impl GitOutput {
         Self { code, stdout: captured_start(stdout, bytes_max), total_bytes, stderr }
     }
 
-    /// Returns the output as text, with invalid UTF-8 replaced.
+    /// Returns git's output as text, with invalid UTF-8 replaced.
     pub(super) fn text(&self) -> String {
         let is_whole = !self.is_truncated();
         // A cut output may end inside a character.
@@ -398,7 +398,7 @@ impl GitOutput {
     }
 }
 
-/// Returns the first `bytes_max` bytes of `captured`.
+/// Returns the first `bytes_max` bytes of the output `captured`.
 fn captured_start(captured: CapturedOutput, bytes_max: usize) -> Vec<u8> {
     let cut = captured.cut_range().is_some();
     let CapturedOutput { mut head, tail, .. } = captured;

@@ -10,7 +10,7 @@ pub(super) const COMMIT_FORMAT: &str = "--format=%H%x00%h%x00%an%x00%ae%x00%aI%x
 /// Number of fields in [`COMMIT_FORMAT`].
 pub(super) const COMMIT_FIELDS: usize = 8;
 
-/// A commit.
+/// A commit of a git repository.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct CommitEntry {
     /// Full hash.

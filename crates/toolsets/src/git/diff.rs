@@ -15,7 +15,7 @@ use toolgate_world::root::quoted_path;
 const BYTES_DEFAULT: usize = 64 << 10;
 /// Highest size limit of the result of `git.diff`, in bytes.
 pub(super) const BYTES_MAX: usize = 1 << 20;
-/// Maximum number of context lines around a change.
+/// Maximum number of context lines that a diff shows around a change.
 const CONTEXT_MAX: u32 = 1000;
 /// Maximum number of changed files that a result lists.
 pub(super) const FILES_MAX: usize = 1000;
@@ -71,7 +71,7 @@ pub(super) struct GitDiffOutput {
     submodules: Vec<String>,
 }
 
-/// A changed file.
+/// A file that differs between two versions.
 #[derive(Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub(super) struct ChangedFile {
     /// Path from the repository's top folder.

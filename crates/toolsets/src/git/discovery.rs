@@ -22,7 +22,7 @@ use toolgate_world::root::{
 
 /// Maximum number of bytes that are read of a repository's list of alternate object stores.
 const ALTERNATES_BYTES_MAX: u64 = 64 << 10;
-/// Maximum number of object stores of one repository.
+/// Maximum number of object stores that one git repository may have.
 const STORES_MAX: usize = 64;
 /// Maximum number of entries of a repository's `.git` folder that are checked.
 const ENTRIES_MAX: usize = 500_000;
@@ -272,7 +272,7 @@ fn linked_repository_error(
     )))
 }
 
-/// Returns the error for a folder without a repository.
+/// Returns the error for a folder that is in no git repository.
 fn no_repository_error(folder: &str, err: ToolError) -> ToolError {
     match err.fault {
         ToolFault::NotFound => ToolError::not_found(format!(

@@ -38,7 +38,7 @@ pub(super) enum WorkspaceKind {
     Subfolder,
 }
 
-/// A repository whose folder is outside the workspace.
+/// A git repository whose folder is outside the workspace.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct OutsideRepository {
     pub(super) kind: WorkspaceKind,
@@ -46,7 +46,7 @@ pub(super) struct OutsideRepository {
     pub(super) work_tree: PathBuf,
     /// The repository's folder. For a linked worktree, its private part.
     pub(super) git_dir: PathBuf,
-    /// The folder that all worktrees share.
+    /// The `.git` folder that all worktrees of the repository share.
     pub(super) common_dir: PathBuf,
     /// Path of the workspace from the top folder, with a slash at its end. Empty for the top.
     pub(super) prefix: String,

@@ -16,7 +16,7 @@ pub(super) struct GitRepository<'g> {
     pub(super) git: &'g GitContext,
     /// Top folder of the work tree, open as the directory that git starts in.
     pub(super) top: OwnedFd,
-    /// Absolute path of the top folder.
+    /// Absolute path of the top folder of the work tree.
     pub(super) top_path: PathBuf,
     /// Absolute path of the repository's folder (`.git`). For a linked work tree, its private part.
     pub(super) git_dir: PathBuf,

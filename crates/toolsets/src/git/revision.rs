@@ -13,7 +13,7 @@ const NAME_BYTES_MAX: usize = 1000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CommitHash(String);
 
-/// One commit or a range between two.
+/// One commit, or a range between two commits.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum RevisionRange {
     /// `a`: one commit.
@@ -132,7 +132,7 @@ impl GitRepository<'_> {
         Ok(verify.arg(format!("refs/heads/{name}")).run_unchecked(ctx).await?.code == 0)
     }
 
-    /// Refuses a name that no branch can have.
+    /// Refuses a name that no git branch can have.
     pub(super) async fn check_branch_name(
         &self,
         ctx: &ToolContext,

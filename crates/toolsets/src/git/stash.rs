@@ -173,7 +173,7 @@ impl Tool for GitStash {
     }
 }
 
-/// Lists the stashes, newest first.
+/// Lists the stashes of the repository, newest first.
 async fn list_stashes(
     ctx: &ToolContext,
     repository: &GitRepository<'_>,

@@ -19,7 +19,7 @@ const CHECKED_MAX: usize = 50;
 /// The submodules of a repository that are not known to be clean.
 #[derive(Debug, Default)]
 pub(super) struct SubmoduleStates {
-    /// Submodules with changed or untracked files.
+    /// Submodules that have changed or untracked files.
     pub(super) changed: Vec<String>,
     /// Submodules that could not be checked.
     pub(super) unchecked: Vec<String>,
@@ -29,7 +29,7 @@ pub(super) struct SubmoduleStates {
 type SubmoduleCheck<'c> =
     Pin<Box<dyn Future<Output = Result<SubmoduleStates, ToolError>> + Send + 'c>>;
 
-/// Result of the check of one submodule.
+/// Result of checking one submodule for changes.
 enum SubmoduleState {
     Clean,
     Changed,

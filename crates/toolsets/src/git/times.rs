@@ -33,7 +33,7 @@ pub(super) fn invalid_time_message(text: &str) -> String {
     )
 }
 
-/// Returns true if git understands all of `text`.
+/// Returns true if git understands all of `text` as a time.
 pub(super) fn is_time(text: &str) -> bool {
     let text = text.trim().to_ascii_lowercase();
     if let Some(seconds) = text.strip_prefix('@') {
@@ -104,7 +104,7 @@ fn is_number(word: &str) -> bool {
     (1..=12).contains(&word.len()) && word.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Returns true for an ordinal number: `31st`.
+/// Returns true for an ordinal number in a date: `31st`.
 fn is_ordinal(word: &str) -> bool {
     ["st", "nd", "rd", "th"].iter().any(|end| word.strip_suffix(end).is_some_and(is_number))
 }

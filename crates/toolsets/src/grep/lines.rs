@@ -9,7 +9,7 @@ use super::find_span;
 use super::scan::{FileScanner, ScanOutcome};
 use toolgate_world::root::{WorkMonitor, WorkspaceFile};
 
-/// The longest line that is shown whole, in bytes.
+/// The longest matching line that is shown whole, in bytes.
 const SHOWN_BYTES_MAX: usize = 500;
 /// The number of bytes shown before the match in a long line.
 const LEAD_BYTES: usize = 100;
@@ -17,7 +17,7 @@ const LEAD_BYTES: usize = 100;
 /// The overhead of a match, or of a context line, in an answer, in bytes beside its text.
 pub(crate) const LINE_OVERHEAD_BYTES: usize = 32;
 
-/// The result of searching one file.
+/// The result of searching one file for lines.
 #[derive(Debug)]
 pub(crate) enum FileLines {
     /// The matching lines, up to the limit.
@@ -26,7 +26,7 @@ pub(crate) enum FileLines {
     Skipped(ScanOutcome),
 }
 
-/// A matching line, without its path.
+/// A line that matches a search, without its path.
 #[derive(Debug)]
 pub(crate) struct MatchedLine {
     pub(crate) number: u64,
@@ -36,7 +36,7 @@ pub(crate) struct MatchedLine {
     pub(crate) after: Vec<String>,
 }
 
-/// The remaining space in an answer.
+/// The lines and bytes that still fit into an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AnswerSpace {
     pub(crate) lines: usize,

@@ -36,7 +36,7 @@ pub(crate) enum MatchSpan {
     MultiLine,
 }
 
-/// The text or expression to search for.
+/// The text or regular expression to search for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TextPattern<'p> {
     pub(crate) text: &'p str,
@@ -132,7 +132,7 @@ impl Visitor for LineEndFinder {
     }
 }
 
-/// Returns the byte range of the first match in `text`.
+/// Returns the byte range of the first match of `matcher` in `text`.
 pub(crate) fn find_span(matcher: &RegexMatcher, text: &[u8]) -> Option<(usize, usize)> {
     let found = matcher.find(text).ok().flatten()?;
     Some((found.start(), found.end()))

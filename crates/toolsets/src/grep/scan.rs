@@ -19,7 +19,7 @@ const WHOLE_BYTES_MAX: u64 = 1 << 20;
 /// The longest line that is searched, in bytes. It bounds how much of a file is in memory.
 const LINE_BYTES_MAX: usize = 16 << 20;
 
-/// Reads and searches files.
+/// A reader that searches files one after another.
 pub(crate) struct FileScanner {
     searcher: Searcher,
     text: Vec<u8>,
@@ -27,7 +27,7 @@ pub(crate) struct FileScanner {
     text_len: usize,
 }
 
-/// The outcome of searching one file.
+/// The outcome of searching one file for a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ScanOutcome {
     /// The file was searched, fully or until the limit.

@@ -14,7 +14,7 @@ use crate::icons;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct PromptFile {
     pub(super) spec: PromptSpec,
-    /// The completions of each argument.
+    /// The values to suggest for each argument of the prompt.
     pub(super) completions: BTreeMap<String, ArgumentCompletions>,
     pub(super) template: PromptTemplate,
 }
@@ -22,7 +22,7 @@ pub(super) struct PromptFile {
 /// The values that are suggested for an argument of a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ArgumentCompletions {
-    /// A fixed list of values.
+    /// A fixed list of values to suggest.
     Values(Vec<String>),
     /// The paths of files and folders in the workspace.
     Paths,
@@ -74,7 +74,7 @@ const REQUIREMENTS: ValueRequirements = &[
 ];
 
 impl PromptFile {
-    /// Parses `text` as the prompt `name`.
+    /// Parses `text`, the content of a file, as the prompt `name`.
     pub(super) fn parse(name: &str, text: &str) -> Result<Self, FileProblem> {
         if !is_name(name) {
             let why = format!("a prompt's name must be {NAME_RULE}");

@@ -12,7 +12,7 @@ pub(super) struct PromptTemplate(Vec<(MessageRole, Vec<TemplateLine>)>);
 enum TemplateLine {
     /// A line of text with placeholders.
     Text(Vec<TextPiece>),
-    /// A line that includes the file at this path.
+    /// A line that includes the file at this path, which may have placeholders.
     Include(Vec<TextPiece>),
 }
 
@@ -55,7 +55,7 @@ impl PromptTemplate {
         Ok(Self(messages))
     }
 
-    /// Returns `true` if the template includes a file.
+    /// Returns `true` if a line of the template includes a file.
     pub(super) fn includes_files(&self) -> bool {
         let mut lines = self.0.iter().flat_map(|(_, lines)| lines);
         lines.any(|line| matches!(line, TemplateLine::Include(_)))
@@ -115,7 +115,7 @@ impl TemplateLine {
 #[derive(Default)]
 struct TextCollector {
     lines: Vec<String>,
-    /// `true` if the line before was left out.
+    /// `true` if the previous line was left out, because an argument had no value.
     left_out: bool,
 }
 

@@ -107,7 +107,7 @@ pub(super) fn partial_line(report: &IndexReport) -> String {
     }
 }
 
-/// Returns `number` with a comma between thousands.
+/// Returns `number` as text with a comma between thousands.
 fn with_commas(number: u64) -> String {
     match number / 1000 {
         0 => number.to_string(),
@@ -115,7 +115,7 @@ fn with_commas(number: u64) -> String {
     }
 }
 
-/// Returns the status of an index in one line.
+/// Returns the status of a search index in one line.
 pub(super) fn status_line(report: &IndexReport) -> String {
     let IndexReport { state, files, files_total, chunks, vectors, complete, note } = report;
     let state_text = match state {

@@ -74,15 +74,15 @@ enum DefinitionKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum NameLikeness {
-    /// Equal.
+    /// Equal to the query.
     Exact,
-    /// Equal except for capitals.
+    /// Equal to the query except for capitals.
     Case,
     /// Begins with the query.
     Prefix,
     /// Has all words of the query.
     Words,
-    /// Differs by a letter or two.
+    /// Differs from the query by a letter or two.
     Misspelt,
 }
 
@@ -288,7 +288,7 @@ impl SearchNamesInput {
 /// The last definition on the previous page of `search.names`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct LastListedDefinition {
-    /// The number of definitions up to and including this one.
+    /// The number of definitions on all pages up to and including this one.
     count: usize,
     line: u32,
     name: String,

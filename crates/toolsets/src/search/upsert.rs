@@ -12,11 +12,11 @@ use super::service::{NewDocument, UpsertSummary};
 use super::{SearchService, distinct_tags};
 use crate::counted::counted;
 
-/// Largest number of documents in one call.
+/// Largest number of documents in one call of `search.upsert`.
 const DOCUMENTS_MAX: usize = 1_000;
-/// Largest number of ids to remove in one call.
+/// Largest number of ids to remove in one call of `search.upsert`.
 const REMOVE_MAX: usize = 10_000;
-/// Largest size of a document, in bytes.
+/// Largest size of a document that is put into an index, in bytes.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 /// Largest size of a document's metadata, in bytes of JSON.
 const METADATA_BYTES_MAX: usize = 16 << 10;

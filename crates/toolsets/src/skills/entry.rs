@@ -25,27 +25,27 @@ pub(super) struct SkillEntry {
     pub(super) files: Vec<SkillEntryFile>,
 }
 
-/// A file of a skill.
+/// A file that belongs to a skill.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SkillEntryFile {
     pub(super) uri: String,
-    /// The path in the skill's folder.
+    /// The path of the file in the skill's folder.
     pub(super) path: String,
     pub(super) info: Arc<SkillFileInfo>,
     pub(super) origin: FileOrigin,
 }
 
-/// The properties of a file's content.
+/// The properties of the content of a skill's file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct SkillFileInfo {
     digest: String,
     pub(super) bytes: u64,
     is_text: bool,
-    /// The text, if the file is a `SKILL.md` in UTF-8.
+    /// The text of the file, if it is a `SKILL.md` in UTF-8.
     pub(super) text: Option<String>,
 }
 
-/// The location of a file's content.
+/// The location of the content of a skill's file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum FileOrigin {
     /// Content that is compiled into the server.

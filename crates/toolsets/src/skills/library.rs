@@ -17,7 +17,7 @@ use crate::workspace_scan::WorkspaceScan;
 use crate::{icons, uri_paths};
 use toolgate_world::Root;
 
-/// The media type of a folder.
+/// The media type of a skill's folder as a resource.
 const FOLDER_MEDIA_TYPE: &str = "inode/directory";
 
 /// Source of the skills of a workspace. Each request rereads the files that changed.
@@ -280,7 +280,7 @@ fn find_file<'e>(entries: &'e [SkillEntry], uri: &str) -> Option<(&'e SkillEntry
     })
 }
 
-/// Returns the direct children of the folder `uri`, by URI.
+/// Returns the direct children of a skill's folder with the URI `uri`, by their URIs.
 fn children(
     entries: &[SkillEntry],
     uri: &str,

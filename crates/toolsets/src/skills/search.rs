@@ -82,7 +82,7 @@ struct SkillSearch<'s> {
     /// The skills found so far, by path.
     skills: BTreeMap<String, SkillEntry>,
     skipped: Vec<SkippedFile>,
-    /// The real paths of the folders that are already searched.
+    /// The real paths of the folders that the search has already visited.
     visited: BTreeSet<PathBuf>,
     folders_read: usize,
 }
@@ -92,7 +92,7 @@ struct PendingFolder {
     folder: WalkFolder,
     /// The path relative to the workspace root, including symlinks that were followed.
     place: String,
-    /// The path relative to the folder of skills.
+    /// The path of the folder relative to the folder of skills.
     path: String,
     depth: usize,
 }

@@ -16,7 +16,7 @@ pub(super) struct CargoParser {
     tests: libtest::LibtestParser,
 }
 
-/// A line of `--message-format=json`.
+/// A line that Cargo prints with `--message-format=json`.
 #[derive(Deserialize)]
 struct CargoLine<'l> {
     reason: &'l str,
@@ -24,7 +24,7 @@ struct CargoLine<'l> {
     message: Option<CompilerMessage>,
 }
 
-/// A compiler diagnostic.
+/// A diagnostic of the Rust compiler.
 #[derive(Deserialize)]
 struct CompilerMessage {
     level: String,

@@ -5,7 +5,7 @@ use super::super::report::{CiCounts, CiFailure, FailureSeverity};
 /// The maximum number of characters of a failure's message.
 const MESSAGE_CHARS_MAX: usize = 1000;
 
-/// The failures and counts found so far.
+/// The failures and counts found so far in a program's output.
 #[derive(Debug, Default)]
 pub(super) struct ParserFindings {
     pub(super) failures: Vec<CiFailure>,

@@ -12,13 +12,13 @@ use super::findings::ParserFindings;
 /// The maximum number of bytes of output that are kept per test.
 const TEST_OUTPUT_BYTES_MAX: usize = 16 << 10;
 
-/// The parser of Go's output.
+/// The parser of the output of the `go` command.
 #[derive(Default)]
 pub(super) struct GoParser {
-    /// The output of each running test.
+    /// The output of each running Go test.
     outputs: HashMap<String, String>,
     failed: u64,
-    /// Tests with failed subtests.
+    /// Go tests with failed subtests.
     parent_tests: HashSet<String>,
 }
 
@@ -94,7 +94,7 @@ impl super::LineParser for GoParser {
     fn finish(&mut self, _: &mut ParserFindings) {}
 }
 
-/// Creates the failure of a test from its output.
+/// Creates the failure of a Go test from its output.
 fn test_failure(package: &str, test: &str, output: &str) -> CiFailure {
     let failure = CiFailure::new(FailureSeverity::Failure, "").with_test(test);
     let mut failure = failure.with_id(&super::escape_pattern(test));

@@ -13,7 +13,7 @@ pub(super) struct LibtestParser {
     failed: Vec<String>,
     /// Tests that started and have not reported a result yet.
     started: Vec<String>,
-    /// Messages about test programs that ended without a result.
+    /// Messages about test programs that ended without reporting a result.
     crashes: Vec<String>,
 }
 

@@ -15,7 +15,7 @@ pub(super) struct LoadErrors {
 }
 
 impl LoadErrors {
-    /// Reads a line of the output.
+    /// Reads a line of a test runner's output.
     pub(super) fn read_line(&mut self, line: &str) {
         let in_tap = line.strip_prefix("not ok ").and_then(|rest| rest.split_once(" - "));
         let in_spec = line.strip_prefix("\u{2716} ").and_then(|rest| rest.rsplit_once(" ("));
@@ -32,7 +32,7 @@ impl LoadErrors {
         }
     }
 
-    /// Gives each failure of a whole file its error as message.
+    /// Sets the message of each failure that concerns a whole file to the error of that file.
     pub(super) fn add_to(&self, failures: &mut [CiFailure]) {
         for failure in failures {
             let test = failure.test.as_deref();

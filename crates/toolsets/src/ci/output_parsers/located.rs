@@ -71,7 +71,7 @@ fn parse_colons(line: &str) -> Option<CiFailure> {
     None
 }
 
-/// Splits the severity off the start of `text`.
+/// Splits the severity, such as `error`, off the start of `text`.
 fn split_severity(text: &str) -> Option<(FailureSeverity, &str)> {
     let words = [
         ("error", FailureSeverity::Error),
@@ -100,7 +100,7 @@ fn is_code(word: &str) -> bool {
     word.bytes().all(|b| b.is_ascii_alphanumeric()) && word.bytes().any(|b| b.is_ascii_digit())
 }
 
-/// Parses `3` or `3,5`.
+/// Parses a line and an optional column: `3` or `3,5`.
 fn parse_row_column(place: &str) -> Option<(u32, Option<u32>)> {
     let mut numbers = place.split(',');
     let row = numbers.next()?.trim().parse().ok()?;

@@ -35,7 +35,7 @@ pub(super) struct PytestParser {
 enum ReportSection {
     #[default]
     Before,
-    /// Failures, and errors in setup, teardown or collection.
+    /// The details of failures, and of errors in setup, teardown or collection.
     Failures,
     /// The short test summary, which lists the ids of all failures.
     Summary,
@@ -56,9 +56,9 @@ struct PendingFailure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FailureKind {
     Test,
-    /// A wrong example in a documentation text.
+    /// A wrong example in the documentation of a function.
     Doctest,
-    /// An error in setup or teardown.
+    /// An error in the setup or teardown of a test.
     Fixture,
     /// An error in a test file before its tests are known.
     Collection,
@@ -168,7 +168,7 @@ impl PytestParser {
         Some((id, message))
     }
 
-    /// Counts the failures, for output without counts (`-qq`).
+    /// Counts the failures, for pytest output without counts (`-qq`).
     fn count_failures(&self) -> CiCounts {
         let (listed_errors, listed): (Vec<&SummaryLine>, Vec<&SummaryLine>) =
             self.summary.iter().partition(|line| line.kind == SummaryLineKind::Error);

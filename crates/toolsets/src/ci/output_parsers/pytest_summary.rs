@@ -14,7 +14,7 @@ pub(super) struct SummaryLine {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SummaryLineKind {
     Failed,
-    /// A failed subtest, which runs only with its test.
+    /// A failed subtest, which only runs together with its test.
     Subtest,
     Error,
 }

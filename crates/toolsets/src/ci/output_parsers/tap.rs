@@ -12,7 +12,7 @@ const NESTED_MAX: usize = 1000;
 /// The parser of test results and of the YAML notes on failed tests.
 #[derive(Default)]
 pub(super) struct TapParser {
-    /// The failed test whose notes are being read.
+    /// The failed test whose YAML notes are being read.
     current: Option<TapFailure>,
     /// Failures in a test or suite that has not ended, each with the indentation of the last test
     /// that contains it and has ended, or its own.
@@ -30,7 +30,7 @@ struct TapFailure {
     has_failed_subtests: bool,
     /// `true` for a suite, which runs its tests even if a filter does not select it.
     is_suite: bool,
-    /// `true` when the notes have started.
+    /// `true` after the start of the YAML notes about a failed test.
     has_notes: bool,
 }
 

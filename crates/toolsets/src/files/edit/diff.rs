@@ -13,7 +13,7 @@ use toolgate_world::root::WorkMonitor;
 
 /// Time limit for a minimal diff. After it, the diff algorithm prefers speed to brevity.
 const MINIMAL_DIFF_TIME_MAX: Duration = Duration::from_millis(500);
-/// Unchanged lines shown around a change.
+/// Unchanged lines that a diff shows around a change.
 const CONTEXT_LINES: usize = 3;
 
 /// Largest number of lines of the old and of the new text that are compared in one step. A line

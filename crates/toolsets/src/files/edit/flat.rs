@@ -65,12 +65,12 @@ impl<'f> FlatText<'f> {
         at - low
     }
 
-    /// Returns the number of lines.
+    /// Returns the number of lines in the text.
     pub(super) fn line_count(&self) -> u64 {
         self.newline_count() as u64 + u64::from(self.lacks_final_newline())
     }
 
-    /// Returns true if the last line has no newline.
+    /// Returns true if the last line of the text has no newline.
     pub(super) fn lacks_final_newline(&self) -> bool {
         self.text[self.first_line_start()..].last().is_some_and(|&last| last != b'\n')
     }
@@ -102,7 +102,7 @@ impl<'f> FlatText<'f> {
             + memchr_iter(b'\n', &self.text[block * BLOCK_BYTES..at]).count()
     }
 
-    /// Returns the position of newline number `nth`, from 0.
+    /// Returns the position of the newline with the number `nth`, from 0.
     fn nth_newline(&self, nth: usize) -> Option<usize> {
         if nth >= self.newline_count() {
             return None;

@@ -8,7 +8,7 @@ use super::flat::BYTE_ORDER_MARK;
 use super::plan::{EditPlan, Occurrences, PlannedChange, apply, plan_edit, validate_change};
 use toolgate_world::root::WorkMonitor;
 
-/// Runs the edit in `bytes`, and applies the resulting diff.
+/// Runs the edit that the fuzz input `bytes` describes, and applies the resulting diff.
 pub(crate) fn check_edit(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let mut parts = text.split('\u{1f}');

@@ -260,7 +260,7 @@ impl ComparableText {
         }
     }
 
-    /// Returns the bytes with ASCII letters in lower case.
+    /// Returns the bytes of the text with ASCII letters in lower case.
     fn lowercase_bytes(&self) -> Vec<u8> {
         self.bytes.to_ascii_lowercase()
     }
@@ -270,7 +270,7 @@ impl ComparableText {
         self.origin_starts.get(at).copied()
     }
 
-    /// Returns the origin of the byte before `at`, if there is one.
+    /// Returns the position in the original text of the byte before `at`, if there is one.
     fn origin_before(&self, at: usize) -> Option<usize> {
         at.checked_sub(1).and_then(|at| self.origin(at))
     }

@@ -23,7 +23,7 @@ pub(super) enum PlannedChange<'c> {
     Lines { first: u64, end: u64, new: &'c str },
 }
 
-/// Required number of occurrences of a text.
+/// Required number of occurrences of a text that is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Occurrences {
     Once,
@@ -51,7 +51,7 @@ pub(super) struct EditPlan<'c> {
     drops_final_newline: bool,
 }
 
-/// Returns true if every change names its place by text.
+/// Returns true if every change identifies its place by text, not by line numbers.
 pub(super) fn all_by_text(changes: &[PlannedChange<'_>]) -> bool {
     changes.iter().all(|change| match change {
         PlannedChange::Text { .. } => true,
@@ -59,7 +59,7 @@ pub(super) fn all_by_text(changes: &[PlannedChange<'_>]) -> bool {
     })
 }
 
-/// Validates the change at the position `at` of the call.
+/// Validates the change that is at the position `at` in the call.
 pub(super) fn validate_change(
     at: usize,
     change: &super::EditChange,
@@ -182,11 +182,11 @@ pub(super) fn plan_edit<'c>(
     Ok(EditPlan { spans, drops_final_newline })
 }
 
-/// Memory that the replacements of one call may take.
+/// Memory that the replacements in one call may take.
 struct SpanBudget<'p> {
     path: &'p str,
     bytes_max: u64,
-    /// Bytes of all replacements so far.
+    /// Bytes of all replacements that were counted so far.
     bytes: u64,
     places: usize,
 }
@@ -196,7 +196,7 @@ impl<'p> SpanBudget<'p> {
         Self { path, bytes_max, bytes: 0, places: 0 }
     }
 
-    /// Counts `count` places of the change `edit`, before anything is stored about them.
+    /// Counts `count` places that the change `edit` replaces, before anything is stored about them.
     fn take_places(&mut self, count: usize, edit: usize) -> Result<(), ToolError> {
         self.places += count;
         if self.places <= PLACES_MAX {
@@ -235,7 +235,7 @@ impl<'p> SpanBudget<'p> {
     }
 }
 
-/// Returns the file `bytes` with `plan` applied.
+/// Returns the content `bytes` of a file with the replacements of `plan`.
 pub(super) fn apply(bytes: &[u8], plan: &EditPlan<'_>) -> Vec<u8> {
     let EditPlan { spans, drops_final_newline } = plan;
     let added: usize = spans.iter().map(|span| span.new.len()).sum();

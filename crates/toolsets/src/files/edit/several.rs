@@ -6,12 +6,12 @@ use toolgate_world::root::quoted_path;
 use super::plan::{self, PlannedChange};
 use super::{CheckedEdit, EditFileInput, EditFileOutput, FileEditor};
 
-/// The changes of a call in one file.
+/// The changes that a call makes in one file.
 pub(super) struct FileEdits<'e> {
     /// Path of the file, as given in the call.
     pub(super) path: String,
     pub(super) changes: Vec<PlannedChange<'e>>,
-    /// The position of each change in the call.
+    /// The position in the call of each change to this file.
     positions: Vec<usize>,
 }
 

@@ -20,9 +20,9 @@ pub(super) struct FileContent<'w> {
     pub(super) lines: Option<u64>,
     /// Byte order of a UTF-16 file; `None` for any other file.
     pub(super) utf16: Option<ByteOrder>,
-    /// Size in bytes.
+    /// Size of the file in bytes.
     size: u64,
-    /// The whole content, if it is in memory and was not taken.
+    /// The whole content of the file, if it is in memory and was not taken.
     in_memory: Option<Vec<u8>>,
     watch: &'w WorkMonitor,
 }
@@ -72,7 +72,7 @@ impl<'w> FileContent<'w> {
         Ok(Self { file, etag, lines, utf16, size, in_memory: None, watch })
     }
 
-    /// Returns the size in bytes.
+    /// Returns the size of the file in bytes.
     pub(super) fn size(&self) -> u64 {
         self.size
     }
@@ -171,7 +171,7 @@ impl<'w> FileContent<'w> {
         LineEnds(self.utf16)
     }
 
-    /// Returns the whole content, if it is in memory and was not taken.
+    /// Returns the whole content of the file, if it is in memory and was not taken.
     pub(super) fn whole(&self) -> Option<&[u8]> {
         self.in_memory.as_deref()
     }

@@ -26,14 +26,14 @@ const SOURCE_BYTES_MAX: u64 = 32 << 20;
 const PIXEL_BYTES_MAX: u64 = 192 << 20;
 /// Quality of a picture that is compressed with loss, from 1 to 100.
 const JPEG_QUALITY: u8 = 85;
-/// Formats that model APIs accept, with their first bytes.
+/// Picture formats that model APIs accept, with their first bytes.
 const FORMATS: [(&[u8], ImageFormat); 4] = [
     (b"\x89PNG\r\n\x1a\n", ImageFormat::Png),
     (b"\xff\xd8\xff", ImageFormat::Jpeg),
     (b"GIF8", ImageFormat::Gif),
     (b"RIFF", ImageFormat::WebP),
 ];
-/// Number of bytes that identify a format.
+/// Number of bytes of a file that identify the format of a picture.
 const HEAD_BYTES: u64 = 12;
 
 /// Pictures are scaled one at a time, because pixels take much more memory than files.
@@ -54,9 +54,9 @@ pub(super) struct Picture {
 /// The size of a picture in pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub(super) struct PictureSize {
-    /// Width.
+    /// Width in pixels.
     pub(super) width: u32,
-    /// Height.
+    /// Height in pixels.
     pub(super) height: u32,
 }
 
@@ -158,7 +158,7 @@ fn too_large(path: &str, bytes: u64, reason: &str) -> ToolError {
     ToolError::new(ToolFault::TooLarge, message)
 }
 
-/// Returns the format of a picture that begins with `head`.
+/// Returns the format of a picture whose first bytes are `head`.
 fn format_of(head: &[u8]) -> Option<ImageFormat> {
     let (_, format) = FORMATS.iter().find(|(start, _)| head.starts_with(start))?;
     // Other RIFF files are sounds.

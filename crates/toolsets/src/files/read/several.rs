@@ -9,7 +9,7 @@ use toolgate_world::root::WorkMonitor;
 
 use super::{ReadFileInput, ReadFileOutput, ReadRange, read_file};
 
-/// Largest number of files in one call.
+/// Largest number of files in one call of `files.read`.
 pub(super) const PATHS_MAX: usize = 20;
 /// Maximum number of bytes of all pictures in the result of one call. The largest single picture
 /// fits.

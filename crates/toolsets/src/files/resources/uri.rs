@@ -12,7 +12,7 @@ use crate::uri_paths::percent_encode_path;
 pub(super) struct FileUris {
     /// URI of the folder, without a trailing `/`.
     base: String,
-    /// Names on the path to the folder.
+    /// Names of the folders on the path to the folder.
     names: Vec<Vec<u8>>,
 }
 
@@ -35,7 +35,7 @@ impl FileUris {
         uri.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("file:"))
     }
 
-    /// Returns the URI of `path`, relative to the folder.
+    /// Returns the URI of `path`, a path relative to the folder.
     pub(super) fn uri_for(&self, path: &str) -> String {
         let mut uri = self.base.clone();
         if path != "." || self.names.is_empty() {

@@ -20,7 +20,7 @@ pub(super) struct FileSearchQuery {
     cursor_key: String,
 }
 
-/// The last match that an answer returned.
+/// The last match of an answer, which the cursor for the next page contains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LastReturnedMatch {
     pub(super) path: PathBuf,
@@ -79,7 +79,7 @@ impl FileSearchQuery {
         self.name_filter.as_ref().is_none_or(|names| names.selects(path, start))
     }
 
-    /// Returns the cursor that continues after `last`.
+    /// Returns the cursor that continues the search after the match `last`.
     pub(super) fn cursor(&self, last: &LastReturnedMatch) -> String {
         let mut bytes = last.line.to_le_bytes().to_vec();
         bytes.extend_from_slice(last.path.as_os_str().as_bytes());

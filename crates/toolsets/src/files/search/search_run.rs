@@ -25,7 +25,7 @@ const BATCH_MAX: usize = 1024;
 /// Maximum number of ignored entries that are counted if a search covered no file.
 const IGNORED_MAX: u64 = 10_000;
 
-/// Runs the search in `input` beneath `root`.
+/// Runs the `files.search` call `input` beneath `root`.
 pub(super) fn run_search(
     root: &Root,
     input: &SearchFilesInput,
@@ -63,7 +63,7 @@ pub(super) fn run_search(
     Ok(answer.finish(&query))
 }
 
-/// A running search.
+/// A running call of `files.search`.
 struct SearchRun<'h> {
     root: &'h Root,
     input: &'h SearchFilesInput,
@@ -73,7 +73,7 @@ struct SearchRun<'h> {
 }
 
 impl SearchRun<'_> {
-    /// Collects entries by name alone.
+    /// Collects entries whose names match the glob.
     fn search_names(
         &self,
         walk: &mut TreeWalk<'_>,
@@ -96,7 +96,7 @@ impl SearchRun<'_> {
         }
     }
 
-    /// Collects matching lines.
+    /// Collects lines that match the query.
     fn search_lines(
         &self,
         walk: &mut TreeWalk<'_>,

@@ -141,7 +141,7 @@ impl Embedder for FolderModel {
     }
 }
 
-/// Texts to embed, with everything that the work needs.
+/// Texts to embed with a model, and everything that the work needs.
 struct EmbeddingWork {
     texts: Vec<String>,
     role: EmbeddingRole,

@@ -24,10 +24,10 @@ use writer::EmbeddedWriter;
 
 /// A search engine in this process. Other processes share it through its folder.
 pub struct EmbeddedEngine {
-    /// The folder of the index; `None` for memory.
+    /// The folder of the search index; `None` if the index is in memory.
     folder: Option<PathBuf>,
     model: Option<VectorSpace>,
-    /// The documents that are in no file.
+    /// The documents that callers put, which are in no file of the workspace.
     document_store: Option<Arc<DocumentStore>>,
     opened: Arc<Mutex<Option<SearchIndex>>>,
 }

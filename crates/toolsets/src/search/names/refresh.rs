@@ -47,7 +47,7 @@ pub(super) fn refresh_definitions(
     Ok(definitions)
 }
 
-/// The current definitions in a file.
+/// The definitions that a file contains now.
 struct FileDefinitions {
     symbols: Vec<Symbol>,
     etag: String,

@@ -45,9 +45,9 @@ const MODEL_SIMILARITY_MIN: f32 = 0.2;
 
 /// The result of a search by meaning and words.
 pub(crate) struct SearchResult {
-    /// The hits, best first.
+    /// The hits of the search, best first.
     pub(crate) hits: Vec<SearchHit>,
-    /// The number of matches.
+    /// The number of matches, of which only the best are hits.
     pub(crate) total: u64,
     pub(crate) embedding_model: Option<String>,
     pub(crate) embed_time_ms: Option<u64>,
@@ -84,7 +84,7 @@ pub(crate) struct SearchHit {
     pub(crate) more: Vec<HitPlace>,
 }
 
-/// A further place in the file of a hit.
+/// A further place in the file of a search hit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HitPlace {
     pub(crate) first: u32,
@@ -116,7 +116,7 @@ pub(super) struct SearchAttempt<'a> {
     pub(super) collection: &'a SearchCollection,
     pub(super) embedder: Option<&'a Arc<dyn Embedder>>,
     pub(super) query: &'a SearchQuery,
-    /// The filter, or `None` if nothing can match.
+    /// The filter on documents, or `None` if nothing can match.
     pub(super) filter: Option<DocumentFilter>,
     pub(super) index: IndexReport,
     /// True in the last attempt: changed files are left out. Otherwise a changed file restarts the
@@ -475,7 +475,7 @@ struct PassageReader<'r> {
 /// A file as it is now, for the text of its passages.
 struct CurrentFile {
     text: String,
-    /// The commit of the file.
+    /// The git commit of the file, if the file is unchanged in git.
     commit: Option<String>,
     title: Option<String>,
 }
@@ -541,7 +541,7 @@ fn make_hit(
     }
 }
 
-/// Rounds a score or vector element to six decimals.
+/// Rounds a hit's score, or an element of a vector, to six decimals.
 fn round_score(number: f64) -> f64 {
     (number * 1e6).round() / 1e6
 }

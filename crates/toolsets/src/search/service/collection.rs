@@ -55,11 +55,11 @@ pub(crate) struct NewDocument {
     pub(crate) metadata: Map<String, Value>,
 }
 
-/// The number of documents that an upsert changed.
+/// The number of documents that a call of `search.upsert` changed.
 pub(crate) type UpsertSummary = ChangeSummary;
 
 impl SearchCollection {
-    /// Starts to keep an index of the files of `root`.
+    /// Creates the search index of the files of `root`, and starts the task that keeps it.
     pub(super) fn for_files(
         root: Root,
         engine: Arc<dyn SearchEngine>,
@@ -91,7 +91,7 @@ impl SearchCollection {
         Self { engine, root, checkout, progress, requests, _keeper: keeper }
     }
 
-    /// Starts to keep an index of documents.
+    /// Creates a search index of documents, and starts the task that keeps it.
     pub(super) fn for_documents(
         engine: Arc<dyn SearchEngine>,
         embedder: Option<Arc<dyn Embedder>>,
@@ -136,7 +136,7 @@ impl SearchCollection {
         progress.note.clone().filter(|_| progress.write_failed)
     }
 
-    /// Returns the state of the index.
+    /// Returns the state of the search index.
     pub(super) fn state(&self) -> IndexState {
         self.progress.borrow().state
     }

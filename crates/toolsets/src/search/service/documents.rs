@@ -25,11 +25,11 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// A message to the task that keeps an index of documents.
 pub(super) enum DocumentKeeperRequest {
-    /// Answer when the index is up to date or cannot be.
+    /// Answer when the index is up to date, or when it cannot be.
     CatchUp(oneshot::Sender<()>),
     /// Check the index, which seems damaged for this reason.
     Damaged(String),
-    /// Put and remove documents.
+    /// Put documents into the index and remove others.
     Change(DocumentChange),
 }
 
@@ -37,12 +37,12 @@ pub(super) enum DocumentKeeperRequest {
 pub(super) struct DocumentChange {
     pub(super) put: Vec<StoredDocument>,
     pub(super) remove: Vec<String>,
-    /// The largest number of documents after the change.
+    /// The largest number of documents that the namespace may have after the change.
     pub(super) documents_max: u64,
     pub(super) done: oneshot::Sender<Result<ChangeSummary, EngineError>>,
 }
 
-/// The number of documents that a change affected.
+/// The number of documents that a change of a namespace affected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ChangeSummary {
     pub(crate) added: u64,

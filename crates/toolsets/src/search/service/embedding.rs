@@ -27,10 +27,10 @@ const PAUSE_MIN: Duration = Duration::from_secs(2);
 /// The longest pause after the embedding model failed.
 const PAUSE_MAX: Duration = Duration::from_secs(300);
 
-/// The prefix of a note that there are no vectors.
+/// The prefix of a note that the embedding model gives no vectors.
 pub(super) const NO_VECTORS: &str = "the embedding model returns no vectors now: ";
 
-/// Vectors by the hash of their chunk.
+/// Vectors, each with the hash of the chunk that it belongs to.
 type HashedVectors = Vec<(ChunkHash, Vec<f32>)>;
 
 /// A batch of texts that is being embedded; `None` if there was nothing to do.
@@ -74,7 +74,7 @@ impl VectorMaker {
         }
     }
 
-    /// Returns true if a model is configured.
+    /// Returns true if an embedding model is configured.
     pub(super) fn is_configured(&self) -> bool {
         self.embedder.is_some()
     }

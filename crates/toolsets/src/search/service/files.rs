@@ -36,7 +36,7 @@ struct TrackedFile {
     bytes: u64,
 }
 
-/// The work that brings the index up to date.
+/// The work that brings an index of files up to date.
 #[derive(Debug, Default)]
 pub(super) struct IndexWork {
     pub(super) read: Vec<StaleFile>,
@@ -86,7 +86,7 @@ impl TrackedFiles {
         Ok((files, work))
     }
 
-    /// Returns the number of files with text.
+    /// Returns the number of tracked files with text.
     pub(super) fn text_count(&self) -> usize {
         self.text_count
     }
@@ -242,7 +242,7 @@ impl TrackedFiles {
         Ok(())
     }
 
-    /// Returns the known files at `path` and beneath.
+    /// Returns the paths of tracked files at `path` and beneath.
     fn paths_beneath(&self, path: &Path) -> impl Iterator<Item = &String> {
         let at = path.to_str().unwrap_or("\0").to_owned();
         let folder = if at.is_empty() { String::new() } else { format!("{at}/") };
@@ -292,7 +292,7 @@ impl TrackedFiles {
         batch
     }
 
-    /// Removes `paths` and returns the changes for the index.
+    /// Removes the files `paths` and returns the changes for the index.
     pub(super) fn remove_paths(&mut self, paths: Vec<String>) -> IndexBatch {
         let mut batch = IndexBatch::default();
         for path in paths {

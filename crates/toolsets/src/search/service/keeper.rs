@@ -101,7 +101,7 @@ enum IndexKeeperStop {
     /// Writing failed. The earlier content can still be searched.
     WriteFailed(String),
     Root(ToolError),
-    /// No requests can arrive any more.
+    /// No requests to the task can arrive any more.
     Closed,
 }
 
@@ -318,7 +318,7 @@ impl IndexKeeper {
         }
     }
 
-    /// Indexes all changes up to now.
+    /// Indexes all changes of files up to now.
     async fn catch_up(
         &mut self,
         mut files: TrackedFiles,

@@ -20,14 +20,14 @@ pub(super) enum CollectionKey {
     Workspace,
     /// A folder outside the workspace that the settings name.
     Root(String),
-    /// Documents that callers put.
+    /// A namespace of documents that callers put.
     Documents(String),
 }
 
 /// The location of a search namespace: an index, and a folder in it.
 pub(super) struct NamespaceLocation {
     pub(super) key: CollectionKey,
-    /// The folder relative to its root, empty for all of it.
+    /// The folder of the namespace relative to the root of its index, empty for all of it.
     pub(super) folder: String,
 }
 
@@ -116,7 +116,7 @@ impl SearchService {
         names
     }
 
-    /// Returns the names of the namespaces of documents.
+    /// Returns the names of the search namespaces of documents.
     pub(super) async fn document_names(&self) -> Vec<String> {
         let mut names: Vec<String> = {
             let collections = self.collections.lock().unwrap_or_else(PoisonError::into_inner);

@@ -78,7 +78,7 @@ impl IndexProgress {
         self.note.as_ref().is_some_and(|note| note.starts_with("rebuilt: "))
     }
 
-    /// Returns the progress in the form for callers.
+    /// Returns the progress of the index in the form for callers.
     pub(super) fn report(&self) -> IndexReport {
         let Self { state, files, total, chunks, vectors, complete, note, write_failed: _ } =
             self.clone();

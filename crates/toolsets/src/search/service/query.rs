@@ -15,7 +15,7 @@ const QUERY_BYTES_MAX: usize = 4 << 10;
 /// The largest number of tags in a search, which is more than any file has.
 const TAGS_MAX: usize = 32;
 
-/// The input of a search.
+/// The input of a search by meaning and words.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SearchRequest {
     /// The query, in words.
@@ -27,13 +27,13 @@ pub(crate) struct SearchRequest {
     /// True if a hit is a file, with its best passage and the places of others. Otherwise, each
     /// passage is a hit.
     pub(crate) by_file: bool,
-    /// The namespace; `None` for the whole workspace.
+    /// The namespace to search; `None` for the whole workspace.
     pub(crate) namespace: Option<String>,
-    /// Only files whose path begins with this.
+    /// Restricts the search to files whose path begins with this.
     pub(crate) path_prefix: Option<String>,
-    /// Only files with all of these tags.
+    /// Restricts the search to files with all of these tags.
     pub(crate) tags: Vec<String>,
-    /// True to rerank the matches.
+    /// True to rerank the matches by names and paths.
     pub(crate) rerank: bool,
     /// True to return the vectors of the passages.
     pub(crate) with_vectors: bool,
@@ -42,7 +42,7 @@ pub(crate) struct SearchRequest {
 /// A validated search request.
 pub(super) struct SearchQuery {
     pub(super) request: SearchRequest,
-    /// The query, if it has words.
+    /// The query, if it contains words.
     pub(super) query: Option<String>,
     /// The caller's vector, scaled to length 1, and the model that it belongs to.
     pub(super) vector: Option<(VectorOrigin, Vec<f32>)>,

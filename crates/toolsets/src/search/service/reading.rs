@@ -16,9 +16,9 @@ use crate::search::engines::StoredDocument;
 use toolgate_world::Root;
 use toolgate_world::root::{Etag, FileTime, WorkMonitor, WorkspaceFile};
 
-/// The largest indexed file, in bytes. Larger ones are data.
+/// The largest file that is indexed, in bytes. Larger files are data.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// The longest line of an indexed file, in bytes.
+/// The longest line of a file that is indexed, in bytes.
 const LINE_BYTES_MAX: usize = 4 << 10;
 /// The size of the beginning of a file that is checked for binary data, in bytes.
 const HEAD_BYTES: u64 = 8 << 10;
@@ -29,7 +29,7 @@ const ATTEMPTS_MAX: usize = 3;
 #[derive(Debug, Clone)]
 pub(super) struct StaleFile {
     pub(super) path: String,
-    /// The etag of the indexed version.
+    /// The etag of the version of the file that is in the index.
     pub(super) etag: Option<String>,
     pub(super) size: u64,
 }
@@ -47,7 +47,7 @@ pub(super) struct FileReading {
 /// The kind of content that was read from a file to index.
 #[derive(Debug)]
 pub(super) enum IndexableContent {
-    /// Text to index.
+    /// Text to index, cut into chunks.
     Text(Box<StoredDocument>),
     /// A file that has not changed since it was indexed.
     Unchanged,

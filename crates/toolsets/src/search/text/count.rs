@@ -47,7 +47,7 @@ impl<'q> MatchCounter<'q> {
         }
     }
 
-    /// Counts the matches of the file at `path`.
+    /// Counts the matches in the file at `path`.
     pub(super) fn count_file(&mut self, path: &Path, file: WorkspaceFile, watch: &WorkMonitor) {
         self.searched += 1;
         let mut tally = FileTally {
@@ -90,7 +90,7 @@ impl<'q> MatchCounter<'q> {
         }
     }
 
-    /// Returns the sum of `self` and `other`.
+    /// Returns the counts of `self` and `other` together.
     pub(super) fn merge(mut self, other: Self) -> Self {
         self.matches += other.matches;
         self.files += other.files;
@@ -105,7 +105,7 @@ impl<'q> MatchCounter<'q> {
         self
     }
 
-    /// Returns the best files in order.
+    /// Returns the best files, in order of rank.
     pub(super) fn into_ranked(self) -> Vec<FileRank> {
         self.best.into_sorted_vec()
     }
@@ -115,7 +115,7 @@ impl<'q> MatchCounter<'q> {
 struct FileTally<'t> {
     query: &'t TextQuery,
     path: &'t Path,
-    /// True if the file is code; `None` before the first use.
+    /// True if the file contains code; `None` before the first use.
     is_code: Option<bool>,
     lines: u64,
     role: LineRole,

@@ -78,7 +78,7 @@ pub(super) fn search_text(
     })
 }
 
-/// Checks that the path `at` is in the namespace.
+/// Checks that the path `at` is in the searched namespace.
 fn check_in_namespace(
     root: &Root,
     folder: &str,
@@ -97,7 +97,7 @@ fn check_in_namespace(
     Err(ToolError::invalid("/path", message))
 }
 
-/// Counts the matches of all files.
+/// Counts the matches of the query in all files.
 fn count_matches<'q>(
     root: &Root,
     start: WalkStart,
@@ -183,7 +183,7 @@ impl TextPage<'_> {
         usize::try_from(rank.count()).unwrap_or(usize::MAX).min(self.per_file)
     }
 
-    /// Reads the files `ranks`, on several threads.
+    /// Reads the matches in the files `ranks`, on several threads.
     fn read_all(&self, ranks: &[FileRank]) -> Result<BTreeMap<usize, FileMatches>, ToolError> {
         if self.input.counts_only {
             let counted = |(at, rank): (usize, &FileRank)| {
@@ -256,11 +256,11 @@ struct ShownMatches<'q> {
     query: &'q TextQuery,
     is_code: bool,
     count: u64,
-    /// The first matches of each role.
+    /// The first matches of each role, such as a definition.
     by_role: BTreeMap<LineRole, Vec<TextMatch>>,
     per_role_max: usize,
     before: Vec<String>,
-    /// The role of the latest match, if it was kept.
+    /// The role of the latest match in its line, if the match was kept.
     last_role: Option<LineRole>,
 }
 

@@ -12,16 +12,16 @@ use crate::files::cursor;
 use crate::grep::{FileGlob, MatchSpan, TextPattern};
 use crate::search::service::{distinct_tags, resolve_tag};
 
-/// Largest number of globs.
+/// Largest number of globs in one search.
 const GLOBS_MAX: usize = 64;
 
-/// A parsed text search.
+/// A parsed call of `search.text`.
 pub(super) struct TextQuery {
     pub(super) matcher: RegexMatcher,
     pub(super) span: MatchSpan,
     /// The folder or file to search, relative to the root of the namespace.
     pub(super) start: PathBuf,
-    /// The last file of the previous page.
+    /// The last file on the previous page.
     pub(super) after: Option<FileRank>,
     globs: Vec<FileGlob>,
     langs: Vec<String>,

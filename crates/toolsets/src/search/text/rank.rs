@@ -10,7 +10,7 @@ use toolgate_chunks::{FileClass, FilePurpose, guess_names, is_generated, is_vend
 
 /// The maximum number of matches in a line that are checked for the name that the line defines.
 const SPANS_MAX: usize = 4;
-/// The longest line that can be a definition, in bytes.
+/// The longest line that is checked for a definition, in bytes.
 const LINE_BYTES_MAX: usize = 2 << 10;
 
 /// The relation of a line to the match in it, best first.
@@ -20,7 +20,7 @@ pub(super) enum LineRole {
     Defines,
     /// The line defines a name that overlaps the match.
     OverlapsName,
-    /// The line mentions the match.
+    /// The line only mentions the match.
     Mentions,
 }
 
@@ -66,7 +66,7 @@ impl FileRank {
         u64::MAX - self.inverse_count
     }
 
-    /// Encodes the rank for a cursor.
+    /// Encodes the rank of a file for a cursor.
     pub(super) fn encode(&self) -> Vec<u8> {
         let Self { category, role, name_differs, inverse_count, path } = self;
         let mut bytes = vec![*category as u8, *role as u8, u8::from(*name_differs)];

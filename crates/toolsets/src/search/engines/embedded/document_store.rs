@@ -24,7 +24,7 @@ pub(super) enum DocumentStore {
     Memory(Mutex<BTreeMap<String, StoredDocument>>),
 }
 
-/// The documents to keep by path; `None` removes one.
+/// The documents to store by path; `None` removes the document at a path.
 pub(super) type DocumentChanges = BTreeMap<String, Option<StoredDocument>>;
 
 /// The name of the folder with the earlier versions of documents during a change. An empty file
@@ -53,7 +53,7 @@ impl DocumentStore {
         folder.map_or_else(|| Self::Memory(Mutex::default()), Self::Folder)
     }
 
-    /// Returns all documents.
+    /// Returns all documents of the store.
     pub(super) fn load(&self) -> Result<Vec<StoredDocument>, EngineError> {
         match self {
             Self::Memory(documents) => {
@@ -78,7 +78,7 @@ impl DocumentStore {
         }
     }
 
-    /// Returns the document at `path`.
+    /// Returns the document at `path` in the store.
     pub(super) fn get(&self, path: &str) -> Result<Option<StoredDocument>, EngineError> {
         match self {
             Self::Memory(documents) => {

@@ -20,7 +20,7 @@ pub(super) struct EmbeddedWriter {
     /// `None` while a write runs, and after a write was canceled.
     state: Option<WriterState>,
     rejected: Vec<(StoredDocument, String)>,
-    /// The folder of the index, for the log.
+    /// The folder of the search index, for the log.
     folder: Option<PathBuf>,
     /// The task that shows other processes that this one lives, once something was published.
     heartbeat: Option<AbortOnDropHandle<()>>,

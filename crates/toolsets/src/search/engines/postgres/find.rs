@@ -37,7 +37,7 @@ pub(super) struct PostgresCandidates {
     pub(super) candidates: Vec<Candidate>,
 }
 
-/// A parameter of a query and its type.
+/// A parameter of an SQL query and its type.
 type QueryParam<'g> = (&'g (dyn ToSql + Sync), Type);
 
 pub(super) async fn candidates(
@@ -323,7 +323,7 @@ fn filter_condition(filter: &DocumentFilter) -> &'static str {
     if *filter == DocumentFilter::default() { "" } else { FILTER_CONDITION }
 }
 
-/// Returns the parameters of [`FILTER_CONDITION`].
+/// Returns the parameters of the SQL in [`FILTER_CONDITION`].
 fn filter_params(filter: &DocumentFilter) -> (Vec<String>, Vec<String>) {
     let prefixes = filter.prefixes.iter().map(|it| rows::without_nul(it).into_owned()).collect();
     let tags = filter.tags.iter().map(|it| rows::without_nul(it).to_ascii_lowercase()).collect();
@@ -355,7 +355,7 @@ fn read_summary(row: &Row) -> ChunkSummary {
     }
 }
 
-/// Reads the chunks `ids` and counts their words.
+/// Reads the chunks `ids` of the index and counts their words.
 async fn read_candidates(
     client: &impl GenericClient,
     tables: &NamespaceTables,
@@ -416,7 +416,7 @@ fn read_candidate(row: &Row, question: &WeighedQuestion) -> Candidate {
     }
 }
 
-/// Returns the vectors of chunks, in order.
+/// Returns the vectors of chunks, in the order of the chunks.
 pub(super) async fn vectors(
     client: &Client,
     tables: &NamespaceTables,

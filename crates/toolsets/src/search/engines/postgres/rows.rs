@@ -37,7 +37,7 @@ impl PreparedDocument {
         Self { put, rows }
     }
 
-    /// Returns the document without content.
+    /// Returns the document without its content.
     pub(super) fn without_content(&self) -> Self {
         Self { put: StoredDocument { chunks: Vec::new(), ..self.put.clone() }, rows: Vec::new() }
     }
@@ -101,7 +101,7 @@ pub(super) fn without_nul(text: &str) -> Cow<'_, str> {
     if text.contains('\0') { Cow::Owned(text.replace('\0', " ")) } else { Cow::Borrowed(text) }
 }
 
-/// Returns `texts` without NULs.
+/// Returns `texts` without NULs, which PostgreSQL does not store.
 pub(super) fn without_nuls(texts: &[String]) -> Vec<Cow<'_, str>> {
     texts.iter().map(|text| without_nul(text)).collect()
 }
@@ -115,7 +115,7 @@ pub(super) fn symbol_key(name: &str) -> String {
     symbol
 }
 
-/// Returns a vector in the binary form of pgvector.
+/// Returns `vector` in the binary form of pgvector.
 pub(super) fn vector_bytes(vector: &[f32]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(4 + 4 * vector.len());
     bytes.extend(u16::try_from(vector.len()).unwrap_or(u16::MAX).to_be_bytes());
@@ -196,7 +196,7 @@ fn encode_words(texts: &ChunkTexts<'_>) -> (Vec<u8>, Vec<String>, [i32; FIELDS])
     (encoded, positions.into_keys().collect(), lengths)
 }
 
-/// Returns a quoted word for a `tsquery`.
+/// Returns `word` in quotes for a `tsquery` of PostgreSQL.
 pub(super) fn quote_word(word: &str) -> String {
     format!("'{}'", word.replace('\\', "\\\\").replace('\'', "''"))
 }

@@ -361,7 +361,7 @@ async fn table_exists(client: &impl GenericClient, table: &str) -> Result<bool, 
     Ok(row.get(0))
 }
 
-/// Returns the version of the schema in the database.
+/// Returns the version of toolgate's schema in the database.
 async fn schema_version(client: &Client) -> Result<Option<i32>, PostgresError> {
     if !table_exists(client, "toolgate_search.version").await? {
         return Ok(None);

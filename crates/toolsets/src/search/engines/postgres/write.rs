@@ -37,7 +37,7 @@ pub(super) struct PostgresWriter {
     pub(super) tables: Arc<NamespaceTables>,
     pub(super) source: DocumentSource,
     pub(super) upkeep: Arc<ApproximateIndexer>,
-    /// True while a transaction is open.
+    /// True while a transaction of this writer is open.
     in_transaction: bool,
     /// True after a step of a transaction began, until it succeeds.
     unfinished: bool,
@@ -45,14 +45,14 @@ pub(super) struct PostgresWriter {
     /// The rejected documents of files that were not reported yet, with the reasons.
     rejected: Vec<(StoredDocument, String)>,
     removed_chunks: u64,
-    /// The number of chunks at the last commit.
+    /// The number of chunks in the index at the last commit.
     chunks: u64,
 }
 
 /// The treatment of a document that the database server rejects by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RejectedDocumentPolicy {
-    /// Report the rejection to the caller, and put no document.
+    /// Report the rejection to the caller, and put none of the documents.
     Report,
     /// Put the other documents. The rejected one is stored without content.
     LeaveOut,

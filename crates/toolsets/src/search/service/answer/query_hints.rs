@@ -42,7 +42,7 @@ pub(super) fn keep_exact_if_only_stop_words(
     }
 }
 
-/// Returns the reason why `query` found nothing.
+/// Returns the reason why the search for `query` found nothing, as advice.
 pub(super) fn explain_no_match(query: &str) -> String {
     if has_only_stop_words(query) {
         return "the query has only common words; name what you look for".to_owned();

@@ -11,7 +11,7 @@ use crate::search::service::query::SearchRequest;
 /// The smallest number of hits that are read if the query has a quoted phrase.
 const EXAMINED_MIN: usize = 40;
 
-/// The quoted phrases of a query.
+/// The quoted phrases in a search query.
 pub(super) struct QuotedPhrases<'q> {
     phrases: &'q [String],
     top_k: usize,
