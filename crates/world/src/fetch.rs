@@ -42,7 +42,7 @@ impl Default for HttpFetcher {
 
 /// A POST request. The type does not implement `Debug`, because a request contains a secret key.
 pub struct JsonPost<'a> {
-    /// The JSON body.
+    /// The JSON text to send as the body of the request.
     pub json: Vec<u8>,
     /// The secret for the `Authorization: Bearer` header.
     pub key: Option<&'a str>,
@@ -64,11 +64,11 @@ pub struct HttpResponse {
 /// An HTTP response with the headers that concern retries and caching.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FetchResponse {
-    /// The status and body.
+    /// The status and body of the response.
     pub response: HttpResponse,
-    /// The value of `Retry-After`: a number of seconds, or a date.
+    /// The value of the `Retry-After` header: a number of seconds, or a date.
     pub retry_after: Option<String>,
-    /// The value of `Cache-Control`.
+    /// The value of the `Cache-Control` header.
     pub cache_control: Option<String>,
 }
 

@@ -82,9 +82,9 @@ impl HostAccess {
 /// Use of the network by one run of a program.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NetworkUse {
-    /// `true` if the program had a forwarder.
+    /// `true` if the program reached the network through a forwarder.
     pub is_forwarded: bool,
-    /// The hosts that the forwarder refused.
+    /// The hosts that the forwarder refused to the program.
     pub refused: Vec<RefusedHost>,
 }
 
@@ -108,7 +108,7 @@ impl Forwarder {
         Ok(Self { serving, refused })
     }
 
-    /// Returns the hosts that were refused so far.
+    /// Returns the hosts that the forwarder has refused so far.
     pub(crate) fn network_use(&self) -> NetworkUse {
         NetworkUse { is_forwarded: true, refused: self.refused.list() }
     }
@@ -141,7 +141,7 @@ pub(crate) fn proxy_variables(rules: &HostRules) -> impl Iterator<Item = (OsStri
     proxies.into_iter().chain(bypasses).chain([node])
 }
 
-/// Accepts connections until the forwarder is dropped.
+/// Accepts connections of a program until its forwarder is dropped.
 async fn serve(listener: TcpListener, gate: Arc<ForwarderGate>) {
     let mut connections = JoinSet::new();
     loop {

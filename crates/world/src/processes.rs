@@ -45,7 +45,7 @@ use spawn::ProgramSpawner;
 use super::forwarder::NetworkUse;
 use super::sandbox::{Confinement, Sandbox, SandboxCoverage, SandboxLeftovers};
 
-/// Starts programs. Clones share one spawning thread.
+/// A starter of programs. Clones share one spawning thread.
 #[derive(Clone)]
 pub struct ProcessRunner(Arc<RunnerState>);
 
@@ -54,31 +54,31 @@ struct RunnerState {
     environment: BTreeMap<OsString, OsString>,
     spawner: ProgramSpawner,
     sandbox: RwLock<Sandbox>,
-    /// The hosts that package managers named.
+    /// The answers of package managers that were asked for their hosts.
     host_answers: NamedHostsCache,
     shutdown: CancellationToken,
     tasks: TaskTracker,
 }
 
-/// A program to run.
+/// A program to run, with its arguments, streams and limits.
 pub struct ProgramStart {
     /// The executable to run.
     pub program: ResolvedProgram,
-    /// The arguments, passed on unchanged.
+    /// The program's arguments, passed on unchanged.
     pub args: Vec<OsString>,
     /// The working directory. An open handle, so that no rename can replace it.
     pub cwd: OwnedFd,
-    /// The complete environment.
+    /// The complete environment of the program.
     pub env: BTreeMap<OsString, OsString>,
     /// The bytes for standard input. With `None`, standard input is empty.
     pub stdin: Option<Vec<u8>>,
-    /// The limits of time and output.
+    /// The limits of the program's time and output.
     pub bounds: RunLimits,
     /// The confinement. With `None`, the program has all rights of the server.
     pub confinement: Option<Confinement>,
 }
 
-/// The limits of one run: its time and its stored output.
+/// The limits of one run of a program: its time and its stored output.
 #[derive(Debug, Clone, Copy)]
 pub struct RunLimits {
     /// The time after which the program is asked to stop.
@@ -91,13 +91,13 @@ pub struct RunLimits {
     pub spool_bytes_max: u64,
 }
 
-/// The result of a run whose processes have all ended.
+/// The result of running a program, all of whose processes have ended.
 pub struct ProgramOutcome {
-    /// The exit status of the main process.
+    /// The exit status of the program's main process.
     pub status: ExitStatus,
     /// The reason for stopping the program. `None` if it ended by itself.
     pub stop_reason: Option<StopReason>,
-    /// The duration of the run.
+    /// The duration of the program's run.
     pub duration: Duration,
     /// The output to standard output.
     pub stdout: CapturedOutput,

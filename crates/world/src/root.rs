@@ -79,7 +79,7 @@ pub struct Root {
     ignored_above: Option<Arc<IgnoreRules>>,
 }
 
-/// Settings of a workspace that its owner chooses.
+/// The rules of a workspace that its owner chooses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RootRules {
     /// Names of files and folders that can be read but never changed, at any depth.
@@ -176,7 +176,7 @@ impl Root {
         self.resolve(path, OFlags::PATH | OFlags::DIRECTORY).map_err(|err| self.refusal(path, err))
     }
 
-    /// Checks `path` and makes it relative to the root.
+    /// Checks a caller's `path` and makes it relative to the root.
     fn relative<'p>(&self, path: &'p str) -> Result<&'p str, ToolError> {
         path::relative_to_root(path, &self.handle.path)
     }

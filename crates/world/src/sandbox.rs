@@ -73,7 +73,7 @@ pub(super) use reserved_names::SandboxLeftovers;
 use standby::IdleHelpers;
 use unconfined_thread::UnconfinedThread;
 
-/// The sandbox for programs. Clones are cheap.
+/// The sandbox that confines programs. Clones are cheap.
 #[derive(Clone)]
 pub struct Sandbox(Arc<SandboxState>);
 
@@ -100,9 +100,9 @@ struct ToolRule {
     hosts: Option<Arc<HostAccess>>,
 }
 
-/// The confinement of one program.
+/// The confinement of one program in the sandbox.
 pub struct Confinement {
-    /// The profile that applies to the program.
+    /// The sandbox profile that applies to the program.
     pub profile: SandboxProfile,
     /// The workspace that the program is confined to.
     pub workspace: Root,
@@ -157,7 +157,7 @@ impl Confinement {
 /// Paths that the server passes to the sandbox in addition to the [`SandboxSettings`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SandboxPaths {
-    /// The values of `PATH` in which programs are looked up.
+    /// The values of `PATH` by which programs are looked up.
     pub search_paths: Vec<String>,
     /// Paths that no program may change, relative to the workspace.
     pub guarded: Vec<String>,

@@ -35,7 +35,7 @@ use watch_set::WatchSet;
 
 /// The delay between a file event and the check of the files, to collect more events.
 const FILES_DELAY: Duration = Duration::from_millis(50);
-/// The additional delay before the file list is refreshed.
+/// The additional delay before the list of the workspace's files is refreshed.
 const LIST_DELAY: Duration = Duration::from_millis(150);
 
 /// A watcher of the files below one root. Clones share one watch.
@@ -68,9 +68,9 @@ struct WatchRequests {
 }
 
 struct FileWatchRequest {
-    /// The watched path, relative to the root.
+    /// The path of the watched file, relative to the root.
     path: String,
-    /// The URI that notifications contain.
+    /// The URI of the watched file, which notifications contain.
     uri: Arc<str>,
     changes: ChangeFeed,
     /// The sender of the result, once the file is watched or cannot be.
@@ -80,7 +80,7 @@ struct FileWatchRequest {
 #[derive(Clone)]
 struct ListWatchRequest {
     changes: ChangeFeed,
-    /// The time from which on changes are reported.
+    /// The time from which on changes of the file list are reported.
     since: FileTime,
 }
 
@@ -149,7 +149,7 @@ impl FileWatcher {
         }
     }
 
-    /// Returns the running watch, or starts one.
+    /// Returns the running watch of the root's files, or starts one.
     fn active_watch(&self) -> io::Result<Arc<ActiveWatch>> {
         let mut watch = self.0.watch.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(live) = watch.upgrade()

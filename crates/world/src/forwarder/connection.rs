@@ -96,7 +96,7 @@ impl ProxyConnection {
         answered.unwrap_or_else(|(status, why)| text_answer(status, &why))
     }
 
-    /// Opens a connection for a `CONNECT` request.
+    /// Connects to the target of a program's `CONNECT` request.
     async fn open_tunnel(
         &self,
         mut request: Request<Incoming>,
@@ -112,7 +112,7 @@ impl ProxyConnection {
         Ok(Response::new(Either::Right(Full::default())))
     }
 
-    /// Forwards a request for a plain HTTP server.
+    /// Forwards a program's request to a plain HTTP server.
     async fn forward(
         &self,
         mut request: Request<Incoming>,
@@ -172,7 +172,7 @@ fn is_host_of(headers: &HeaderMap, target: &ForwardTarget) -> bool {
         && authority.port_u16().unwrap_or(80) == target.port
 }
 
-/// Returns `authority` without a user.
+/// Returns `authority` without a user name and password.
 fn bare_authority(authority: &Authority) -> &str {
     let text = authority.as_str();
     text.rsplit_once('@').map_or(text, |(_, host)| host)

@@ -17,7 +17,7 @@ use toolgate_net::normalize_host;
 use super::HostAccess;
 use super::refused_hosts::RefusedHosts;
 
-/// The time limit of a name lookup.
+/// The time limit for looking up the addresses of a host.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time limit of connecting to a host, with all its addresses.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -25,7 +25,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 const NEXT_ADDRESS_PAUSE: Duration = Duration::from_millis(250);
 /// The idle time of a connection after which the kernel checks whether the server still exists.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
-/// The maximum number of addresses of a host that are tried.
+/// The maximum number of addresses of one host that are tried.
 const ADDRESSES_MAX: usize = 16;
 /// The maximum number of name lookups for one run of a program at the same time. Others wait.
 const RUN_LOOKUPS_MAX: usize = 4;
@@ -38,12 +38,12 @@ const NAME_CHARS_MAX: usize = 80;
 /// The host and port that a program wants to reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ForwardTarget {
-    /// The normalized host.
+    /// The host in the form in which hosts are compared.
     pub(super) host: String,
     pub(super) port: u16,
 }
 
-/// The reason why a forwarder did not connect.
+/// The reason why a forwarder did not connect to a host.
 #[derive(Debug)]
 pub(super) enum ForwardFailure {
     /// The rules do not allow the host. The attempt has been counted.
@@ -55,7 +55,7 @@ pub(super) enum ForwardFailure {
 /// A lookup of a host's addresses in progress.
 pub(super) type Lookup = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 
-/// The function that looks up the addresses of a name.
+/// The function that looks up the addresses of a host.
 pub(super) type HostLookup = Arc<dyn Fn(String) -> Lookup + Send + Sync>;
 
 /// The rules for the hosts of one run of a program, and the hosts that were refused.
@@ -86,7 +86,7 @@ impl ForwarderGate {
         Self { access, refused, lookup: Arc::new(lookup) }
     }
 
-    /// Creates a gate that looks up names with `lookup`.
+    /// Creates a gate that looks up the addresses of hosts with `lookup`.
     #[cfg(test)]
     pub(super) fn with_lookup(
         access: Arc<HostAccess>,

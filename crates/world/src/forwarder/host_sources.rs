@@ -25,7 +25,7 @@ pub enum HostSource {
     Nuget,
     /// apt: the package sources of the machine.
     Apt,
-    /// git: the remotes of the workspace's repository.
+    /// git: the hosts of the remotes of the workspace's repository.
     Git,
 }
 

@@ -42,7 +42,7 @@ impl RefusedHost {
 pub(super) struct RefusedHosts(Mutex<BTreeMap<String, RefusedHost>>);
 
 impl RefusedHosts {
-    /// Counts a refused try to reach `host`.
+    /// Counts a try of the program to reach `host` that was refused.
     pub(super) fn count(&self, host: &str, why: String, allow: Option<String>) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_known = all.contains_key(host);

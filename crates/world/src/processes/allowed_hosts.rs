@@ -13,7 +13,7 @@ use crate::Root;
 /// The maximum number of hosts that are remembered for one project.
 const HOSTS_MAX: usize = 64;
 
-/// The allowed hosts of each project.
+/// The rules for hosts that a person allowed, by project.
 type AllowedHosts = BTreeMap<String, BTreeSet<String>>;
 
 impl ProcessRunner {

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::ProcessRunner;
 use crate::Root;
 
-/// The search path if the server itself has no `PATH`.
+/// The search path for programs if the server itself has no `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// Environment variables that every program gets. They turn off prompts, because nobody can answer

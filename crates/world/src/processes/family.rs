@@ -26,7 +26,7 @@ use crate::sandbox::{RunningConfinement, SandboxCoverage};
 /// The interval at which the processes of a stopping program are checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The longest wait for killed processes to end.
+/// The longest wait for the killed processes of a program to end.
 const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Makes this process adopt the orphaned children of its programs (child subreaper), so that it can
@@ -218,7 +218,7 @@ impl ProcessFamily {
     }
 }
 
-/// Waits until the process of `handle` has ended.
+/// Waits until the process with the handle `handle` has ended.
 #[allow(unsafe_code, reason = "tokio needs the promise that the descriptor stays open")]
 async fn wait_for_exit(handle: &OwnedFd) -> io::Result<()> {
     // SAFETY: the handle is borrowed from its owner, who outlives this call.

@@ -13,7 +13,7 @@ use crate::forwarder::HostSource;
 /// The maximum number of hosts in one answer of a package manager.
 const HOSTS_MAX: usize = 64;
 
-/// The hosts that a package manager names.
+/// The hosts of registries that a package manager names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NamedHosts {
     /// Rules that allow the hosts.
@@ -59,7 +59,7 @@ impl HostQuestion {
         parse: parse_words,
     };
 
-    /// Returns the question to `source`.
+    /// Returns the question to the package manager `source`.
     pub(super) fn for_source(source: HostSource) -> Self {
         match source {
             HostSource::Npm => Self {

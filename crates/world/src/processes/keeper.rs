@@ -37,7 +37,7 @@ use crate::sandbox::SandboxLeftovers;
 /// The longest time that killing all processes with a server's mark may take.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The pause after a kill before the next scan.
+/// The pause after killing processes, before the next scan for more.
 const SCAN_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
 const NO_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -85,7 +85,7 @@ impl KeeperLifeline {
         state.send();
     }
 
-    /// Returns `true` if further reports are due.
+    /// Returns `true` if further reports that the server is not frozen are due.
     pub(super) fn is_watched(&self) -> bool {
         self.lock().silence_ms != 0
     }

@@ -17,7 +17,7 @@ const CHUNK_BYTES: usize = 64 * 1024;
 /// The longest wait until the last bytes of output are on disk.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The captured output of a program to one stream.
+/// The captured output of a program on one stream.
 #[derive(Default)]
 pub struct CapturedOutput {
     /// The number of bytes that the program printed.
@@ -89,7 +89,7 @@ impl CapturedOutput {
         Ok(OutputPiece { offset, bytes, next_offset: (next < self.total_bytes).then_some(next) })
     }
 
-    /// Reads the bytes of `range`, which must have been kept.
+    /// Reads the bytes of the output in `range`, which must have been kept.
     async fn read(&self, range: Range<u64>) -> io::Result<Vec<u8>> {
         if let Some(bytes) = slice(&self.head, 0, &range) {
             return Ok(bytes);
@@ -228,7 +228,7 @@ impl OutputCapture {
         self.memory_bytes_max - self.memory_bytes_max / 2
     }
 
-    /// Returns the captured output.
+    /// Ends the capture and returns the captured output.
     pub(super) async fn finish(mut self) -> CapturedOutput {
         let spool = match self.spool.take() {
             Some(file) => {

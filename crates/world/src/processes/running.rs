@@ -28,13 +28,13 @@ const DRAIN_SILENCE: Duration = Duration::from_millis(200);
 /// The longest time to read a program's output after the main process has ended.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
 
-/// The longest wait for a killed process to end.
+/// The longest wait for a killed program to end.
 const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The phase of a program's run.
 #[derive(Clone, Copy)]
 enum RunPhase {
-    /// The main process is running.
+    /// The main process of the program is running.
     Running,
     /// The program was asked to stop, for this reason and at this time.
     Stopping(StopReason, Instant),

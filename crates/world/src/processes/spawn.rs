@@ -57,7 +57,7 @@ enum SpawnerRequest {
     },
     /// Ensures that a keeper process runs, for a program that has already started.
     Keeper,
-    /// Starts a sandbox helper.
+    /// Starts a sandbox helper process.
     Helper { image: ProgramImage, reply: SyncSender<io::Result<ChildProcess>> },
     /// Starts a worker process.
     Worker { image: ProgramImage, reply: SyncSender<io::Result<ChildProcess>> },

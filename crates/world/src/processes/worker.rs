@@ -39,7 +39,7 @@ pub enum WorkerFailure {
     /// The worker ended, for example at its limit of memory or processor time, or sent something else
     /// than an answer.
     Crashed,
-    /// The worker took too long.
+    /// The worker took too long to answer.
     TimedOut,
 }
 
@@ -131,7 +131,7 @@ impl<'s> TimedStream<'s> {
         Self { connection, until: Instant::now() + timeout }
     }
 
-    /// Returns the time that is left.
+    /// Returns the time that is left for reads and writes.
     fn time_left(&self) -> io::Result<Option<Duration>> {
         let left = self.until.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }

@@ -36,7 +36,7 @@ pub(crate) const EXTRA_FD: RawFd = 3;
 /// The lowest number of an extra descriptor in the server, before it becomes [`EXTRA_FD`] in the
 /// process.
 const EXTRA_FD_SOURCE_MIN: RawFd = 16;
-/// The highest signal number.
+/// The highest number of a signal.
 const SIGNAL_MAX: c_int = 64;
 
 /// The interpreter of a script without a `#!` line.
@@ -168,7 +168,8 @@ struct ExecContext<'a> {
 }
 
 impl ExecContext<'_> {
-    /// Creates the process. Returns when the program has started or the process has ended.
+    /// Creates the process of the program. Returns when the program has started or the process has
+    /// ended.
     fn spawn(&self) -> io::Result<Pid> {
         let mut stack = Vec::<MaybeUninit<u128>>::with_capacity(STACK_BYTES / size_of::<u128>());
         let mut all = MaybeUninit::uninit();
@@ -291,13 +292,13 @@ impl ChildProcess {
         Ok(ended.map(|(_, status)| ExitStatus::from_raw(status.as_raw())))
     }
 
-    /// Kills the process and waits for its end.
+    /// Kills the child process and waits for its end.
     pub(crate) fn kill_and_wait(&self) -> io::Result<()> {
         kill_and_wait(self.pid)
     }
 }
 
-/// Kills the child `pid` and waits for its end.
+/// Kills the child process `pid` and waits for its end.
 pub(crate) fn kill_and_wait(pid: Pid) -> io::Result<()> {
     kill_process(pid, Signal::KILL)?;
     waitpid(Some(pid), WaitOptions::empty())?;

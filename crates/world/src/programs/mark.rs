@@ -48,12 +48,12 @@ impl ServerProcessMark {
         (number != 0 && number >> MARK_BITS == 0).then_some(Self(number))
     }
 
-    /// Returns the mark as a number.
+    /// Returns the server's mark as a number.
     pub fn number(self) -> u64 {
         self.0
     }
 
-    /// Creates a random mark that no other server has.
+    /// Creates a random mark for this server, which no other server has.
     pub(crate) fn random() -> io::Result<Self> {
         let number = getrandom::u64().map_err(io::Error::other)?;
         Ok(Self::derive(getrlimit(Resource::Locks).maximum, number))
@@ -98,12 +98,12 @@ impl ServerProcessMark {
 }
 
 impl RunTag {
-    /// Creates the tag with this `number`.
+    /// Creates the tag of a run with this `number`.
     pub(crate) fn from_number(number: u64) -> Self {
         Self(number)
     }
 
-    /// Returns the tag as a number.
+    /// Returns the tag of the run as a number.
     pub(crate) fn number(self) -> u64 {
         self.0
     }

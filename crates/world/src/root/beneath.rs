@@ -48,7 +48,7 @@ pub(super) fn path_of_fd(fd: BorrowedFd<'_>) -> Result<PathBuf, Errno> {
     Ok(std::ffi::OsString::from_vec(path.into_bytes()).into())
 }
 
-/// Checks that this system can resolve paths below `dir`.
+/// Checks that this system can keep path lookups below `dir`.
 pub(super) fn check_support(dir: BorrowedFd<'_>) -> io::Result<()> {
     match open(dir, Path::new("."), OFlags::PATH | OFlags::DIRECTORY, SymlinkPolicy::Follow) {
         Ok(_) => Ok(()),

@@ -27,20 +27,20 @@ use super::temp::temp_name;
 use super::tree::{TreeDirectory, each_directory, open_tree_directory};
 use super::work::WorkMonitor;
 
-/// Options and limits of a copy.
+/// Options and limits of copying an entry.
 #[derive(Debug, Clone, Copy)]
 pub struct CopyOptions {
-    /// The entries that may be copied.
+    /// The entries that may be copied: a single one, or a whole tree.
     pub scope: EntryScope,
     /// The handling of an existing destination.
     pub conflict: DestinationConflict,
     /// The handling of missing parents of the destination.
     pub parents: ParentPolicy,
-    /// The maximum number of bytes that may be copied.
+    /// The maximum number of bytes that the copy may have.
     pub bytes_max: u64,
 }
 
-/// Counts of a finished copy.
+/// Counts of the entries and bytes that were copied.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CopyTotals {
     /// The number of copied files, directories and symlinks.

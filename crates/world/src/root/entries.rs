@@ -16,9 +16,9 @@ use super::refusal::WorkError;
 use super::temp::is_temp;
 use super::work::WorkMonitor;
 
-/// One page of a directory, sorted by name.
+/// One page of a directory's entries, sorted by name.
 pub struct DirectoryPage {
-    /// The names and metadata of the entries.
+    /// The names and metadata of the entries on the page.
     pub entries: Vec<(OsString, EntryMeta)>,
     /// The number of entries after this page.
     pub remaining: u64,
@@ -112,7 +112,7 @@ pub(super) fn each_entry(
     Ok(())
 }
 
-/// Returns `true` for `.` and `..`.
+/// Returns `true` for the names `.` and `..`.
 fn is_self_or_parent(name: &[u8]) -> bool {
     matches!(name, b"." | b"..")
 }

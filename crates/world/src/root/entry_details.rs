@@ -13,9 +13,9 @@ use super::meta::{EntryKind, EntryMeta};
 
 /// Details of an entry. For a symlink, details of the link itself.
 pub struct EntryDetails {
-    /// The kind, size and times.
+    /// The kind, size and times of the entry.
     pub meta: EntryMeta,
-    /// The target, if the entry is a symlink.
+    /// The target of the link, if the entry is a symlink.
     pub target: Option<String>,
 }
 

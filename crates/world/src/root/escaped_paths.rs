@@ -19,7 +19,7 @@ use super::work::WorkMonitor;
 /// The depth to which an entry is inspected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InspectionDepth {
-    /// Skip the entry without a look at it.
+    /// Skip the entry without looking at it.
     Skip,
     /// Check where the entry leads.
     Target,

@@ -19,7 +19,7 @@ use super::path::quoted_path;
 pub struct Etag(String);
 
 impl Etag {
-    /// Returns the strong etag of `content`.
+    /// Returns the strong etag of a file with the content `content`.
     pub fn from_content(content: &[u8]) -> Self {
         let mut hash = EtagHasher::default();
         hash.update(content);

@@ -39,7 +39,7 @@ static WILDCARD_RULES: AtomicUsize = AtomicUsize::new(0);
 
 /// The ignore rules that apply in a directory: its own rules, then the rules of its parents.
 pub(super) struct IgnoreRules {
-    /// The directory of these rules, relative to the root.
+    /// The directory that these ignore rules apply to, relative to the root.
     dir: PathBuf,
     /// The directory's own rules. The last rules of its files come first, because the last match
     /// decides.

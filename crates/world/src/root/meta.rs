@@ -6,7 +6,7 @@ use rustix::time::{ClockId, clock_gettime};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Kind of an entry.
+/// Kind of a directory entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum EntryKind {
@@ -73,29 +73,29 @@ impl EntryStamp {
     }
 }
 
-/// Metadata of an entry, read without opening it.
+/// Metadata of a file or another entry, read without opening it.
 #[derive(Debug, Clone, Copy)]
 pub struct EntryMeta {
     pub(super) stat: Stat,
 }
 
 impl EntryMeta {
-    /// Returns the kind of entry.
+    /// Returns the kind of the entry.
     pub fn kind(&self) -> EntryKind {
         FileType::from_raw_mode(self.stat.st_mode).into()
     }
 
-    /// Returns the size in bytes.
+    /// Returns the size of the entry in bytes.
     pub fn size(&self) -> u64 {
         u64::try_from(self.stat.st_size).unwrap_or(0)
     }
 
-    /// Returns the POSIX permission bits.
+    /// Returns the POSIX permission bits of the entry.
     pub fn mode(&self) -> u32 {
         self.stat.st_mode & 0o7777
     }
 
-    /// Returns the time of the last content change.
+    /// Returns the time at which the entry's content last changed.
     pub fn mtime(&self) -> Timestamp {
         let nanos = i32::try_from(self.stat.st_mtime_nsec).unwrap_or(0);
         Timestamp::new(self.stat.st_mtime, nanos).unwrap_or_default()

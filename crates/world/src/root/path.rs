@@ -72,7 +72,7 @@ pub fn quoted_path(path: &str) -> String {
     format!("`{}`", printable::escape_line(path))
 }
 
-/// Checks that an accepted path is relative and has no NUL.
+/// Checks with fuzzed bytes that an accepted path is relative and has no NUL.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };

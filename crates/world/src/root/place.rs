@@ -16,19 +16,19 @@ use super::path::{self, quoted_path};
 use super::refusal::refusal;
 use super::temp;
 
-/// Handling of missing parent directories.
+/// Handling of missing parent directories of an entry to change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParentPolicy {
-    /// Create the missing directories.
+    /// Create the missing parent directories.
     Make,
-    /// Refuse the change if a directory is missing.
+    /// Refuse the change if a parent directory is missing.
     Require,
 }
 
 /// The location of an entry to change: an open directory below the root, and a name in it. Neither
 /// the name nor the path is protected.
 pub(super) struct EntryLocation {
-    /// The directory, open for reading.
+    /// The directory of the entry, open for reading.
     pub(super) dir: OwnedFd,
     /// The name in the directory: one component, never `.` or `..`.
     pub(super) name: OsString,
@@ -55,7 +55,7 @@ enum TempNamePolicy {
 }
 
 impl Root {
-    /// Returns the place of `path` for a change.
+    /// Returns the location of the entry at `path`, for a change.
     ///
     /// Both the caller's spelling and the resolved path are compared with the protected names, so
     /// that neither a spelling nor a symlink evades them.
@@ -69,13 +69,13 @@ impl Root {
         })
     }
 
-    /// Returns the place of `path` for moving or replacing an existing entry.
+    /// Returns the location of the entry at `path`, to move or replace that entry.
     pub(super) fn existing_place(&self, path: &str) -> Result<EntryLocation, ToolError> {
         self.open_existing_place(path, TempNamePolicy::Refuse)
     }
 
-    /// Returns the place of `path` for removal. Accepts the unfinished result of a copy that was
-    /// interrupted.
+    /// Returns the location of the entry at `path`, to remove that entry. Accepts the unfinished
+    /// result of a copy that was interrupted.
     pub(super) fn removable_place(&self, path: &str) -> Result<EntryLocation, ToolError> {
         self.open_existing_place(path, TempNamePolicy::Allow)
     }
@@ -123,7 +123,7 @@ impl Root {
         })
     }
 
-    /// Returns the place to which a write to `place` goes, and the existing entry. Follows a
+    /// Returns the location to which a write to `place` goes, and the existing entry. Follows a
     /// symlink within the root.
     pub(super) fn write_target(
         &self,
@@ -139,12 +139,12 @@ impl Root {
         }
     }
 
-    /// Fails if no change to `path` would be allowed.
+    /// Fails if every change to the entry at `path` would be refused.
     pub fn check_changeable(&self, path: &str) -> Result<(), ToolError> {
         self.write_target(self.existing_place(path)?).map(|_| ())
     }
 
-    /// Returns the place to which the symlink at `place` leads.
+    /// Returns the location to which the symlink at `place` leads.
     fn follow_symlink(&self, place: &EntryLocation) -> Result<EntryLocation, ToolError> {
         let path = &place.path;
         let target = self.resolve(path, OFlags::PATH).map_err(|err| match err {
@@ -277,7 +277,7 @@ impl Root {
 }
 
 impl EntryLocation {
-    /// Returns the metadata of the entry that is now at this place. Does not follow a symlink.
+    /// Returns the metadata of the entry that is now at this location. Does not follow a symlink.
     pub(super) fn stat(&self) -> Result<Option<EntryMeta>, ToolError> {
         match statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat.into())),

@@ -11,7 +11,7 @@ pub(super) struct DefaultName {
     reader: SettingsReader,
 }
 
-/// The program that reads a protected file or folder.
+/// The kind of program that reads a protected file or folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SettingsReader {
     Git,
@@ -98,7 +98,7 @@ struct ProtectedPath {
     reach: ProtectionReach,
 }
 
-/// The operations that a protected path blocks.
+/// The changes that a protected path blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ProtectionReach {
     /// Changes whose path contains the protected path.

@@ -19,7 +19,7 @@ const NAMES_MAX: usize = 2000;
 /// The longest name that is compared by similarity, in bytes. A longer name matches only if it
 /// differs in case alone.
 const NAME_BYTES_MAX: usize = 100;
-/// The least similarity of a suggested name, from 0 to 1.
+/// The least similarity of a name that an error suggests, from 0 to 1.
 const SIMILARITY_MIN: f64 = 0.6;
 
 impl Root {
@@ -197,7 +197,7 @@ pub(super) fn refusal(path: &str, err: Errno) -> ToolError {
 pub(super) enum WorkError {
     /// An error of the file system.
     Errno(Errno),
-    /// A cancellation, or an error of a check.
+    /// A cancellation, or an error from a check that is part of the work.
     Tool(ToolError),
 }
 

@@ -18,9 +18,9 @@ use super::work::WorkMonitor;
 /// The part of a directory that an operation covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryScope {
-    /// The entry itself. A directory must be empty.
+    /// The entry itself. If it is a directory, it must be empty.
     Entry,
-    /// The directory with all its contents.
+    /// The entry and, if it is a directory, all its contents.
     Tree,
 }
 

@@ -92,7 +92,7 @@ impl Root {
     }
 }
 
-/// Fails if the destination is the source or lies inside it.
+/// Fails if the destination of a move is its source or lies inside it.
 pub(super) fn check_not_inside(source: &Path, to: &EntryLocation) -> Result<(), ToolError> {
     let message = if to.real_path == source {
         "the source and the destination are the same".to_owned()
@@ -182,7 +182,7 @@ pub(super) fn hint_inside(source: &Path, to: &EntryLocation) -> String {
     }
 }
 
-/// Creates the error that the destination `to` exists.
+/// Creates the error that the destination `to` of a move exists.
 pub(super) fn exists_error(to: &EntryLocation) -> ToolError {
     let message = format!("{} exists; pass overwrite: true to replace it", quoted_path(&to.path));
     ToolError::new(ToolFault::Conflict(json!({ "exists": to.path })), message)

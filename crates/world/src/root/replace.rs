@@ -27,21 +27,21 @@ use super::work::WorkMonitor;
 /// The maximum number of retries of a write if the entry changes between the check and the rename.
 const TRIES: usize = 8;
 
-/// Conditions of a write, and the mode of the written file.
+/// Conditions for writing a file, and the mode of the written file.
 #[derive(Debug, Clone)]
 pub struct WriteConditions {
-    /// Handling of a file that exists.
+    /// Handling of the file if it exists.
     pub existing: ExistingFile,
-    /// Handling of a file that does not exist.
+    /// Handling of the file if it does not exist.
     pub missing: MissingFile,
-    /// Handling of missing parent directories.
+    /// Handling of missing parent directories of the file.
     pub parents: ParentPolicy,
     /// The permission bits. By default a replaced file keeps its own, and a new file follows the
     /// umask.
     pub mode: Option<u32>,
 }
 
-/// Handling of a file that exists.
+/// Handling of an existing file by a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExistingFile {
     /// Keep the existing file and refuse the write.
@@ -52,10 +52,10 @@ pub enum ExistingFile {
     Match(String),
 }
 
-/// Handling of a file that does not exist.
+/// Handling of a missing file by a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MissingFile {
-    /// Create the file.
+    /// Create the missing file.
     Create,
     /// Refuse the write if the file does not exist.
     Refuse,
@@ -72,9 +72,9 @@ pub struct WriteResult {
 /// The effect of writing a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteOutcome {
-    /// The file is new.
+    /// The write created the file.
     Created,
-    /// An existing file was replaced.
+    /// The write replaced an existing file.
     Replaced,
 }
 
@@ -222,7 +222,7 @@ impl EntryLocation {
         Ok(())
     }
 
-    /// Opens the entry for reading, without following a symlink.
+    /// Opens the entry at this location for reading, without following a symlink.
     pub(super) fn open_entry(&self) -> Result<std::os::fd::OwnedFd, Errno> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         openat(&self.dir, &self.name, flags | OFlags::CLOEXEC, Mode::empty())

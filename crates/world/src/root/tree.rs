@@ -61,7 +61,7 @@ pub(super) fn each_directory(
     Ok(())
 }
 
-/// Opens the directory `at` in the tree of `top`.
+/// Opens the directory with the path `at` in the tree of `top`.
 pub(super) fn open_tree_directory(top: &OwnedFd, at: &Path) -> Result<OwnedFd, rustix::io::Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     beneath::open(top.as_fd(), or_dot(at), flags, SymlinkPolicy::Refuse)

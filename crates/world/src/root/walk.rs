@@ -36,7 +36,7 @@ pub struct WalkFolder {
     rules: Option<Arc<IgnoreRules>>,
 }
 
-/// An open directory and its entries.
+/// A directory that a walk has opened, and its entries.
 pub struct OpenFolder {
     dir: OwnedFd,
     /// `true` if the directory contains a `.git`, which is not listed.
@@ -50,15 +50,15 @@ pub struct OpenFolder {
 pub struct WalkEntry {
     /// The entry's path, relative to the root.
     pub path: PathBuf,
-    /// The kind of entry.
+    /// The kind of the entry.
     pub kind: EntryKind,
 }
 
 /// The starting point of a walk.
 pub enum WalkStart {
-    /// A directory, whose entries are walked.
+    /// A directory, whose entries the walk visits.
     Folder(WalkFolder),
-    /// A file, which is the only entry.
+    /// A file, which is the only entry of the walk.
     File(WalkEntry),
 }
 
@@ -196,7 +196,7 @@ pub struct TreeWalk<'r> {
     /// The path at which the walk resumes. Entries before it are skipped.
     resume_at: Option<PathBuf>,
     open: Vec<(WalkFolder, vec::IntoIter<(OsString, EntryKind)>)>,
-    /// The number of directories that could not be read.
+    /// The number of directories that the walk could not read.
     pub unread_folders: u64,
 }
 
@@ -214,7 +214,7 @@ impl<'r> TreeWalk<'r> {
         Ok(Self { root, filter: sight, watch, resume_at: from, open, unread_folders: 0 })
     }
 
-    /// Returns the next entry of the walk.
+    /// Returns the next entry of the walk, or `None` at the end.
     pub fn next_entry(&mut self) -> Result<Option<WalkEntry>, ToolError> {
         while let Some((folder, entries)) = self.open.last_mut() {
             self.watch.check_cancelled()?;

@@ -84,7 +84,7 @@ impl WorkMonitor {
         Self::new(cancel, EventSink::none())
     }
 
-    /// Fails if the work has been cancelled.
+    /// Fails if the disk work has been cancelled.
     pub fn check_cancelled(&self) -> Result<(), ToolError> {
         if self.cancel.is_cancelled() { Err(ToolError::canceled()) } else { Ok(()) }
     }

@@ -183,7 +183,7 @@ impl StartFolder {
         Ok(Self { workspace, path, workspace_identity, cwd: cwd_at, cwd_identity })
     }
 
-    /// Returns the workspace itself as the working directory.
+    /// Returns the workspace itself as the working directory of a program.
     pub(super) fn at_workspace(workspace: &Root) -> io::Result<Self> {
         let folder = workspace.open_dir(".").map_err(into_io_error)?;
         Self::new(workspace, folder.as_fd(), &[])

@@ -56,7 +56,7 @@ pub(super) struct CgroupLimits {
     pub(super) cpu_percent: u64,
 }
 
-/// The period of the processor quota, in microseconds.
+/// The period of the processor quota of a control group, in microseconds.
 const QUOTA_PERIOD_US: u64 = 100_000;
 
 impl CgroupParents {

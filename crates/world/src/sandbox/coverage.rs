@@ -56,7 +56,7 @@ impl SandboxLayer {
     pub const ALL: [Self; 6] =
         [Self::View, Self::Proc, Self::Network, Self::Landlock, Self::Seccomp, Self::Groups];
 
-    /// Returns the layer's name in results.
+    /// Returns the name of the sandbox layer in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::View => "view",
@@ -68,7 +68,7 @@ impl SandboxLayer {
         }
     }
 
-    /// Returns a short description of the layer's effect.
+    /// Returns a short description of the effect of the sandbox layer.
     pub fn effect(self) -> &'static str {
         match self {
             Self::View => {
@@ -111,12 +111,12 @@ impl SandboxLayer {
 }
 
 impl SandboxCoverage {
-    /// Returns the coverage of an unconfined program.
+    /// Returns the coverage of a program without a sandbox.
     pub(crate) fn unconfined() -> Self {
         Self { profile: SandboxProfile::Off, missing: Arc::default() }
     }
 
-    /// Returns `true` if no layer of the profile is missing.
+    /// Returns `true` if no layer of the sandbox profile is missing.
     pub fn is_complete(&self) -> bool {
         self.missing.is_empty()
     }

@@ -59,7 +59,7 @@ impl ExitPipe {
         self.is_over.load(Ordering::Acquire)
     }
 
-    /// Returns the program's exit status, if it was reported.
+    /// Returns the program's exit status, if the reaper has reported it.
     pub(super) fn status(&self) -> Option<ExitStatus> {
         while let Ok(false) = self.read_report() {}
         self.status.get().copied().map(ExitStatus::from_raw)

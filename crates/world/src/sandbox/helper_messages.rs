@@ -19,7 +19,7 @@ const HANDLES: usize = 7;
 
 /// An order of the server to a sandbox helper: start one program.
 pub(super) struct HelperOrder<H> {
-    /// The program's standard streams.
+    /// The standard streams of the program to start.
     pub(super) streams: [H; 3],
     /// The sealed message: a plan in the first order, a request in later orders.
     pub(super) message: H,
@@ -36,7 +36,7 @@ pub(super) struct HelperOrder<H> {
 pub(super) enum HelperAnswer {
     /// The sandbox helper has created a process, which waits for the next order.
     ProcessReady(Pid),
-    /// The process has taken the order and carries its tag.
+    /// The waiting process has taken the order and carries its tag.
     OrderTaken,
     /// The helper has opened the listener of a forwarder in its network.
     ListenerOpened(OwnedFd),

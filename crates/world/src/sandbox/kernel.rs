@@ -87,7 +87,7 @@ pub(super) fn restrict(
     .map(drop)
 }
 
-/// Attaches a mount at `target`.
+/// Attaches the mount `mount` at the open entry `target`.
 pub(super) fn attach(mount: impl AsFd, target: impl AsFd) -> io::Result<()> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     retry(|| Ok(move_mount(mount.as_fd(), c"", target.as_fd(), c"", flags)?))
@@ -142,13 +142,13 @@ pub(super) fn unshare(flags: libc::c_int) -> io::Result<()> {
     check_result(unsafe { libc::unshare(flags) }.into()).map(drop)
 }
 
-/// Calls `prctl` with numeric arguments.
+/// Calls the system call `prctl` with numeric arguments.
 pub(super) fn prctl(what: libc::c_int, one: libc::c_ulong, two: libc::c_ulong) -> io::Result<()> {
     // SAFETY: it is only used for options with numeric arguments.
     check_result(unsafe { libc::prctl(what, one, two, 0, 0) }.into()).map(drop)
 }
 
-/// Drops all capabilities permanently.
+/// Drops all capabilities of this process permanently.
 pub(super) fn drop_capabilities() -> io::Result<()> {
     #[repr(C)]
     struct CapabilityHeader {

@@ -18,7 +18,7 @@ use crate::programs::ProgramImage;
 /// The time limit of testing the sandbox layers.
 const TEST_TIMEOUT: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
-/// The newest Landlock version that this code uses.
+/// The newest version of Landlock that this code uses.
 pub(super) const LANDLOCK_MAX: i32 = 7;
 /// The oldest usable Landlock version. Before it, files could not be moved between folders.
 pub(super) const LANDLOCK_MIN: i32 = 2;

@@ -49,7 +49,7 @@ pub(super) struct SpawnRequest {
     /// The working directory: relative to the workspace, or absolute.
     pub(super) cwd: OsBytes,
     pub(super) cwd_identity: FileIdentity,
-    /// The tag for all processes of the program.
+    /// The tag that all processes of the program will carry.
     pub(super) tag: Option<u64>,
     /// The ports of the listeners with which a request without a program tests the network.
     pub(super) network_test: Option<NetworkTest>,
@@ -77,11 +77,11 @@ pub(super) struct SeccompFilters {
     /// Filters that are applied before the sandbox helper creates its first process. They refuse
     /// only calls that are not needed later.
     pub(super) ahead: Vec<Vec<u64>>,
-    /// Filters that each process applies as its last step.
+    /// Filters that each process of the program applies as its last step.
     pub(super) last: Vec<Vec<u64>>,
 }
 
-/// The program to execute.
+/// The program that the sandbox helper is to execute.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct TargetProgram {
     /// The path of the executable file: absolute, or relative to the working directory.
@@ -89,7 +89,7 @@ pub(super) struct TargetProgram {
     pub(super) identity: FileIdentity,
     /// The arguments, starting with the program's name.
     pub(super) args: Vec<OsBytes>,
-    /// Variables of the form `NAME=value`.
+    /// Environment variables of the form `NAME=value`.
     pub(super) env: Vec<OsBytes>,
     /// `true` if standard input is a pipe from the server. Otherwise standard input is empty.
     pub(super) is_fed: bool,
@@ -101,9 +101,9 @@ pub(super) struct TargetProgram {
 pub(super) struct NamespaceSet {
     /// A user namespace, which a server without root rights needs.
     pub(super) user: bool,
-    /// A network namespace.
+    /// A separate network namespace.
     pub(super) net: bool,
-    /// A separate `/proc`.
+    /// A separate mount of `/proc`.
     pub(super) proc: bool,
 }
 
@@ -112,7 +112,7 @@ pub(super) struct NamespaceSet {
 pub(super) enum SandboxMount {
     /// A file or folder of the machine, at the same path. Left out if it is missing.
     SamePath { at: OsBytes, how: MountAccess },
-    /// A symlink.
+    /// A symlink at the path `at` that leads to `to`.
     Symlink { at: OsBytes, to: OsBytes },
     /// An empty folder in memory that ends with the program.
     EmptyFolder { at: OsBytes, bytes: u64, mode: u32 },
@@ -136,9 +136,9 @@ pub(super) enum MountAccess {
 /// The Landlock configuration of a sandboxed program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct LandlockConfig {
-    /// The Landlock version to use.
+    /// The version of Landlock to use.
     pub(super) abi: i32,
-    /// `true` if TCP is refused.
+    /// `true` if TCP connections are refused.
     pub(super) tcp: bool,
 }
 

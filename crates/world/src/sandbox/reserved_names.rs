@@ -32,7 +32,7 @@ pub(super) struct ReservedNames(Arc<Mutex<HashMap<ReservedName, NamePlaceholder>
 type ReservedName = (FileIdentity, String);
 
 struct NamePlaceholder {
-    /// The number of programs that need the placeholder.
+    /// The number of running programs that need the placeholder.
     count: usize,
     /// The open placeholder folder, with a shared lock.
     folder: OwnedFd,
@@ -191,7 +191,7 @@ impl SandboxLeftovers {
         Ok(Self { workspace, names })
     }
 
-    /// Removes the placeholders that no server needs any longer.
+    /// Removes the placeholder folders that no server needs any longer.
     pub(crate) fn remove(&self) {
         self.remove_at(self.workspace.as_fd());
     }

@@ -17,7 +17,7 @@ use super::plan::SeccompFilters;
 /// The socket families that a program may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SocketFamilies {
-    /// IPv4, IPv6 and routing information (netlink).
+    /// `true` if programs may use IPv4, IPv6 and routing information (netlink).
     pub(super) internet: bool,
     /// `true` if programs may use Unix sockets.
     pub(super) unix: bool,
@@ -146,7 +146,7 @@ const WORKER_CALLS: &[i64] = &[
 /// covers them.
 const X32_CALLS_MIN: u32 = 0x4000_0000;
 
-/// Builds the filters for a program that may use `sockets`.
+/// Builds the seccomp filters for a program that may use the families `sockets`.
 pub(super) fn build_filters(sockets: SocketFamilies) -> io::Result<SeccompFilters> {
     let ahead = [
         x32_filter(),
@@ -164,7 +164,7 @@ pub(super) fn build_filters(sockets: SocketFamilies) -> io::Result<SeccompFilter
     Ok(SeccompFilters { ahead: packed(&ahead), last: packed(&last) })
 }
 
-/// Decodes a filter that [`build_filters`] encoded.
+/// Decodes a seccomp filter that [`build_filters`] encoded.
 pub(super) fn decode_filter(filter: &[u64]) -> BpfProgram {
     let part = |packed: u64, bits: u32| (packed >> bits) & 0xffff_ffff;
     let unpacked = |&packed: &u64| sock_filter {

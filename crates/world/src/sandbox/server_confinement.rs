@@ -16,9 +16,9 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 use super::layers::{LANDLOCK_MAX, LANDLOCK_MIN, landlock_version};
 use super::view::{ETC_ENTRIES, SYSTEM_FOLDERS};
 
-/// System paths that a server reads in addition to those that every program reads.
+/// System paths that the confined server reads in addition to those that every program reads.
 const SYSTEM_READ: [&str; 4] = ["/proc", "/sys", "/run/systemd/resolve", "/run/nscd"];
-/// System paths that a server reads and writes.
+/// System paths that the confined server reads and writes.
 const SYSTEM_WRITE: [&str; 2] = ["/sys/fs/cgroup", "/dev/shm"];
 const DEVICES: [&str; 6] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];

@@ -210,7 +210,7 @@ impl ProfileRule {
     }
 }
 
-/// Returns the access to `hosts` under `profile`.
+/// Returns the access of programs with the profile `profile` to `hosts`.
 fn host_access(
     hosts: &[String],
     profile: SandboxProfile,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-/// A step of the sandbox setup.
+/// A step of setting up a program's sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum SetupStep {
@@ -11,25 +11,25 @@ pub enum SetupStep {
     Plan,
     /// Joining the control groups that limit memory and processes.
     Groups,
-    /// Creating namespaces.
+    /// Creating the namespaces of the sandbox.
     Namespaces,
-    /// Mapping the user id.
+    /// Mapping the user id in a user namespace.
     UserIds,
     /// Opening the files and folders that the program will see.
     Sources,
-    /// Building the visible file system.
+    /// Building the file tree that the program will see.
     Root,
     /// Mounting a separate `/proc`.
     Proc,
     /// Setting up a separate network.
     Network,
-    /// Entering the visible file system.
+    /// Entering the file tree that the program will see.
     Enter,
     /// Opening the working directory.
     Folder,
-    /// Finding the program in the visible file system.
+    /// Finding the program in the file tree of the sandbox.
     Program,
-    /// Setting resource limits.
+    /// Setting the resource limits of the program.
     Limits,
     /// Dropping capabilities.
     Rights,
@@ -63,7 +63,7 @@ const ALL_STEPS: [SetupStep; 17] = [
     SetupStep::NetworkTest,
 ];
 
-/// The reason why a program did not start.
+/// The reason why a sandboxed program did not start.
 #[derive(Debug)]
 pub struct SetupFailure {
     /// The setup step that failed.

@@ -26,7 +26,7 @@ use super::plan::{SandboxMount, SandboxPlan, seal};
 use super::setup_step::SetupFailure;
 use crate::programs::{ChildProcess, ProgramImage, SERVER_FILE, StandardStreams, kill_and_wait};
 
-/// The file that lists the mounts of the server's namespace.
+/// The file that lists the mounts in the server's mount namespace.
 const MOUNTS_FILE: &str = "/proc/self/mounts";
 /// The maximum number of idle sandbox helpers.
 const IDLE_MAX: usize = 6;

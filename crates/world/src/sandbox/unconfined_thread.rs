@@ -24,7 +24,7 @@ impl UnconfinedThread {
         Ok(Self(Mutex::new(sender)))
     }
 
-    /// Runs `work` on the thread and returns its result. Blocks.
+    /// Runs `work` on the thread outside the sandbox and returns its result. Blocks.
     pub(super) fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,

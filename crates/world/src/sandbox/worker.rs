@@ -35,7 +35,7 @@ pub struct WorkerLimits {
     pub memory_bytes: u64,
     /// The processor time for one request, in seconds. A worker that needs more is killed.
     pub request_seconds: u64,
-    /// The longest request, in bytes.
+    /// The longest request to the worker, in bytes.
     pub request_bytes_max: usize,
     /// The time without a request after which the worker exits.
     pub idle_timeout: Duration,
@@ -136,7 +136,7 @@ fn deny_files() -> io::Result<()> {
     }
 }
 
-/// Lowers the limit of `resource` to `most` for good.
+/// Lowers this process's limit of `resource` to `most` for good.
 fn lower_limit(resource: Resource, most: u64) -> io::Result<()> {
     let most = getrlimit(resource).maximum.map_or(most, |now| now.min(most));
     Ok(setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?)

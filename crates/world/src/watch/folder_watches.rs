@@ -28,7 +28,7 @@ pub(super) struct FolderWatches {
     by_number: HashMap<i32, BTreeSet<PathBuf>>,
 }
 
-/// The events to receive for a folder.
+/// The events to receive for a watched folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WatchDetail {
     /// New and removed names, and files that were closed after writing.
@@ -40,7 +40,7 @@ pub(super) enum WatchDetail {
 /// The reason why a folder is not watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WatchError {
-    /// The folder cannot be opened.
+    /// The folder does not exist or cannot be opened.
     Absent,
     /// The system or this process has no free watch.
     Full,
@@ -60,9 +60,9 @@ pub(super) struct WatchEvents {
 /// A change of an entry in a watched folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum EntryChange {
-    /// An entry with this name appeared or disappeared.
+    /// An entry with the name appeared or disappeared.
     Name,
-    /// The entry's content or metadata changed.
+    /// The content or metadata of the entry changed.
     Content,
 }
 
@@ -144,7 +144,7 @@ impl FolderWatches {
         }
     }
 
-    /// Keeps only the watches that `needed` accepts.
+    /// Keeps only the watches of folders that `needed` accepts.
     pub(super) fn retain(&mut self, needed: impl Fn(&Path) -> bool) {
         let rest = self.by_path.keys().filter(|path| !needed(path));
         for path in rest.cloned().collect::<Vec<_>>() {
@@ -152,7 +152,7 @@ impl FolderWatches {
         }
     }
 
-    /// Reads all pending events.
+    /// Reads all pending events of watched folders.
     pub(super) fn read_events(&mut self) -> WatchEvents {
         let mut news = WatchEvents::default();
         let mut dropped = Vec::new();

@@ -17,7 +17,7 @@ use super::queue_reader;
 use crate::root::{EntryKind, EntryMeta, WalkFilter, WalkFolder, WalkStart, WorkMonitor};
 use crate::{Root, root};
 
-/// A filter that includes all entries except ignored ones.
+/// A filter of tracked folders: all entries except ignored ones.
 const WORKSPACE_FILTER: WalkFilter = WalkFilter { include_ignored: false, include_hidden: true };
 
 /// The folder of git's additional ignore rules.
@@ -36,7 +36,7 @@ pub struct FileTracker {
     is_whole: bool,
     /// `true` if the warning about unwatched folders was logged.
     has_warned: bool,
-    /// Folders that could not be read.
+    /// Tracked folders that could not be read.
     unread: BTreeSet<PathBuf>,
 }
 
@@ -45,11 +45,11 @@ pub struct FileTracker {
 pub enum FileChanges {
     /// Any file may have changed: [read everything](FileTracker::rescan) again.
     Everything,
-    /// The changed names by folder.
+    /// The changed names by the folder that contains them.
     Entries(BTreeMap<PathBuf, BTreeSet<OsString>>),
 }
 
-/// The current state of a folder.
+/// The current state of a tracked folder.
 #[derive(Debug, Default)]
 pub struct FolderUpdate {
     /// The files in the folder. If the folder is new or its ignore rules changed, also all files
@@ -87,7 +87,7 @@ impl FileTracker {
         }
     }
 
-    /// Returns the number of folders that could not be read.
+    /// Returns the number of tracked folders that could not be read.
     pub fn unread(&self) -> usize {
         self.unread.len()
     }
@@ -223,7 +223,7 @@ impl FileTracker {
         Ok(looked)
     }
 
-    /// Adds the folder `top` and everything below it.
+    /// Adds the folder `top` and everything below it to the tracked folders.
     fn add(
         &mut self,
         top: WalkFolder,

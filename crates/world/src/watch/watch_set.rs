@@ -57,7 +57,7 @@ impl WatchSet {
         self.drop_unneeded();
     }
 
-    /// Watches the file list for the subscribers `lists`.
+    /// Watches the list of the workspace's files for the subscribers `lists`.
     fn set_lists(&mut self, lists: BTreeMap<u64, ListWatchRequest>) {
         self.lists = lists;
         let Some(since) = self.lists.values().map(|list| list.since).min() else {
@@ -109,7 +109,7 @@ impl WatchSet {
         }
     }
 
-    /// Returns `true` if the file list must be refreshed.
+    /// Returns `true` if the list of the workspace's files must be refreshed.
     pub(super) fn is_list_due(&self) -> bool {
         self.listing.as_ref().is_some_and(WorkspaceListing::is_stale)
     }

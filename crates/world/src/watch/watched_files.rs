@@ -28,7 +28,7 @@ struct WatchedFile {
     listeners: Vec<(u64, ChangeFeed)>,
 }
 
-/// The last known state of a file.
+/// The last known state of a watched file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct FileSnapshot {
     /// The file's stamp. `None` if the file was missing or unreadable.
@@ -154,7 +154,7 @@ impl WatchedFiles {
         enough.map(|()| changed)
     }
 
-    /// Notifies the subscribers of the file with the URI `uri`.
+    /// Notifies the subscribers of the watched file with the URI `uri`.
     pub(super) fn notify(&self, uri: &Arc<str>) {
         let Some(file) = self.files.get(uri) else { return };
         notify_once(

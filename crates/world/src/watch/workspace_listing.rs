@@ -15,13 +15,13 @@ use crate::root::{EntryKind, EntryMeta, FileTime, WalkFilter, WalkFolder, WalkSt
 
 /// The maximum number of folders to watch for new and removed files.
 const FOLDERS_MAX: usize = 8192;
-/// A filter that includes all entries except ignored ones.
+/// A filter of listed folders: all entries except ignored ones.
 const WORKSPACE_FILTER: WalkFilter = WalkFilter { include_ignored: false, include_hidden: true };
 
 /// The folders of the workspace, except ignored ones.
 pub(super) struct WorkspaceListing {
     folders: BTreeMap<PathBuf, ListedFolder>,
-    /// Folders in which names appeared or disappeared.
+    /// Folders in which names appeared or disappeared since the last refresh.
     stale: BTreeSet<PathBuf>,
     /// Folders that may have been replaced.
     replaced: BTreeSet<PathBuf>,
@@ -32,9 +32,9 @@ pub(super) struct WorkspaceListing {
 }
 
 struct ListedFolder {
-    /// The folder, which can be read again.
+    /// The folder, in a form that can be read again.
     folder: WalkFolder,
-    /// A hash of the file names. 0 if there are no files.
+    /// A hash of the names of the folder's files. 0 if there are no files.
     names_hash: u64,
 }
 

@@ -90,7 +90,7 @@ fn empty_stdin() -> io::Result<()> {
     Ok(dup2_stdin(nothing)?)
 }
 
-/// Starts a new session, as an unconfined program does.
+/// Starts a new session, as the server does for an unconfined program.
 pub(super) fn start_session() -> io::Result<()> {
     setsid()?;
     Ok(())

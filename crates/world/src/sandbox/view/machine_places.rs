@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::super::plan::{MountAccess, SandboxMount};
 
-/// The system's folders of programs and libraries.
+/// The system folders that contain programs and libraries.
 pub(in crate::sandbox) const SYSTEM_FOLDERS: [&str; 9] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store"];
 
@@ -88,20 +88,20 @@ const PREFIX_ENTRIES: &[&str] = &[
 const CARGO_ENTRIES: &[&str] =
     &["bin", "env", "config", "config.toml", "registry", "git", ".crates.toml", ".crates2.json"];
 
-/// Variables that name a toolchain or its cache.
+/// Environment variables that name a toolchain or its cache.
 const TOOLCHAIN_VARIABLES: &[&str] =
     &["RUSTUP_HOME", "JAVA_HOME", "DOTNET_ROOT", "GOROOT", "GOMODCACHE", "NUGET_PACKAGES"];
 
-/// Variables that name a folder with the entries in [`PREFIX_ENTRIES`].
+/// Environment variables that name a folder with the entries in [`PREFIX_ENTRIES`].
 const PREFIX_VARIABLES: &[&str] = &["VIRTUAL_ENV", "PYENV_ROOT"];
 
-/// Variables that name a folder for reproducible data.
+/// Environment variables that name a folder for reproducible data.
 const CACHE_VARIABLES: &[&str] = &["TMPDIR", "XDG_CACHE_HOME", "GOCACHE"];
 
 /// The maximum number of bytes to read of the file that names a virtual environment's interpreter.
 const PYVENV_BYTES: u64 = 64 << 10;
 
-/// The entries of a Python installation.
+/// The entries of a Python installation that its programs need.
 const PYTHON_ENTRIES: &[&str] = &["bin", "lib", "lib64", "include", "share"];
 
 const TMP_BYTES: u64 = 1 << 30;
