@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Pause between attempts, which doubles after each attempt.
+/// Pause between attempts at an operation, which doubles after each attempt.
 #[derive(Debug, Clone)]
 pub struct Backoff {
     first: Duration,
@@ -23,7 +23,7 @@ impl Backoff {
         pause
     }
 
-    /// Starts with the first pause again. Call this after a success.
+    /// Starts with the first pause again. Call this after a successful attempt.
     pub fn reset(&mut self) {
         self.next = self.first;
     }

@@ -17,7 +17,7 @@ pub struct TruncatedText {
 }
 
 impl TruncatedText {
-    /// Appends the next piece of the text.
+    /// Appends the next piece of the text, of which only the beginning and the end are kept.
     pub fn append(&mut self, piece: &[u8]) {
         let more = piece.len().min(HEAD_BYTES - self.head.len());
         self.head.extend_from_slice(&piece[..more]);
@@ -29,7 +29,7 @@ impl TruncatedText {
 
 /// Parser of server-sent events.
 pub struct SseParser {
-    /// Longest data of an event, in bytes.
+    /// Longest data of an event that is not truncated, in bytes.
     bytes_max: usize,
     line: Vec<u8>,
     /// Handling of the rest of a line that is too long.
@@ -50,15 +50,15 @@ enum LongLineRest {
 /// A server-sent event.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SseEvent {
-    /// Event type. Empty means `message`.
+    /// Type of the event. Empty means `message`.
     pub kind: String,
-    /// Lines of data, or nothing if the data is too long.
+    /// Lines of the event's data, or nothing if the data is too long.
     pub data: String,
-    /// Beginning and end of the data, if it is too long.
+    /// Beginning and end of the event's data, if it is too long.
     pub cut: Option<TruncatedText>,
-    /// Id with which the stream can be resumed after the event.
+    /// Id with which the stream can be resumed after this event.
     pub id: Option<String>,
-    /// Reconnection time, in milliseconds.
+    /// Time after which a client reconnects, in milliseconds.
     pub retry: Option<u64>,
 }
 
@@ -106,7 +106,7 @@ impl SseParser {
         all
     }
 
-    /// Appends `more` bytes of a line, unless the line is too long.
+    /// Appends `more` bytes to the current line of the stream, unless the line is too long.
     fn hold(&mut self, more: &[u8]) {
         match self.rest {
             None => self.line.extend_from_slice(more),

@@ -17,7 +17,7 @@ const LABEL_BYTES_MAX: usize = 63;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HostRule {
     host: RuledHost,
-    /// The allowed port. `None` allows the default ports.
+    /// The port that the rule allows. `None` allows the default ports.
     port: Option<u16>,
     /// `true` if the host may only be at public addresses, even if it is named exactly.
     is_public_only: bool,
@@ -27,7 +27,7 @@ pub struct HostRule {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum RuledHost {
     Name(String),
-    /// All names below this name, but not the name itself.
+    /// All host names below this name, but not the name itself.
     Below(String),
     Address(IpAddr),
 }
@@ -59,7 +59,7 @@ impl HostRules {
         Self(rules.map(|rule| HostRule { is_public_only: true, ..rule }).collect())
     }
 
-    /// Returns true if no host is allowed.
+    /// Returns true if the rules allow no host.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -22,7 +22,7 @@ use toolgate_contract::BoxFuture;
 /// Longest idle time of a connection. Servers close idle connections after five seconds or more.
 const IDLE_MAX: Duration = Duration::from_secs(4);
 
-/// A two-way byte stream.
+/// A two-way byte stream to a server.
 pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> ByteStream for T {}
@@ -32,7 +32,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> ByteStream for T {}
 #[derive(Clone)]
 pub struct HttpClient(Client<DialConnector, Full<Bytes>>);
 
-/// The reason why a request has no response.
+/// The reason why an HTTP request has no response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HttpFailure {
     /// The connection failed, so the server did not receive the request.

@@ -24,7 +24,7 @@ pub enum HttpUrlError {
     UserInfo,
     /// The URL has a query, which the base of other URLs must not have.
     Query,
-    /// The path is invalid: the path, and the reason.
+    /// The path to append to the URL is invalid: the path, and the reason.
     InvalidPath(String, String),
 }
 
@@ -120,12 +120,12 @@ impl HttpUrl {
         Self::parse(&url)
     }
 
-    /// Returns the URL as a request names it.
+    /// Returns the URL in the form that an HTTP request needs.
     pub fn uri(&self) -> &Uri {
         &self.0
     }
 
-    /// Returns true if the scheme is `https`.
+    /// Returns true if the scheme of the URL is `https`.
     pub fn is_secure(&self) -> bool {
         self.scheme() == "https"
     }
@@ -136,12 +136,12 @@ impl HttpUrl {
         self.is_secure() || is_loopback_host(self.host())
     }
 
-    /// Returns the host. An IPv6 address has no brackets.
+    /// Returns the host of the URL. An IPv6 address has no brackets.
     pub fn host(&self) -> &str {
         self.0.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']')
     }
 
-    /// Returns the port, which by default is that of the scheme.
+    /// Returns the port of the URL, which by default is that of the scheme.
     pub fn port(&self) -> u16 {
         self.0.port_u16().unwrap_or(if self.is_secure() { 443 } else { 80 })
     }
@@ -156,12 +156,12 @@ impl HttpUrl {
         format!("{}://{}", self.scheme(), self.authority())
     }
 
-    /// Returns the path. An empty path is returned as `/`.
+    /// Returns the path of the URL. An empty path is returned as `/`.
     pub fn path(&self) -> &str {
         self.0.path()
     }
 
-    /// Returns the path without slashes at its end.
+    /// Returns the path of the URL without slashes at its end.
     pub fn trimmed_path(&self) -> &str {
         self.path().trim_end_matches('/')
     }
