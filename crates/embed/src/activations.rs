@@ -40,7 +40,7 @@ pub(crate) fn softmax(numbers: &mut [f32], columns: usize, scale: f32) {
     }
 }
 
-/// Layer normalization with learned weight and bias.
+/// Layer normalization of a network, with learned weight and bias.
 #[derive(Debug)]
 pub(crate) struct LayerNorm {
     pub(crate) weight: Vec<f32>,

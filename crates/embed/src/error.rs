@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 /// Reason that a folder is not a usable model.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelFolderError {
-    /// The folder does not exist.
+    /// The folder of the model does not exist.
     #[error(
         "the folder `{}` does not exist; name one with a sentence-transformers model of the BERT \
          family (`config.json`, `model.safetensors`, `tokenizer.json`)", .0.display()
     )]
     FolderMissing(PathBuf),
-    /// A file is missing or unreadable.
+    /// A file of the model is missing or unreadable.
     #[error("`{}` cannot be read: {why}; {way_out}", file.display())]
     Unreadable {
         /// Path of the file.
@@ -21,7 +21,7 @@ pub enum ModelFolderError {
         /// Suggested fix.
         way_out: &'static str,
     },
-    /// A file has wrong or unsupported content.
+    /// A file of the model has wrong or unsupported content.
     #[error("`{}` {what}; {way_out}", file.display())]
     Invalid {
         /// Path of the file.

@@ -99,7 +99,7 @@ impl ModelFolderFiles {
         Ok(Self { path: path.to_owned(), shape, activation: bend, pooling, tokens_max, prompts })
     }
 
-    /// Returns the name of the folder.
+    /// Returns the name of the model's folder.
     pub(crate) fn name(&self) -> String {
         // A path such as `.` has a name only after it is resolved.
         let whole = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());

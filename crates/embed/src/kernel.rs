@@ -14,14 +14,14 @@ pub(crate) type MatrixColumnSlice = [f32; ROWS];
 #[repr(align(64))]
 pub(crate) struct MatrixRowSlice(pub(crate) [f32; COLUMNS]);
 
-/// Product of [`ROWS`] rows and [`COLUMNS`] columns.
+/// Product of [`ROWS`] rows of one matrix and [`COLUMNS`] columns of another.
 pub(crate) type ProductTile = [MatrixRowSlice; ROWS];
 
 /// Function that multiplies the rows in `slices` by the columns in `lanes`.
 pub(crate) type TileProducts =
     fn(slices: &[MatrixColumnSlice], lanes: &[MatrixRowSlice]) -> ProductTile;
 
-/// Returns the fastest function for this processor.
+/// Returns the function that multiplies fastest on this processor.
 pub(crate) fn products() -> TileProducts {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {

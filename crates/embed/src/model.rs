@@ -68,13 +68,13 @@ impl ModelFolder {
         Ok(looked)
     }
 
-    /// Returns the number of dimensions of the vectors.
+    /// Returns the number of dimensions of the model's vectors.
     pub fn dimensions(&self) -> usize {
         self.folder.shape.hidden_size
     }
 
-    /// Returns the space of the vectors. Reads and hashes all files that determine the vectors, so
-    /// that models are never confused.
+    /// Returns the vector space of the model. Reads and hashes all files that determine the
+    /// vectors, so that models are never confused.
     pub fn space(&self) -> Result<ModelSpace, ModelFolderError> {
         self.compute_space(&self.tokenizer()?, &self.weights()?)
     }
@@ -157,7 +157,7 @@ impl EmbeddingModel {
         self
     }
 
-    /// Returns the space of the vectors.
+    /// Returns the vector space of the model.
     pub fn space(&self) -> &ModelSpace {
         &self.space
     }

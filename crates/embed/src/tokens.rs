@@ -19,7 +19,7 @@ const WORD_BYTES_MAX: usize = 4 * WORD_CHARS_MAX;
 /// Prefix of a vocabulary entry that continues a word.
 const CONTINUATION_PREFIX: &str = "##";
 
-/// Splits texts into tokens.
+/// A tokenizer that splits texts into the tokens of a model.
 #[derive(Debug)]
 pub(crate) struct Tokenizer {
     ids: HashMap<Box<str>, u32>,

@@ -20,12 +20,12 @@ use crate::error::ModelFolderError;
 /// 100 kB.
 const HEAD_BYTES_MAX: u64 = 16 << 20;
 
-/// An open file of weights.
+/// An open file with the weights of a model.
 pub(crate) struct ModelWeights {
     path: PathBuf,
     file: File,
     tensors: HashMap<String, TensorEntry>,
-    /// Position of the first tensor in the file.
+    /// Position in the file at which the tensors begin.
     data_start: u64,
     /// Prefix of the names of all tensors in the file.
     prefix: &'static str,
@@ -81,7 +81,7 @@ impl ModelWeights {
         Ok(Self { path: path.to_owned(), file, tensors, data_start: begin, prefix })
     }
 
-    /// Returns a hash of the whole file.
+    /// Returns a hash of the whole file of weights.
     pub(crate) fn hash(&self) -> Result<blake3::Hash, ModelFolderError> {
         let unreadable = |err| ModelFolderError::unreadable(&self.path, &err);
         let mut file = File::open(&self.path).map_err(unreadable)?;
