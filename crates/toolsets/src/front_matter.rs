@@ -87,7 +87,7 @@ impl SkippedFile {
         FileProblem::whole(message).into_skipped(what, file)
     }
 
-    /// Creates a report about `file` alone: nothing else depends on it.
+    /// Creates a report about `file`, a file on which nothing else depends.
     pub(crate) fn file_only(file: &str, message: impl Into<String>) -> Self {
         Self { item_kind: None, ..Self::whole("", file, message) }
     }

@@ -18,7 +18,7 @@ use super::validators::SchemaDocuments;
 
 /// The maximum number of errors reported for one asset.
 const ERRORS_MAX: usize = 10_000;
-/// The maximum number of bytes of all reported paths and messages together.
+/// The maximum number of bytes of all paths and messages in the errors of one asset.
 const BYTES_MAX: usize = 4 << 20;
 
 /// Describes the errors `found` in `asset`, unsorted. Beyond a limit, one last error states that more

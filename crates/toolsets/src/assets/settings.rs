@@ -51,7 +51,7 @@ pub struct OwnerAssetSettings {
 }
 
 impl AssetSettings {
-    /// Checks the settings.
+    /// Checks the settings of assets.
     ///
     /// # Errors
     /// Describes the first invalid setting and its fix.
@@ -91,7 +91,7 @@ impl AssetSettings {
         self.backend_url.as_deref().filter(|url| !url.trim().is_empty())
     }
 
-    /// Returns the path to which assets are posted, with a leading slash.
+    /// Returns the path at the backend to which assets are posted, with a leading slash.
     pub(super) fn assets_path(&self) -> String {
         match self.owner.backend_assets_path.as_deref() {
             None => ASSETS_PATH_DEFAULT.to_owned(),

@@ -253,7 +253,7 @@ impl CiContext {
         self.variables().remove("VIRTUAL_ENV").filter(|venv| !venv.is_empty())
     }
 
-    /// Returns the variables to add to the environment of build tools.
+    /// Returns the environment variables to add for build tools.
     pub(super) fn variables(&self) -> BTreeMap<String, String> {
         let processes = &self.programs.processes;
         let kept = KEPT_VARIABLES.into_iter().filter_map(|name| {
@@ -273,7 +273,7 @@ impl CiContext {
 /// The advice if a build or test without network access fails.
 const FETCH_ADVICE: &str = "; to fetch missing dependencies first, run ci_restore";
 
-/// The advice if a restore without network access fails. Its last lines are TOML.
+/// The advice if a restore of dependencies without network access fails. Its last lines are TOML.
 const OFFLINE_ADVICE: &str = "the program ran without a network; the server's operator can \
     allow it with these lines in the configuration, or only the hosts of the project's registry \
     with `hosts = [\"HOST\"]` and `profile = \"workspace\"`:\n\

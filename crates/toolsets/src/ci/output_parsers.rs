@@ -57,7 +57,7 @@ pub(super) struct OutputReader {
 }
 
 impl OutputReader {
-    /// Creates the parser for a program that performs `verb` on a project of `kind`.
+    /// Creates the parser for a program that performs the action `verb` on a project of `kind`.
     pub(super) fn new(
         kind: BuildTool,
         verb: ProjectAction,

@@ -55,7 +55,7 @@ pub(super) struct CiReport {
     /// True if the program printed more than `output`.
     #[serde(skip)]
     pub(super) is_cut: bool,
-    /// True if the call sets the size of `output`, so that a reader gets all of it.
+    /// True if the call sets the size of `output`, so that the text of the report shows all of it.
     #[serde(skip)]
     pub(super) is_output_wanted: bool,
     /// Sandbox of the program: the profile's name, with missing layers if any.

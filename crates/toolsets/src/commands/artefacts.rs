@@ -30,7 +30,7 @@ enum PatternPiece {
     Insert(usize),
 }
 
-/// A character of a pattern, and `true` if it is literal instead of glob syntax.
+/// A character of an artefact pattern, and `true` if it is literal instead of glob syntax.
 type PatternChar = (char, bool);
 
 /// The folders in which a program may write artefacts, as absolute paths.
@@ -65,7 +65,8 @@ pub(super) enum FileQuery {
 pub(super) struct CollectedArtefacts {
     /// The open files, by path: relative to the workspace, or absolute if outside.
     pub(super) files: BTreeMap<String, Arc<std::fs::File>>,
-    /// Paths outside that may have been written but are not included.
+    /// Paths outside all folders of artefacts that the command may have written, but that are not
+    /// included.
     pub(super) left_out: Vec<String>,
     /// Notes about files that are not included, with the reason.
     pub(super) notes: Vec<String>,
@@ -168,7 +169,7 @@ fn resolve_query(chars: &[PatternChar], cwd: &str, folders: &ArtefactFolders<'_>
     }
 }
 
-/// Returns the names on the absolute path that `start` and `chars` form.
+/// Returns the components of the absolute path that `start` and `chars` form.
 fn absolute_names(start: &str, chars: &[PatternChar]) -> Vec<Vec<PatternChar>> {
     let all: Vec<PatternChar> =
         start.chars().map(|c| (c, true)).chain(chars.iter().copied()).collect();
@@ -183,7 +184,8 @@ fn absolute_names(start: &str, chars: &[PatternChar]) -> Vec<Vec<PatternChar>> {
     names
 }
 
-/// Returns the `names` below `folder`; `None` if their path is outside of it.
+/// Returns the components `names` of a path without those of `folder`; `None` if the path is
+/// outside of it.
 fn names_below<'n>(names: &'n [Vec<PatternChar>], folder: &Path) -> Option<&'n [Vec<PatternChar>]> {
     let mut rest = names;
     for part in folder.iter().skip(1) {

@@ -181,7 +181,7 @@ impl CommandTool {
         }
     }
 
-    /// Prepares the program of a call with the arguments `words`.
+    /// Prepares the start of the command's program with the arguments `words`.
     async fn prepare_start(
         &self,
         ctx: &ToolContext,

@@ -13,7 +13,8 @@ pub(crate) struct ProgressMeter<'m> {
 }
 
 impl<'m> ProgressMeter<'m> {
-    /// Creates a meter. A pattern without groups matches but never reads progress.
+    /// Creates a meter of a program's progress. A pattern without groups matches but never reads
+    /// progress.
     pub(crate) fn new(pattern: &'m RegexMatcher) -> Option<Self> {
         let captures = pattern.new_captures().ok()?;
         Some(Self { pattern, captures, share: -1.0 })

@@ -235,7 +235,7 @@ impl FileEditor<'_> {
         self.write(self.check(file)?)
     }
 
-    /// Makes the changes in memory, and checks that they are possible.
+    /// Makes the changes of one file in memory, and checks that they are possible.
     fn check(&self, file: &several::FileEdits<'_>) -> Result<CheckedEdit, ToolError> {
         let Self { root, settings, watch, .. } = *self;
         let changes = file.changes.as_slice();

@@ -128,7 +128,7 @@ impl GitConfig {
         keys.find(|key| key.contains(char::REPLACEMENT_CHARACTER))
     }
 
-    /// Returns the names of all filters that any configuration defines.
+    /// Returns the names of all git filters that any configuration defines.
     pub(super) fn filter_names(&self) -> Vec<String> {
         let mut names = Vec::new();
         for entry in &self.entries {

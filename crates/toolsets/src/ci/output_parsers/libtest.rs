@@ -72,7 +72,7 @@ impl LibtestParser {
         }
     }
 
-    /// Processes the end of the output: reports test programs that crashed without a result.
+    /// Processes the end of the output: reports test programs that ended without a result.
     pub(super) fn finish(&mut self, found: &mut ParserFindings) {
         self.end_program(found);
         self.started.dedup();

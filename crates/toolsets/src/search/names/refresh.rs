@@ -54,7 +54,7 @@ struct FileDefinitions {
 }
 
 impl FileDefinitions {
-    /// Reads the file at `path`. Returns `None` if it cannot be read.
+    /// Reads the definitions in the file at `path`. Returns `None` if the file cannot be read.
     fn read(
         root: &Root,
         path: &str,

@@ -17,7 +17,7 @@ const HEARTBEAT_EVERY: Duration = Duration::from_secs(2);
 
 /// The right to write an embedded index, which only one process has at a time.
 pub(super) struct EmbeddedWriter {
-    /// `None` while a write runs, and after a write was canceled.
+    /// The state of the writer. `None` while a write runs, and after a write was canceled.
     state: Option<WriterState>,
     rejected: Vec<(StoredDocument, String)>,
     /// The folder of the search index, for the log.
