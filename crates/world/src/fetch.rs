@@ -57,7 +57,7 @@ pub struct JsonPost<'a> {
 pub struct HttpResponse {
     /// The HTTP status code.
     pub status: u16,
-    /// The body, or its first bytes if it is longer than the limit.
+    /// The body of the response, or its first bytes if it is longer than the limit.
     pub body: Vec<u8>,
 }
 

@@ -50,7 +50,7 @@ fn queue_reader(queue: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     Ok(unsafe { AsyncFd::register_with_interest(queue, Interest::READABLE) }?)
 }
 
-/// Reads and discards all queued events. Fails with `EAGAIN` if none is queued.
+/// Reads and discards all events in the inotify queue. Fails with `EAGAIN` if there are none.
 fn drain_events(queue: &OwnedFd) -> io::Result<()> {
     let mut room = [MaybeUninit::uninit(); 4096];
     let mut reader = Reader::new(queue, &mut room);

@@ -246,7 +246,8 @@ impl Sandbox {
         (is_workspace && !is_ruled).then_some(settings.restore)
     }
 
-    /// Returns the package managers that the presets in the settings ask, each once.
+    /// Returns the package managers that are asked for hosts because of presets in the settings,
+    /// each once.
     pub fn host_sources(&self) -> Vec<HostSource> {
         let state = &self.0;
         let ruled = state.rules.iter().filter_map(|rule| rule.hosts.as_ref());

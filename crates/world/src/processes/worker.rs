@@ -31,7 +31,7 @@ pub struct WorkerProcess {
     process: ChildProcess,
 }
 
-/// The reason why a worker gave no answer. It must get no other request.
+/// The reason why a worker process gave no answer. That worker must get no other request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkerFailure {
     /// The worker had already ended, so the request is not the cause.

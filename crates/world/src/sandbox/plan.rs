@@ -222,7 +222,7 @@ impl<T: Into<OsString>> From<T> for OsBytes {
     }
 }
 
-/// Checks that parsed data serializes to data that parses the same.
+/// Checks with fuzzed bytes that parsed data serializes to data that parses the same.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check(bytes: &[u8]) {
     reads_again::<SandboxPlan>(bytes);

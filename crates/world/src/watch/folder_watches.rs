@@ -73,7 +73,7 @@ impl FolderWatches {
         Ok(Self { queue, by_path: BTreeMap::new(), by_number: HashMap::new() })
     }
 
-    /// Returns the descriptor that becomes readable when an event arrives.
+    /// Returns the descriptor that becomes readable when an event of a watched folder arrives.
     pub(super) fn queue(&self) -> Arc<OwnedFd> {
         self.queue.clone()
     }

@@ -16,14 +16,15 @@ use super::super::server_confinement::allow_path;
 use super::super::setup_step::{SetupFailure, SetupStep};
 use super::mounts::places;
 
-/// Paths that each program needs in addition to the plan, if it has its own file tree.
+/// Paths that each program needs in addition to those of the plan, if it has its own file tree.
 const OWN_VIEW_PATHS: [(&str, MountAccess); 3] = [
     ("/dev", MountAccess::Device),
     ("/dev/shm", MountAccess::Write),
     ("/dev/pts", MountAccess::Device),
 ];
 
-/// Paths that each program needs in addition to the plan, if it sees the machine's own file tree.
+/// Paths that each program needs in addition to those of the plan, if it sees the machine's own
+/// file tree.
 const SHARED_VIEW_PATHS: [(&str, MountAccess); 7] = [
     ("/proc", MountAccess::Read),
     ("/dev/null", MountAccess::Device),
