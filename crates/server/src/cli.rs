@@ -224,7 +224,7 @@ impl FolderArgs {
         Ok(loaded)
     }
 
-    /// Applies the choice of tools to `config`.
+    /// Restricts the tools in `config` as the options `--read-only` and `--tools` demand.
     fn restrict(&self, config: &mut Config) {
         if self.read_only {
             config.tools.effects = EffectsMax::Reads;
@@ -272,7 +272,8 @@ pub(crate) fn main() -> ExitCode {
     })
 }
 
-/// Returns the command line. Synesthetic's `--validate PATH` becomes `contract validate PATH`.
+/// Returns the words of the command line. Synesthetic's `--validate PATH` becomes `contract
+/// validate PATH`.
 fn command_line_words() -> impl Iterator<Item = OsString> {
     let mut words: Vec<_> = std::env::args_os().collect();
     if let Some(first) = words.get(1).and_then(|word| word.to_str()) {
@@ -312,8 +313,8 @@ fn small_runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
-/// Runs `work` to its end. Then waits up to 200 ms for blocking work that cannot be cancelled, such
-/// as a read from the terminal.
+/// Runs `work` to its end on `runtime`. Then waits up to 200 ms for blocking work that cannot be
+/// cancelled, such as a read from the terminal.
 fn run_to_end<T>(runtime: tokio::runtime::Runtime, work: impl Future<Output = T>) -> T {
     let done = runtime.block_on(work);
     runtime.shutdown_timeout(std::time::Duration::from_millis(200));

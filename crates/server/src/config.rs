@@ -236,14 +236,14 @@ pub struct ServerSection {
     pub console: ConsoleMode,
 }
 
-/// Availability of the console.
+/// Availability of the web console.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ConsoleMode {
-    /// The console is served at `/`.
+    /// The web console is served at `/`.
     #[default]
     On,
-    /// There is no console.
+    /// The web console is not served.
     Off,
 }
 

@@ -39,9 +39,9 @@ use one_time_links::OneTimeLinks;
 pub(crate) use pin_changes::{ChangedUpstream, changes_digest};
 use pin_changes::{PinChanges, PinCheck};
 
-/// Start of all paths but `/`.
+/// Start of all paths of the console except `/`.
 const PREFIX: &str = "/console/";
-/// Ids of the actions at the console, for policy and audit records.
+/// Tool ids of the actions at the console, for policy and audit records.
 pub(crate) const ACTIONS: &[&str] = &[
     "console.answer_call",
     "console.answer_job",
@@ -49,18 +49,19 @@ pub(crate) const ACTIONS: &[&str] = &[
     "console.cancel_job",
     "console.restart_upstream",
 ];
-/// Path of the page that signs in.
+/// Path of the console page that signs in.
 pub const SIGN_IN_PATH: &str = "/console/sign-in";
-/// Shortest time between two messages to a page that something changed, if few pages are open.
+/// Shortest time between two messages to an open console page that calls or jobs have changed, if
+/// few pages are open.
 const CHANGE_INTERVAL: Duration = Duration::from_secs(1);
-/// Number of pages that are notified in that time. If more are open, each is notified less often, so
-/// that all pages together cost the server little.
+/// Number of console pages that are notified within `CHANGE_INTERVAL`. If more are open, each is
+/// notified less often, so that all pages together cost the server little.
 const PAGES_PER_INTERVAL: u32 = 8;
-/// Time without calls after which a page is asked to look at jobs.
+/// Time without calls after which an open console page is asked to update its jobs.
 const JOBS_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Shows how the tools of an upstream differ from their pins. If the second argument is the digest of
-/// these differences, approves the tools.
+/// Returns a description of how the tools of an upstream differ from their pins. If the second
+/// argument is the digest of these differences, approves the tools.
 pub(crate) type PinReview =
     Arc<dyn Fn(String, Option<String>) -> BoxFuture<'static, anyhow::Result<String>> + Send + Sync>;
 
@@ -78,8 +79,8 @@ pub(crate) struct SettingsPreview {
     pub(crate) removed: Vec<ToolId>,
 }
 
-/// Compares the settings in force with the settings as they are written now. Returns `None` if they
-/// are not reloaded.
+/// Compares the settings in force with the settings as they are written now. Returns `None` if the
+/// server does not reload its settings.
 pub(crate) type SettingsComparison =
     Arc<dyn Fn() -> anyhow::Result<Option<SettingsPreview>> + Send + Sync>;
 
@@ -93,11 +94,11 @@ pub(crate) struct ConsoleSources {
     pub(crate) review_pins: PinReview,
     pub(crate) changed_pins: PinCheck,
     pub(crate) preview_settings: SettingsComparison,
-    /// Audit log, if it is a file.
+    /// Path of the audit log, if it is a file.
     pub(crate) log: Option<PathBuf>,
 }
 
-/// The console of a server.
+/// The web console of a server, for the person who runs it.
 pub(crate) struct Console {
     sources: ConsoleSources,
     identity: Arc<Authenticator>,
@@ -106,15 +107,15 @@ pub(crate) struct Console {
     audit: AuditQueries,
     pin_changes: PinChanges,
     questions: Arc<WaitingQuestions>,
-    /// Counts the open pages that are notified of changes.
+    /// Clones of this value count the console pages that are open and notified of changes.
     open_pages: Arc<()>,
     /// True if the server uses TLS.
     is_secure: bool,
 }
 
 impl Console {
-    /// Creates the console. `questions` are those to connected clients. Without a key in the state
-    /// folder, only this process can make links.
+    /// Creates the console. `questions` are the open questions to connected clients. Without a key
+    /// in the state folder, only this process can make one-time links to the console.
     ///
     /// # Errors
     /// The system has no random numbers.
@@ -151,12 +152,13 @@ impl Console {
         path == "/" || path.starts_with(PREFIX)
     }
 
-    /// Returns true if `path` takes forms.
+    /// Returns true if `path` of the console accepts submitted forms.
     pub(crate) fn takes_forms_at(path: &str) -> bool {
         path.starts_with(PREFIX)
     }
 
-    /// Returns the sender of the request `head`. A person who is not signed in is anonymous.
+    /// Returns the sender of the request `head`, by its console session. A person who is not signed
+    /// in is anonymous.
     pub(crate) fn authenticate(&self, head: &FrameHead) -> RequestSender {
         match self.find_session(head) {
             Some(session) => RequestSender::Known(session.caller.clone()),
@@ -164,7 +166,7 @@ impl Console {
         }
     }
 
-    /// Answers a request from the address `peer`.
+    /// Answers a console request from the address `peer`.
     pub(crate) async fn answer(
         self: &Arc<Self>,
         frame: &MessageFrame,
@@ -198,7 +200,7 @@ impl Console {
         }
     }
 
-    /// Answers requests that need no session: files of the pages, and signing in.
+    /// Answers console requests that need no session: files of the pages, and signing in.
     async fn answer_anyone(
         &self,
         path: &str,
@@ -248,7 +250,8 @@ impl Console {
         actions::answer(self, session, path, &form).await
     }
 
-    /// Returns the session of the request `head`, unless its key was revoked or has expired.
+    /// Returns the console session of the request `head`, unless the key of the session was revoked
+    /// or has expired.
     fn find_session(&self, head: &FrameHead) -> Option<Arc<ConsoleSession>> {
         let is_use = head.header("x-console-refresh").next().is_none();
         let session = self.sessions.find(head, is_use)?;
@@ -260,7 +263,7 @@ impl Console {
         is_valid.then_some(session)
     }
 
-    /// Exchanges a one-time link, or a key or token, for a session.
+    /// Exchanges a one-time link, or a key or token, for a console session.
     async fn sign_in(&self, frame: &MessageFrame, peer: IpAddr) -> Reply {
         let form = FormFields::parse(&frame.body);
         let has_keys = self.identity.requires_credential();
@@ -316,7 +319,7 @@ impl Console {
         self.identity.authenticate(None, &head, peer).await
     }
 
-    /// Returns the reply to a request of a person who is not signed in.
+    /// Returns the reply to a console request of a person who is not signed in.
     fn sign_in_first(method: &Method) -> Reply {
         match *method {
             Method::GET | Method::HEAD => layout::redirect(SIGN_IN_PATH),
@@ -324,7 +327,7 @@ impl Console {
         }
     }
 
-    /// Returns a stream of the kinds of things that change: `calls` and `jobs`.
+    /// Returns an event stream that names the kinds of things that change: `calls` and `jobs`.
     fn changes(self: &Arc<Self>) -> OutgoingResponse {
         let records = self.sources.host.audit().subscribe();
         let begun = tokio::time::Instant::now();
@@ -347,13 +350,13 @@ impl Console {
     }
 }
 
-/// Returns the shortest time between two messages to one of `count` open pages.
+/// Returns the shortest time between two change messages to one of `count` open console pages.
 fn change_interval(count: usize) -> Duration {
     let count = u32::try_from(count).unwrap_or(u32::MAX);
     CHANGE_INTERVAL * count.div_ceil(PAGES_PER_INTERVAL).max(1)
 }
 
-/// Returns a page that explains why a request was refused.
+/// Returns a console page that explains why a request was refused.
 fn problem(status: u16, why: &str) -> Reply {
     layout::reply(status, pages::sign_in::problem(why))
 }
@@ -362,7 +365,8 @@ fn single(reply: Reply) -> OutgoingResponse {
     OutgoingResponse::Single(reply)
 }
 
-/// Returns true if the request comes from a page of this server, or from no page.
+/// Returns true if the request comes from a page of this server, or from no page, and not from a
+/// page of another site.
 fn is_own_page(head: &FrameHead, is_secure: bool) -> bool {
     let host = head.header("host").next().unwrap_or_default();
     let scheme: &[u8] = if is_secure { b"https://" } else { b"http://" };

@@ -28,12 +28,13 @@ use keys::{KeyLookup, KeyRing, NextKeys};
 use throttle::{FAILURE_WINDOW, FAILURES_MAX, GuessThrottle, REJECTION_DELAY};
 use tokens::{PendingToken, TokenValidator, TokenVerdict};
 
-/// Header that may always contain a key.
+/// Header that may always contain an API key, whatever the settings.
 const KEY_HEADER: &str = "x-api-key";
 /// Sender of an unknown credential from an address with too many failed attempts.
 const THROTTLED_SENDER: RequestSender = RequestSender::Throttled { retry_after: FAILURE_WINDOW };
 
-/// Authentication over HTTP. If neither keys nor issuers are configured, every caller is accepted.
+/// Authentication of HTTP requests. If neither API keys nor issuers of tokens are configured, every
+/// caller is accepted.
 ///
 /// Keys are stored as digests. A received key is hashed and compared in full, so neither memory nor
 /// timing reveals a key.
@@ -52,14 +53,14 @@ struct CredentialRules {
     proxies: TrustedProxies,
 }
 
-/// Keys and rules of a changed configuration, checked but not in force yet.
+/// API keys and credential rules of a changed configuration, checked but not in force yet.
 pub(crate) struct NextCredentials {
     keys: NextKeys,
     rules: CredentialRules,
 }
 
 impl Authenticator {
-    /// Loads the keys and issuers of `config`.
+    /// Loads the API keys and token issuers of `config`.
     ///
     /// # Errors
     /// The key file cannot be read, or other users could have written it.
@@ -88,7 +89,7 @@ impl Authenticator {
         Ok(NextCredentials { keys: NextKeys::parse(config)?, rules })
     }
 
-    /// Uses `next` from now on.
+    /// Uses the credentials `next` from now on.
     pub(crate) fn replace(&self, next: NextCredentials) {
         self.keys.replace_configured(next.keys);
         let mut rules = self.rules.write().unwrap_or_else(PoisonError::into_inner);
@@ -109,24 +110,25 @@ impl Authenticator {
         self.keys.are_required() || self.rules().tokens.is_some()
     }
 
-    /// Returns the protected resource metadata if `head` requests it. This needs no credential.
+    /// Returns the OAuth protected resource metadata if the request `head` asks for it. This needs
+    /// no credential.
     pub(crate) fn metadata_page(&self, head: &FrameHead) -> Option<Reply> {
         let rules = self.rules();
         let challenge = rules.challenge.as_ref().filter(|it| it.serves_path(head.path()))?;
         Some(challenge.metadata_reply(head))
     }
 
-    /// Returns true if `path` is a path of the metadata.
+    /// Returns true if `path` is a path of the OAuth protected resource metadata.
     pub(crate) fn has_metadata_at(&self, path: &str) -> bool {
         self.rules().challenge.as_ref().is_some_and(|challenge| challenge.serves_path(path))
     }
 
-    /// Returns true if [`Authenticator::add_challenge`] may add a challenge.
+    /// Returns true if [`Authenticator::add_challenge`] may add an OAuth challenge.
     pub(crate) fn has_challenge(&self) -> bool {
         self.rules().challenge.is_some()
     }
 
-    /// Adds the location of the metadata to a `reply` that demands a token.
+    /// Adds the location of the OAuth metadata to a `reply` that demands a token.
     pub(crate) fn add_challenge(&self, reply: Reply, head: &FrameHead) -> Reply {
         match &self.rules().challenge {
             Some(challenge) => challenge.add_challenge(reply, head),
@@ -180,10 +182,11 @@ impl Authenticator {
         }
     }
 
-    /// Examines `credential` from the address `client`. `fetched` is true after the issuer's keys
-    /// were fetched.
+    /// Examines `credential` from the address `client`. `fetched` is true after the signing keys of
+    /// the token's issuer were fetched.
     ///
-    /// A valid credential is always accepted. Only an unknown one counts as a guess of `client`.
+    /// A valid credential is always accepted. Only an unknown credential counts as a guess of
+    /// `client`.
     fn judge(
         &self,
         rules: &CredentialRules,
@@ -210,8 +213,8 @@ impl Authenticator {
         })
     }
 
-    /// Compares `secret` with the keys, and verifies it as a token. Returns `None` if it is
-    /// unknown.
+    /// Compares `secret` with the API keys, and verifies it as a token. Returns `None` if it is
+    /// neither a known key nor a valid token.
     fn examine(
         &self,
         rules: &CredentialRules,
@@ -243,7 +246,7 @@ impl Authenticator {
         }
     }
 
-    /// Counts a guess of `client`. Returns true if there were too many.
+    /// Counts a failed authentication of `client`. Returns true if there were too many.
     fn is_throttled_after_guess(&self, client: IpAddr) -> bool {
         let count = lock_mutex(&self.throttle).record_failure(client, Instant::now());
         // After that, an address is throttled, so it cannot fill the log.
@@ -271,8 +274,8 @@ impl CredentialRules {
         Ok(Self { tokens, challenge, headers, proxies })
     }
 
-    /// Returns the first credential in `head`. Only this one is examined, so that a request counts
-    /// as one guess.
+    /// Returns the first credential in the request `head`. Only this one is examined, so that a
+    /// request counts as one guess.
     fn find_credential(&self, dialect: Option<&dyn Dialect>, head: &FrameHead) -> Credential {
         let keys =
             self.headers.iter().map(|name| single_credential(head.header(name), Credential::Key));
@@ -316,18 +319,18 @@ impl CredentialRules {
     }
 }
 
-/// A credential in a request.
+/// A credential of an HTTP request, before it is examined.
 enum Credential {
     Missing,
-    /// Credential from a header that carries only keys.
+    /// Credential from a header that contains only API keys.
     Key(Vec<u8>),
-    /// Credential from `Authorization`, either a key or a token.
+    /// Credential from `Authorization`, either an API key or a token.
     Bearer(Vec<u8>),
     /// Several credentials in one header. None of them is examined.
     Multiple,
 }
 
-/// Returns the single credential of one header.
+/// Returns the single credential in all values of one header.
 fn single_credential<'k>(
     keys: impl Iterator<Item = &'k [u8]>,
     one: fn(Vec<u8>) -> Credential,
@@ -345,6 +348,6 @@ enum CredentialVerdict {
     Known(Caller),
     /// The credential is rejected.
     Rejected(RequestSender),
-    /// The credential is a token, and the keys of its issuer must be fetched first.
+    /// The credential is a token, and the signing keys of its issuer must be fetched first.
     NeedsKeys(PendingToken),
 }

@@ -14,19 +14,19 @@ use anyhow::{Context, bail};
 use rustix::fs::{OFlags, fstat, stat};
 use toolgate_world::root::{EntryMeta, EntryStamp};
 
-/// Largest file that is read: 1 MiB.
+/// Largest key file, certificate or similar file that is read: 1 MiB.
 const BYTES_MAX: u64 = 1 << 20;
 
 /// Handling of symbolic links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LinkPolicy {
-    /// Follow links, as for secrets that are mounted into a container.
+    /// Follow symbolic links, as for secrets that are mounted into a container.
     Followed,
-    /// Refuse links.
+    /// Refuse symbolic links.
     Refused,
 }
 
-/// Reads the file at `path` and returns its content and stamp.
+/// Reads the file at `path`, which only the user may control. Returns its content and stamp.
 ///
 /// All checks use the open file, so that the checked file is the one that is read.
 ///
@@ -52,7 +52,7 @@ pub(crate) fn read_text(path: &Path, links: LinkPolicy, bytes_max: u64) -> anyho
     String::from_utf8(bytes).with_context(|| format!("{shown} is not UTF-8"))
 }
 
-/// Opens the file without blocking on a named pipe.
+/// Opens the file at `path` without blocking on a named pipe.
 fn open_file(path: &Path, links: LinkPolicy) -> anyhow::Result<File> {
     let mut flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     if links == LinkPolicy::Refused {

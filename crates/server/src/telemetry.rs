@@ -44,14 +44,14 @@ pub fn start_logging(level: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Replaces the filter of the log, if this process has set up logging.
+/// Function that replaces the filter of the log, if this process has set up logging.
 static REPLACE_FILTER: OnceLock<Box<dyn Fn(EnvFilter) + Send + Sync>> = OnceLock::new();
 
 /// Level of the log that is parsed but not in force yet.
 pub(crate) struct NextLogLevel(EnvFilter);
 
 impl NextLogLevel {
-    /// Parses `level`: a minimum level or a filter.
+    /// Parses `level` as the level of the log: a minimum level or a filter.
     ///
     /// # Errors
     /// When `level` is neither.
@@ -80,7 +80,7 @@ fn parse_level(level: &str) -> anyhow::Result<EnvFilter> {
 static SECRETS: LazyLock<RwLock<SecretSet>> =
     LazyLock::new(|| RwLock::new(secret_variables(&environment(), &[])));
 
-/// Returns the secrets of the environment and of `config`.
+/// Returns the secrets to redact: those of the environment and of `config`.
 ///
 /// # Errors
 /// A configured secret is missing or too short.
@@ -97,18 +97,18 @@ pub(crate) fn redact_from_log(secrets: SecretSet) {
     *SECRETS.write().unwrap_or_else(PoisonError::into_inner) = secrets;
 }
 
-/// Returns the values of variables whose name looks like that of a secret or contains any of
-/// `names`.
+/// Returns the values of environment variables whose name looks like that of a secret or contains
+/// any of `names`.
 fn secret_variables(variables: &[(OsString, OsString)], names: &[String]) -> SecretSet {
     let texts =
         variables.iter().filter_map(|(name, value)| Some((name.to_str()?, value.to_str()?)));
     SecretSet::from_named_variables(texts, names)
 }
 
-/// The log output so far, while the log is held back.
+/// Output of the log that is not printed yet, while the log is held back.
 static HELD_LOG: Mutex<Option<Vec<u8>>> = Mutex::new(None);
 
-/// Holds back the log until [`release_log`], for clients that expect another line first.
+/// Holds back the log until [`release_log`] is called, for clients that expect another line first.
 pub fn hold_log() {
     *HELD_LOG.lock().unwrap_or_else(PoisonError::into_inner) = Some(Vec::new());
 }
@@ -120,7 +120,7 @@ pub fn release_log() {
     let _ = io::stderr().write_all(&held.unwrap_or_default());
 }
 
-/// Prints one line to the log, at any level.
+/// Prints one line to the log, whatever the log level is.
 pub(crate) fn print_line(line: &str) {
     // A closed standard error is not a failure.
     let _ = LogWriter.write_all(format!("{line}\n").as_bytes());
@@ -147,8 +147,8 @@ impl Write for LogWriter {
     }
 }
 
-/// Parses `level`. A single word must be a level. As a filter, it would name a module and silence
-/// all others.
+/// Parses `level`, a log level or a filter. A single word must be a level. As a filter, it would
+/// name a module and silence all others.
 fn parse_filter(level: &str) -> Option<EnvFilter> {
     if level.contains(['=', ',']) {
         return EnvFilter::builder().parse(level).ok();

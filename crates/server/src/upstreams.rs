@@ -43,12 +43,12 @@ pub(crate) use cache::UpstreamCache;
 use credentials::CredentialStore;
 use shared_credentials::SharedCredentials;
 
-/// Timeout for opening a connection, and for its TLS handshake.
+/// Time limit for connecting to an upstream, and for its TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Catalog owner of the tool that reads long results. It sorts before all upstreams, whose names
-/// have no dot.
+/// Name under which the catalog lists the tool that reads long results of upstreams. It sorts
+/// before all upstreams, whose names have no dot.
 const RESULTS_OWNER: &str = ".results";
-/// Time for a program to exit before it is killed.
+/// Time for an upstream's program to exit before it is killed.
 const EXIT_GRACE: Duration = Duration::from_secs(2);
 
 /// Opens the upstreams of `config` for a server of the workspace `root`.
@@ -74,7 +74,7 @@ pub(crate) fn open_upstreams(
     Ok(OpenedUpstreams { upstreams: upstreams.map_err(|why| anyhow!(why))?, cache })
 }
 
-/// Upstreams and the parts with which they were opened.
+/// Opened upstreams and the parts with which they were opened.
 pub(crate) struct OpenedUpstreams {
     pub(crate) upstreams: Upstreams,
     pub(crate) cache: Arc<UpstreamCache>,
@@ -89,12 +89,12 @@ pub(crate) fn upstream_world(
     Arc::new(MachineAccess::new(root, processes, config))
 }
 
-/// Returns the path of the lock file in the workspace `root`.
+/// Returns the path of the lock file with approved upstream tools in the workspace `root`.
 fn pins_file(root: &Root) -> PathBuf {
     root.path().join(pins::LOCK_FILE_NAME)
 }
 
-/// Adds the tools of the `opened` upstreams to `host`.
+/// Adds the tools of the `opened` upstreams to the catalog of `host`.
 pub(crate) fn offer_tools(opened: OpenedUpstreams, host: &Arc<Host>) -> UpstreamCatalog {
     let OpenedUpstreams { upstreams, cache } = opened;
     cache.set_host(host);
@@ -140,7 +140,8 @@ impl UpstreamCatalog {
         Ok(changes)
     }
 
-    /// Adds the tool that reads long results if there is any upstream, and removes it otherwise.
+    /// Adds the tool that reads long results to the catalog if there is any upstream, and removes
+    /// it otherwise.
     fn offer_results(&self) {
         let Some(host) = self.host.upgrade() else { return };
         let tool = self.upstreams.results().tool();
@@ -149,7 +150,7 @@ impl UpstreamCatalog {
     }
 }
 
-/// Logs the tools that the catalog rejected.
+/// Logs the upstream tools that the catalog rejected.
 fn log_refused_tools(refused: Vec<RejectedTool>) {
     for RejectedTool { owner, tool, reason: why } in refused {
         tracing::warn!("the tool `{tool}` of the upstream `{owner}` is not served: {why}");
@@ -198,7 +199,7 @@ impl CatalogReadiness for UpstreamListings {
     }
 }
 
-/// Access of upstreams to this machine.
+/// Access of upstreams to this machine: folders, programs and the network.
 struct MachineAccess {
     root: Root,
     processes: ProcessRunner,
@@ -208,7 +209,7 @@ struct MachineAccess {
     shared: Option<SharedCredentials>,
 }
 
-/// The output of an upstream's program, read from a pipe.
+/// Standard output of an upstream's program, read from a pipe.
 struct UpstreamProgramOutput(ChildStdout);
 
 impl AsyncRead for UpstreamProgramOutput {
@@ -416,8 +417,8 @@ impl MachineAccess {
     }
 }
 
-/// Resolves `place` to the addresses that the upstream may use. Private and loopback addresses need
-/// permission.
+/// Resolves the host of `place` to the addresses that the upstream may use. Private and loopback
+/// addresses need permission.
 async fn resolve_addresses(place: &NetworkAddress) -> Result<Vec<SocketAddr>, String> {
     let NetworkAddress { host, port, private_network, may_be_local, .. } = place;
     if let Ok(address) = host.parse::<IpAddr>() {

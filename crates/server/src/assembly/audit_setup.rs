@@ -8,10 +8,10 @@ use toolgate_host::{AuditDestination, AuditFile, AuditLog};
 use crate::assembly::environment;
 use crate::config::{self, Config, key_file, state_folder};
 
-/// Size in bytes at which the log file is rotated. A file of this size opens in any editor.
+/// Size in bytes at which the audit log file is rotated. A file of this size opens in any editor.
 const FILE_BYTES_MAX: u64 = 32 << 20;
 
-/// Endings of the files beside the log: the sealed end of the log, and the index.
+/// Suffixes of the files beside the audit log: its sealed end, and its SQLite index.
 const BESIDE: [&str; 4] = ["head", "index", "index-wal", "index-shm"];
 
 /// Returns the file settings of the audit log, or `None` if the log is not a file.
@@ -43,7 +43,7 @@ pub(crate) fn secret_paths(config: &Config) -> anyhow::Result<Vec<PathBuf>> {
     Ok([state_folder(), key, keys, tls, sessions].into_iter().flatten().collect())
 }
 
-/// Returns the destination of the audit log.
+/// Returns the destination of the audit log: a file, standard error or none.
 pub(crate) fn audit_destination(config: &config::AuditSection) -> anyhow::Result<AuditDestination> {
     let path = match config.to.as_str() {
         "off" => return Ok(AuditDestination::Off),
@@ -62,7 +62,7 @@ pub(crate) fn audit_destination(config: &config::AuditSection) -> anyhow::Result
     Ok(AuditDestination::File(AuditFile { key, path, keep, bytes_max }))
 }
 
-/// Returns the path of the key that seals the log at `path`.
+/// Returns the path of the key that seals the audit log at `path`.
 fn key_path(config: &config::AuditSection, path: &Path) -> anyhow::Result<PathBuf> {
     match config.key.as_str() {
         "state" => Ok(state_folder().map_or_else(

@@ -23,9 +23,9 @@ use crate::config::{LoadedConfig, trust};
 use crate::identity::Authenticator;
 use crate::owned_files::stamp_of;
 
-/// Delay after a file event, so that several events cause one check.
+/// Delay after a change of a settings file, so that several changes cause one reload.
 const SETTLE_DELAY: Duration = Duration::from_millis(200);
-/// The maximum number of watched files of the settings, and the maximum number of their folders.
+/// Maximum number of settings files that are watched, and maximum number of their folders.
 const FILES_MAX: usize = 10_000;
 
 /// Configuration file that is watched for changes, with the files that it names.
@@ -38,17 +38,18 @@ pub(crate) struct ConfigWatcher<L> {
     pub(crate) load: L,
 }
 
-/// Stamps of the watched files, or `None` for one that does not exist.
+/// Stamp of each watched settings file, by which a change is recognized, or `None` if the file does
+/// not exist.
 type FileStamps = BTreeMap<PathBuf, Option<EntryStamp>>;
 
-/// Watched files and the signal of changes in their folders.
+/// Watched settings files and the signal of changes in their folders.
 struct FileWatch {
     signal: FolderChangeSignal,
     stamps: FileStamps,
 }
 
 impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static> ConfigWatcher<L> {
-    /// Watches the files until the result is dropped.
+    /// Watches the settings files until the returned guard is dropped.
     pub(crate) fn start(self) -> WatchGuard {
         if let Some(marks) = trust::marks_folder() {
             create_folder(&marks);
@@ -66,8 +67,8 @@ impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static> ConfigWatc
         WatchGuard::new(AbortOnDrop(tokio::spawn(Arc::new(self).run(watch))))
     }
 
-    /// Watches the folders of the files. If there are `known` stamps, a file without one counts as
-    /// new.
+    /// Watches the folders of the settings files. If `known` stamps are given, a file without one
+    /// counts as new.
     fn open_watch(&self, known: Option<FileStamps>) -> io::Result<FileWatch> {
         let mut files = WatchedSettingsFiles::new(self);
         let folders: Vec<&Path> = files.folders.iter().map(PathBuf::as_path).collect();
@@ -138,7 +139,8 @@ impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static> ConfigWatc
         }
     }
 
-    /// Returns true if `path` is the configuration file or its trust mark.
+    /// Returns true if `path` is the configuration file or the file that records the user's trust
+    /// in it.
     fn is_own(&self, path: &Path) -> bool {
         path == self.file || trust::mark_path(&self.file).is_ok_and(|mark| mark == path)
     }
@@ -166,7 +168,8 @@ impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static> ConfigWatc
     }
 }
 
-/// Files of the settings and the folders that contain them.
+/// Settings files, such as the configuration and its command packs, and the folders that contain
+/// them.
 struct WatchedSettingsFiles {
     own_folder: PathBuf,
     folders: BTreeSet<PathBuf>,
@@ -194,7 +197,7 @@ impl WatchedSettingsFiles {
         self.stamps.insert(file.to_owned(), stamp_of(file));
     }
 
-    /// Adds a pack of declared commands: a file, or the `*.toml` files of a folder.
+    /// Watches a pack of declared commands: a file, or the `*.toml` files of a folder.
     fn add_pack(&mut self, pack: &Path) {
         let Ok(entries) = fs::read_dir(pack) else { return self.add_file(pack) };
         self.folders.insert(pack.to_owned());
@@ -204,7 +207,7 @@ impl WatchedSettingsFiles {
         });
     }
 
-    /// Adds all files in `folder` and its subfolders.
+    /// Watches all files in `folder` and its subfolders.
     fn add_folder(&mut self, folder: &Path) {
         let Ok(entries) = fs::read_dir(folder) else { return };
         self.folders.insert(folder.to_owned());
@@ -226,14 +229,15 @@ fn folder_of(file: &Path) -> PathBuf {
     folder.unwrap_or(Path::new(".")).to_owned()
 }
 
-/// Returns the files that were created, deleted or changed.
+/// Returns the watched files that were created, deleted or changed.
 fn changed_files(before: &FileStamps, now: &FileStamps) -> Vec<PathBuf> {
     let gone = before.keys().filter(|path| !now.contains_key(*path));
     let changed = now.iter().filter(|(path, stamp)| before.get(*path) != Some(*stamp));
     changed.map(|(path, _)| path).chain(gone).cloned().collect()
 }
 
-/// Returns advice if `err` concerns a file that the server may not read.
+/// Returns advice for the log if `err` says that the server may not read a file. A confined server
+/// can only read it after a restart.
 fn confinement_hint(err: &anyhow::Error) -> &'static str {
     let is_refused = |cause: &(dyn std::error::Error + 'static)| {
         let io = cause.downcast_ref::<io::Error>();

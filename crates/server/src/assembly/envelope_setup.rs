@@ -21,11 +21,11 @@ use toolgate_world::Root;
 
 use crate::config::{self, Config, trust};
 
-/// Largest schema file, in bytes.
+/// Largest schema file that is read, in bytes.
 const SCHEMA_BYTES_MAX: u64 = 1 << 20;
-/// Maximum number of files that are listed in one folder.
+/// Maximum number of schema files that are listed in one folder.
 const FILES_MAX: usize = 10_000;
-/// Maximum number of bytes of all schemas in one folder.
+/// Maximum total size of the schemas in one folder, in bytes.
 const FOLDER_BYTES_MAX: u64 = 16 << 20;
 
 /// Creates the builder of envelopes for `config` with `schemas`.
@@ -113,7 +113,8 @@ pub fn schemas_to_trust(root: &Path, config: &Config) -> anyhow::Result<Vec<(Pat
     Ok(found)
 }
 
-/// Returns the schema files in `folder`, in order of their names. A missing folder contains none.
+/// Returns the schema files in the workspace folder `folder`, in order of their names. A missing
+/// folder contains none.
 fn list_folder(root: &Root, folder: &str) -> anyhow::Result<Vec<(SchemaTarget, String)>> {
     let at = || format!("the schemas in {folder}");
     let dir = match root.open_dir(folder) {
@@ -170,12 +171,12 @@ fn read_folder(
     Ok(())
 }
 
-/// Target of a schema, derived from its file name.
+/// Item that a schema file describes, derived from the name of the file.
 enum SchemaTarget {
     Tool(String, SchemaSide),
     Shared(SharedSchema),
-    /// The schema of an envelope. Two schemas have this file name, and their content decides which
-    /// one it is.
+    /// An envelope: the one of requests or the one of answers. Both schemas have the same file
+    /// name, so their content decides.
     Envelope,
 }
 
@@ -213,8 +214,8 @@ fn add_files(files: &mut SchemaFiles, found: SchemaFiles) {
     files.tools.extend(found.tools);
 }
 
-/// Reads the schema at `path`, a regular file under `root`, and subtracts its size from `room`.
-/// Returns it with its text.
+/// Reads the schema at `path`, a regular file under `root`, and subtracts its size from `room`, the
+/// bytes that may still be read. Returns the schema with its text.
 fn read_schema(root: &Root, path: &str, room: &mut u64) -> anyhow::Result<(SchemaFile, String)> {
     let mut bytes = Vec::new();
     let mut fill = || -> anyhow::Result<()> {

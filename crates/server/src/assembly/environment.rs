@@ -8,11 +8,11 @@ use toolgate_world::sandbox::{SandboxProfile, SandboxRequirement, namespace_obst
 use crate::assembly::server_prep::create_folder;
 use crate::config::{Config, cache_folder, state_folder};
 
-/// The user ids of a process outside of every user namespace.
+/// Words of `/proc/self/uid_map` for a process outside of every user namespace.
 const ALL_USER_IDS: [&str; 3] = ["0", "0", "4294967295"];
 
-/// Logs one line about what is different in this environment, if anything is. `unconfined` is the
-/// reason why the server itself is not confined.
+/// Logs one line about what does not work in this environment, such as the sandbox, if anything
+/// does not. `unconfined` is the reason why the server itself is not confined.
 pub fn report(config: &Config, unconfined: Option<String>) {
     let mut differences = folder_differences(config);
     if config.sandbox.profile != SandboxProfile::Off
@@ -70,7 +70,7 @@ fn folder_differences(config: &Config) -> Vec<String> {
 }
 
 /// Returns the reason why the server's `folder` is unusable, if it is. `name` describes the folder,
-/// and `variable` moves it.
+/// and the environment variable `variable` can name another folder.
 fn folder_problem(folder: Option<PathBuf>, name: &str, variable: &str) -> Option<String> {
     let Some(folder) = folder else {
         return Some(format!("neither {variable} nor HOME is an absolute path"));

@@ -9,15 +9,16 @@ use crate::config::{Config, key_file};
 use crate::owned_files::{self, LinkPolicy};
 use crate::upstreams::pins::LOCK_FILE_NAME;
 
-/// Sections that may differ between the servers of a fleet, because they concern one machine.
+/// Settings sections that may differ between the servers of a fleet, because they concern one
+/// machine.
 const LOCAL_SECTIONS: [&str; 6] = ["server", "listen", "log", "audit", "telemetry", "jobs"];
-/// Sections that decide who may call what.
+/// Settings sections that decide who may call what.
 const POLICY_SECTIONS: [&str; 4] = ["policy", "tools", "scopes", "limits"];
-/// Sections that decide which callers are known.
+/// Settings sections that decide which callers are known.
 const KEY_SECTIONS: [&str; 2] = ["keys", "oauth"];
 /// Largest file of keys or pins that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 8 << 20;
-/// Number of hexadecimal digits of a digest.
+/// Number of hexadecimal digits of a settings digest.
 const DIGITS: usize = 12;
 
 /// Returns the digests of `config`, for the workspace at `root`, as JSON: `settings`, `policy`, `keys`
@@ -40,7 +41,7 @@ pub(crate) fn settings_digests(config: &Config, root: &Path) -> String {
     .to_string()
 }
 
-/// Moves the sections `names` out of `sections`.
+/// Moves the settings sections `names` out of `sections`.
 fn take_sections(sections: &mut toml::Table, names: &[&str]) -> toml::Table {
     let taken = names.iter().filter_map(|name| Some(((*name).to_owned(), sections.remove(*name)?)));
     taken.collect()

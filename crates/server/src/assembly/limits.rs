@@ -9,44 +9,48 @@ use toolgate_host::{ByteRate, CallLimits, CallRate, FleetServerKind, JobSettings
 
 use crate::config::{self, Config, LimitsSection};
 
-/// Calls that may wait for a slot. They cost little, and wait no longer than `limits.wait_ms`.
+/// Maximum number of calls that wait for a slot. They cost little, and wait no longer than
+/// `limits.wait_ms`.
 const WAITING_MAX: usize = 8192;
 
 /// Refused calls of a caller after which further refusals leave no audit record. Only a program in
 /// a loop has so many, and its records would push out all others.
 const REFUSED: NonZeroU32 = NonZeroU32::new(1_000).expect("not zero");
 
-/// Rate at which the allowance `REFUSED` refills. A person never reaches it.
+/// Refused calls per second by which a caller's allowance `REFUSED` refills. A person never makes
+/// so many.
 const REFUSED_PER_SECOND: NonZeroU32 = NonZeroU32::new(20).expect("not zero");
 
-/// Bytes that a caller may write with file tools. No real work needs so many, but a loop would fill
-/// the disk.
+/// Number of bytes that a caller may write with file tools. No real work needs so many, but a loop
+/// would fill the disk.
 const WRITTEN: ByteRate = ByteRate { at_once: 1 << 30, per_second: 16 << 20 };
 
-/// Bytes of requests and answers of a caller, if there are several callers. With this limit, one
-/// caller cannot use the whole network.
+/// Number of bytes of requests and answers that a caller may exchange, if there are several
+/// callers. With this limit, one caller cannot use the whole network.
 const CARRIED: ByteRate = ByteRate { at_once: 4 << 30, per_second: 64 << 20 };
 
-/// Jobs that may wait to run. A client that starts more than this has lost count of its jobs.
+/// Maximum number of jobs that wait to run. A client that starts more than this has lost count of
+/// its jobs.
 pub(super) const QUEUED_JOBS_MAX: usize = 10_000;
 
-/// Time for which an ended job is kept if the request sets none. A client can collect it the next
-/// day.
+/// Time for which the server keeps an ended job if the request sets none. A client can collect the
+/// result the next day.
 const JOB_KEEP: Duration = Duration::from_secs(24 * 3600);
 
 /// Longest time for which a request may keep an ended job. Results are for collecting, not for
 /// storing.
 const JOB_KEEP_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Ended jobs that are kept, so that the store stays small. Beyond this number, the oldest jobs are
-/// deleted.
+/// Maximum number of ended jobs that are kept, so that the store stays small. Beyond this number,
+/// the oldest jobs are deleted.
 const ENDED_JOBS_MAX: usize = 100_000;
 
-/// Bytes of program output that are kept for each job: as many as in a long build log. A program
-/// that prints more can write a file.
+/// Number of bytes of program output that are kept for each job: as many as in a long build log. A
+/// program that prints more can write a file.
 const JOB_OUTPUT_BYTES_MAX: usize = 8 << 20;
 
-/// Bytes of the files that are kept for each job. This leaves room on the disk for other jobs.
+/// Total size of the files that are kept for each job, in bytes. Larger files would leave no room
+/// on the disk for other jobs.
 const JOB_FILES_BYTES_MAX: u64 = 1 << 30;
 
 /// Returns the limits of concurrency, rate and size of calls.
@@ -84,7 +88,8 @@ fn with_caller_shares(slots: CallLimits, config: &Config) -> CallLimits {
     }
 }
 
-/// Returns a function that computes one caller's share of a limit.
+/// Returns a function that computes one caller's share of a limit: all of it for an only caller,
+/// and three quarters if there may be several.
 pub(super) fn caller_share(config: &Config) -> impl Fn(usize) -> usize {
     // An invalid key file stops the server elsewhere.
     let several = config.requires_credential().unwrap_or(true);
@@ -92,7 +97,7 @@ pub(super) fn caller_share(config: &Config) -> impl Fn(usize) -> usize {
     move |all| if several { (all * 3).div_ceil(4) } else { all }
 }
 
-/// Converts the configured rate rules.
+/// Converts the configured rate limits of calls to the host's form.
 fn rate_rules(rules: &[config::RateLimitEntry]) -> Vec<CallRate> {
     let rules = rules.iter().filter_map(|rule| {
         Some(CallRate {
@@ -104,8 +109,8 @@ fn rate_rules(rules: &[config::RateLimitEntry]) -> Vec<CallRate> {
     rules.collect()
 }
 
-/// Returns the highest number of running jobs in total, and of one caller. A server that only accepts
-/// jobs runs none.
+/// Returns the maximum number of running jobs in total, and of one caller. A server that only
+/// accepts jobs runs none.
 pub(crate) fn job_limits(config: &Config) -> (usize, usize) {
     let total = match config.fleet.kind {
         FleetServerKind::Front => 0,
@@ -114,7 +119,7 @@ pub(crate) fn job_limits(config: &Config) -> (usize, usize) {
     (total, caller_share(config)(total))
 }
 
-/// Returns job settings for `folder`, for tools that leave no programs running.
+/// Returns job settings that store jobs in `folder`, for tools that leave no programs running.
 pub(crate) fn job_settings_in(folder: PathBuf, config: &Config) -> JobSettings {
     let (running_max, _) = job_limits(config);
     JobSettings {

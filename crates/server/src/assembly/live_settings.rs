@@ -38,15 +38,15 @@ pub(crate) struct LiveSettings {
     pub(crate) digests: Option<SettingsDigests>,
 }
 
-/// Changes that a reload applied, and changes that need a restart.
+/// Changes of the settings that a reload applied, and changes that need a restart.
 pub(crate) struct SettingsChange {
     /// Names of the settings that are in force now.
     pub(crate) applied: Vec<String>,
     /// Each changed upstream and its change.
     pub(crate) upstreams: Vec<(String, &'static str)>,
-    /// Names of the changed settings that need a restart.
+    /// Names of the changed settings that have no effect before a restart.
     pub(crate) waiting: Vec<String>,
-    /// Tools of upstreams that became unavailable.
+    /// Tools of upstreams that the new settings made unavailable.
     pub(crate) rejected: Vec<RejectedTool>,
 }
 
@@ -62,7 +62,7 @@ impl LiveSettings {
         }
     }
 
-    /// Returns what the console shows.
+    /// Returns the data that the console shows.
     pub(crate) fn console_sources(self: &Arc<Self>) -> ConsoleSources {
         let in_force = |settings: &Self| lock_mutex(&settings.current).0.clone();
         let log = audit_setup::audit_file(&in_force(self).audit).ok().flatten();
@@ -158,7 +158,7 @@ impl LiveSettings {
         Ok(SettingsChange { applied, upstreams, waiting, rejected })
     }
 
-    /// Builds the parts and the gate for `next`. Replaces nothing.
+    /// Builds the tool parts and the gate for the settings `next`. Replaces nothing.
     fn next_gate(
         &self,
         parts: &ToolParts,

@@ -18,7 +18,7 @@ use crate::config::{Config, ResourceKind};
 use crate::console::ConsoleSources;
 use crate::telemetry::{self, TelemetrySinks};
 
-/// Clients that are not named like their dialect, with the dialect.
+/// Clients whose name differs from their dialect, each with the name of the dialect.
 const CLIENT_DIALECTS: [(&str, &str); 2] = [("RAGX", "envelope"), ("ancplua", "workstation")];
 
 /// Tools, prompts and resources that a server offers, and its description.
@@ -113,7 +113,7 @@ impl ServerBuilder {
         self
     }
 
-    /// Adds a source of prompts that may change at run time.
+    /// Adds a source of prompts, whose list may change at run time.
     pub fn prompts(mut self, prompts: impl PromptSource) -> Self {
         self.library.prompts.push(Arc::new(prompts));
         self

@@ -20,7 +20,7 @@ use crate::upstreams::pins::{LOCK_FILE_NAME, read_lock_file};
 pub struct PinComparison {
     file: PathBuf,
     lock: PinLock,
-    /// Current tools and instructions of each upstream that answered.
+    /// Current tools and instructions of each upstream that answered, by name.
     current: BTreeMap<String, UpstreamPins>,
     /// Upstreams that did not answer, each with the reason.
     pub unanswered: Vec<(String, String)>,
@@ -45,9 +45,9 @@ impl PinComparison {
         Self::with_listings(root, listings, is_offered)
     }
 
-    /// Compares `listings`, the tools of each upstream or the reason why it did not answer. Tools
-    /// that are not `is_offered`, by the names of the upstream and the tool, are left out: nobody
-    /// reviewed them, so they must not be approved.
+    /// Compares the approved tools with `listings`, the current tools of each upstream or the
+    /// reason why it did not answer. Tools that are not `is_offered`, by the names of the upstream
+    /// and the tool, are left out: nobody reviewed them, so they must not be approved.
     fn with_listings(
         root: &Path,
         listings: impl Iterator<Item = (String, Result<UpstreamListing, String>)>,
@@ -154,8 +154,8 @@ pub(crate) async fn review(
     Ok(text)
 }
 
-/// Returns the pinned upstreams of the workspace `root` whose tools, as they are known, differ from
-/// their pins. Sends no request to an upstream.
+/// Returns the pinned upstreams of the workspace `root` whose last known tools differ from their
+/// pins. Sends no request to an upstream.
 ///
 /// # Errors
 /// The lock file cannot be read.

@@ -15,15 +15,16 @@ use crate::upstreams;
 
 /// Outcome of listing an upstream. Its texts are safe for terminals.
 pub struct UpstreamProbe {
-    /// Name of the upstream.
+    /// Name of the probed upstream.
     pub name: String,
-    /// The listing, or the reason for the failure.
+    /// The upstream's tools and instructions, or the reason why they could not be listed.
     pub listing: Result<UpstreamListing, String>,
-    /// Requests and their answers, one line each.
+    /// Requests to the upstream and their answers, one line each.
     pub exchanges: Vec<String>,
-    /// Output of the program besides messages, and redirects, one line each.
+    /// Redirects of the upstream's server, and text that its program printed between messages, one
+    /// line each.
     pub notes: Vec<String>,
-    /// Last lines on the program's standard error, if the listing failed.
+    /// Last lines on the standard error of the upstream's program, if the listing failed.
     pub error_output: Vec<String>,
 }
 
@@ -84,8 +85,8 @@ pub async fn probe_upstreams(
     Ok(probes)
 }
 
-/// Keeps the failures of upstreams out of the log, for callers that print the probes. A log level
-/// that the user has chosen stays.
+/// Keeps the failures of upstreams out of the log, for commands that print these failures
+/// themselves. A log level that the user has chosen stays.
 ///
 /// # Errors
 /// The log level of `config` is invalid.

@@ -17,8 +17,9 @@ pub(crate) fn warnings(rules: &[PolicyRule]) -> impl Iterator<Item = String> {
     })
 }
 
-/// Returns the first argument in the CEL expression `when` that some tools may lack. Such an
-/// argument is neither tested with `has(input.NAME)` nor used with a condition on `tool`.
+/// Returns the first argument in `when`, the CEL condition of a policy rule, that some tools may
+/// lack. Such an argument is neither tested with `has(input.NAME)` nor used with a condition on
+/// `tool`.
 fn unguarded_argument(when: &str) -> Option<String> {
     let code = without_strings(when);
     let words = words(&code);
@@ -37,7 +38,7 @@ fn unguarded_argument(when: &str) -> Option<String> {
     used.into_iter().find(|name| !tested.contains(name)).map(str::to_owned)
 }
 
-/// Replaces each string literal in `expression` by `""`.
+/// Replaces each string literal in the CEL `expression` by `""`.
 fn without_strings(expression: &str) -> String {
     let mut code = String::new();
     let mut quote = None;
@@ -59,7 +60,7 @@ fn without_strings(expression: &str) -> String {
     code
 }
 
-/// Splits `code` into names and single characters. Leaves out blanks.
+/// Splits CEL `code` into names and single characters. Leaves out blanks.
 fn words(code: &str) -> Vec<&str> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let mut words = Vec::new();

@@ -21,8 +21,8 @@ use crate::upstreams;
 /// Prepared workspace that is ready to be confined and served.
 pub struct ServerPrep {
     pub(crate) root: PathBuf,
-    /// The folder and the ignore rules above it. The rules are read now, because the server cannot
-    /// reach them later.
+    /// The workspace folder and the ignore rules above it. The rules are read now, because the
+    /// server cannot reach them later.
     pub(crate) workspace: Root,
     pub(crate) files: files::FileSettings,
     pub(crate) declared: Vec<DeclaredCommand>,

@@ -24,9 +24,9 @@ use crate::assembly::server_prep::ServerPrep;
 use crate::config::Config;
 use crate::upstreams;
 
-/// Maximum number of browser connections at once.
+/// Maximum number of browser connections that the sign-in accepts at once.
 const BROWSER_CONNECTIONS_MAX: usize = 16;
-/// Time for a browser to send its request.
+/// Time for a browser to send its request to the redirect address of the sign-in.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Sign-in session for one upstream.

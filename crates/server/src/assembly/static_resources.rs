@@ -12,14 +12,14 @@ use toolgate_contract::{
 
 use pattern::UriPattern;
 
-/// Values of the variables of a template in one URI, by name.
+/// Values that one URI has for the variables of a resource template, by name.
 pub type TemplateVariables = BTreeMap<String, String>;
 
-/// Function that creates the content for a URI of a template. It returns `None` if no such resource
-/// exists.
+/// Function that creates the content for a URI of a resource template. It returns `None` if no such
+/// resource exists.
 type TemplateFill = Box<dyn Fn(&TemplateVariables) -> Option<ResourceData> + Send + Sync>;
 
-/// Media type of a resource that contains others.
+/// Media type of a resource that contains other resources.
 const FOLDER_MEDIA_TYPE: &str = "inode/directory";
 
 /// Source of resources that are held in memory, sorted by URI.
@@ -32,7 +32,7 @@ pub struct StaticResources {
 }
 
 impl StaticResources {
-    /// Creates an empty source. `name` is its name in policy rules and the audit log.
+    /// Creates an empty source of resources. `name` is its name in policy rules and the audit log.
     ///
     /// # Panics
     /// Panics if `name` is not a valid tool id.
@@ -42,12 +42,12 @@ impl StaticResources {
         Self { guard, fixed: BTreeMap::new(), templates: Vec::new() }
     }
 
-    /// Adds a text resource.
+    /// Adds a text resource with the description `spec`.
     pub fn text(self, spec: ResourceSpec, text: impl Into<String>) -> Self {
         self.insert(spec, ResourceData::Text(text.into()))
     }
 
-    /// Adds a binary resource.
+    /// Adds a binary resource with the description `spec`.
     pub fn bytes(self, spec: ResourceSpec, bytes: impl Into<Bytes>) -> Self {
         self.insert(spec, ResourceData::Bytes(toolgate_contract::Base64Bytes(bytes.into())))
     }

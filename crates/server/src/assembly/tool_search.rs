@@ -15,7 +15,7 @@ pub(crate) fn searches_tools(config: &Config) -> bool {
     config.discovery.mode != DiscoveryMode::Off
 }
 
-/// Converts the settings of tool search.
+/// Converts the settings of tool search to the host's form.
 pub(crate) fn tool_search_settings(config: &Config) -> ToolSearchSettings {
     let discovery = &config.discovery;
     ToolSearchSettings {
@@ -43,7 +43,7 @@ pub(crate) fn tool_vectors(search: &Arc<SearchService>) -> Option<ToolVectors> {
     search.has_embedder().then(|| ToolVectors::new(Arc::new(SearchModel(search.clone()))))
 }
 
-/// The embedding model of code search.
+/// The embedding model of code search, which tool search uses too.
 struct SearchModel(Arc<SearchService>);
 
 impl SentenceModel for SearchModel {

@@ -5,7 +5,7 @@ use toolgate_contract::ToolId;
 use crate::assembly::tool_search::searches_tools;
 use crate::config::Config;
 
-/// Tools of the set `core`: an agent can find, read and change code with them, and test it.
+/// Tools of the set `core`, with which an agent can find, read, change and test code.
 const CORE_TOOLS: [&str; 14] = [
     "files.tree",
     "files.search",
@@ -23,7 +23,7 @@ const CORE_TOOLS: [&str; 14] = [
     "ci.test",
 ];
 
-/// Returns the patterns of available tools. `tools` are the tools of this server.
+/// Returns the patterns of the tools that the settings allow. `tools` are the tools of this server.
 ///
 /// If an upstream's tools are available, so is the tool that reads long results. The tools that
 /// find and call others are available, because the called tool is checked by itself.
@@ -41,7 +41,8 @@ pub(crate) fn allowed_patterns(config: &Config, tools: &[ToolId]) -> Vec<String>
     allowed.chain(added).collect()
 }
 
-/// Returns the patterns for `name`: a set, a toolset, or a pattern itself.
+/// Returns the patterns for `name`, an entry of `tools.allow`: a set, a toolset, or a pattern
+/// itself.
 fn patterns_of(name: &str, tools: &[ToolId], toolsets: &[String]) -> Vec<String> {
     let is_tool = tools.iter().any(|id| id.as_str() == name);
     match name {

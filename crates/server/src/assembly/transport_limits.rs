@@ -10,11 +10,12 @@ use crate::config::Config;
 use crate::serve::exchange::SessionBounds;
 use crate::serve::lines::LineBounds;
 
-/// Time for request headers to arrive, and idle time after which a connection is closed. Browsers
-/// and proxies keep idle connections for about as long.
+/// Time for the headers of an HTTP request to arrive, and idle time after which a connection is
+/// closed. Browsers and proxies keep idle connections for about as long.
 const HEAD_TIME: Duration = Duration::from_secs(60);
 
-/// Time for a request body to arrive. The largest message takes a tenth of it at 100 Mbit/s.
+/// Time for the body of an HTTP request to arrive. The largest message takes a tenth of it at 100
+/// Mbit/s.
 const BODY_TIME: Duration = Duration::from_secs(30);
 
 /// Time for a client to read the next part of a response. A client that is still there reads
@@ -29,22 +30,23 @@ const STREAM_AFTER: Duration = Duration::from_secs(2);
 /// connections that are silent for 30 s or longer.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// MCP sessions for each connection. A client keeps its session while it has no connection.
+/// Maximum number of MCP sessions for each allowed connection. A client keeps its session while it
+/// has no connection.
 const SESSIONS_PER_CONNECTION: usize = 4;
 
-/// Messages that may wait for a WebSocket client before it counts as too slow.
+/// Maximum number of messages that wait for a WebSocket client before it counts as too slow.
 const SOCKET_MESSAGES_MAX: usize = 256;
 
-/// Bytes of messages that may wait for a WebSocket client. A single larger message is allowed if
-/// none waits.
+/// Maximum number of bytes of messages that wait for a WebSocket client. A single larger message is
+/// allowed if none waits.
 const SOCKET_BYTES_MAX: usize = 1 << 20;
 
-/// Requests in flight from one client of a line-based stream. This is more than an agent has open,
-/// and few enough to keep in memory.
+/// Maximum number of requests in flight from one client of a line-based stream. This is more than
+/// an agent has open, and few enough to keep in memory.
 const IN_FLIGHT_MAX: usize = 1024;
 
-/// Time for calls in flight to finish after a stdio client closes its end. Scripts pipe requests in
-/// and want the answers; a client that has exited wants the server to end.
+/// Time for calls in flight to finish after a stdio client closes its end of the stream. Scripts
+/// pipe requests in and want the answers; a client that has exited wants the server to end.
 const EOF_GRACE: Duration = Duration::from_secs(1);
 
 /// Returns the limits of a stdio client.
@@ -58,8 +60,9 @@ pub(crate) fn line_bounds(config: &Config) -> LineBounds {
     }
 }
 
-/// Returns the time in which cancelled calls must end, plus 500 ms in which the client can read
-/// their answers. Together that is less than the time after which the server exits anyway.
+/// Returns the time that calls have to end after they are cancelled at shutdown, plus 500 ms in
+/// which the client can read their answers. The sum is less than the time after which the server
+/// exits anyway.
 fn wrap_up_time() -> Duration {
     GateSettings::default().cancel_grace + Duration::from_millis(500)
 }

@@ -193,8 +193,8 @@ impl ServedWorkspace {
         self.catalog.upstreams.unavailable_reason(name)
     }
 
-    /// Applies changes of the configuration `file`, and of the files that it names, until the
-    /// returned guard is dropped.
+    /// Reloads the settings when the configuration `file`, or a file that it names, changes, until
+    /// the returned guard is dropped.
     ///
     /// `load` reads the file again. `security` is the security of the listeners, if the server has
     /// any.
@@ -237,8 +237,8 @@ pub(crate) fn server_card(server: &config::ServerSection, name: &str) -> Option<
         .then(|| ServerCard { name: format!("{}/{name}", labels.join(".")), url })
 }
 
-/// Builds the gate for the `catalog`, and for the resources, prompts and skills of `library`, under
-/// `config`. `root` is the workspace.
+/// Builds the gate, which checks every call, for the tools in `catalog`, and for the resources,
+/// prompts and skills of `library`, under `config`. `root` is the workspace.
 pub(crate) fn build_gate(
     catalog: Catalog,
     mut library: ContentLibrary,
@@ -329,23 +329,23 @@ fn token_scopes(scopes: &[config::oauth::ScopeEntry]) -> Vec<TokenScope> {
     scopes.collect()
 }
 
-/// Parts of which the tools of a workspace are made. Changed settings replace only the parts that
-/// depend on them.
+/// Everything from which the tools of a workspace are made. Changed settings replace only the parts
+/// that depend on them.
 pub(crate) struct ToolParts {
     root: Root,
     programs: exec::WorkspacePrograms,
     search: Arc<search::SearchService>,
     assets: Option<Arc<assets::AssetSnapshot>>,
-    /// Handle of the jobs, unless jobs are off.
+    /// Handle of the job tools, unless jobs are off.
     jobs: Option<JobsHandle>,
     /// Handle of the tools that find and call other tools.
     tool_search: ToolSearchHandle,
-    /// Vectors of tools, if a sentence model is configured.
+    /// Vectors by which a search finds tools, if a sentence model is configured.
     pub(crate) tool_vectors: Option<ToolVectors>,
 }
 
 impl ToolParts {
-    /// Opens what the tools of the workspace `root` need.
+    /// Opens the parts that the tools of the workspace `root` need.
     fn open(
         root: Root,
         processes: &ProcessRunner,
@@ -364,7 +364,7 @@ impl ToolParts {
         Ok(Self { root, programs, search, assets, jobs, tool_search, tool_vectors })
     }
 
-    /// Returns the parts for other settings. The search index and stored output are kept.
+    /// Returns the tool parts for other settings. The search index and stored output are kept.
     pub(crate) fn with_settings(&self, config: &Config) -> anyhow::Result<Self> {
         // A server for Synesthetic reads its assets once, as the contract demands.
         let assets = match config.assets.owner.always_offered {
@@ -382,7 +382,7 @@ impl ToolParts {
         })
     }
 
-    /// Returns the folders of assets that are read again when they change.
+    /// Returns the folders of assets that the server reads again when they change.
     pub(crate) fn asset_folders(&self, settings: &assets::AssetSettings) -> Vec<PathBuf> {
         match settings.owner.always_offered {
             true => Vec::new(),
@@ -390,7 +390,8 @@ impl ToolParts {
         }
     }
 
-    /// Creates the tools of every toolset, and the library. Add one line here for a new toolset.
+    /// Creates the tools of every toolset, and the library of resources, prompts and skills. Add
+    /// one line here for a new toolset.
     pub(crate) fn tools(
         &self,
         config: &Config,
@@ -431,8 +432,8 @@ impl ToolParts {
     }
 }
 
-/// Reads the assets of the workspace. If they are unusable, only a server for Synesthetic fails,
-/// and others serve everything else.
+/// Reads the assets of the workspace. If they are unusable, only a server for Synesthetic's clients
+/// refuses to start. Other servers log an error and serve no assets.
 fn open_assets(
     root: &Root,
     settings: &assets::AssetSettings,
@@ -506,8 +507,8 @@ fn job_settings(
     }))
 }
 
-/// Returns the folder in which jobs of the workspace `root` are stored. Servers of the same
-/// workspace share the folder.
+/// Returns the folder in which jobs of the workspace `root` are stored, for the value `to` of the
+/// setting `jobs.to`. Servers of the same workspace share the folder.
 pub(crate) fn jobs_folder(root: &Path, to: &str) -> anyhow::Result<Option<PathBuf>> {
     let folder = match to {
         "off" => return Ok(None),
@@ -522,7 +523,8 @@ pub(crate) fn jobs_folder(root: &Path, to: &str) -> anyhow::Result<Option<PathBu
     Ok(folder.map(|folder| folder.join(workspace_folder_name(&resolve_links(root)))))
 }
 
-/// Returns the folders of the search index. Servers of the same workspace share them.
+/// Returns the folders of the search index of the workspace `root`, for the value `cache` of the
+/// cache setting. Servers of the same workspace share them.
 fn search_folders(root: &Path, cache: &str) -> search::IndexFolders {
     let cache = match cache {
         "memory" => None,
@@ -534,7 +536,7 @@ fn search_folders(root: &Path, cache: &str) -> search::IndexFolders {
     search::IndexFolders { cache, documents }
 }
 
-/// Returns a folder name for the workspace at the resolved path `real`.
+/// Returns the name of the folder that stores data of the workspace at the resolved path `real`.
 fn workspace_folder_name(real: &Path) -> String {
     let hash = blake3::hash(real.as_os_str().as_encoded_bytes()).to_hex();
     let name = real.file_name().unwrap_or_default().to_string_lossy();

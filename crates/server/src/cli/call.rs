@@ -20,9 +20,9 @@ use super::follow::WorkDisplay;
 use super::terminal_questions::TerminalUser;
 use super::{FolderArgs, complain, print, remote, run_to_end, small_runtime, tools};
 
-/// The tool that starts jobs.
+/// MCP name of the tool that starts jobs.
 const JOBS_START: &str = "jobs_start";
-/// End of the error message if the client cannot ask its user.
+/// End of the error message of a call whose client cannot ask its user.
 const CANNOT_ASK: &str = "this client offers no way to ask one";
 
 #[derive(clap::Args)]
@@ -155,8 +155,8 @@ fn follow(args: &CallArgs) -> Option<WorkDisplay> {
     args.follow.then(|| WorkDisplay::begin(&fold_name(&args.tool), Duration::ZERO))
 }
 
-/// Returns the text of the refusal. It includes the cause, because a local caller may also read the
-/// log.
+/// Returns the text of the refusal of a call. It includes the cause, because a local caller may
+/// also read the log.
 fn describe_refusal(error: &CallError, args: &CallArgs, user: Option<&TerminalUser>) -> String {
     let cause = error.cause().map(|cause| format!(": {cause}")).unwrap_or_default();
     match error {

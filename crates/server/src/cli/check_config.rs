@@ -93,8 +93,8 @@ pub(super) fn check_workspace(root: &Path, config: &Config) -> anyhow::Result<()
     Ok(())
 }
 
-/// Returns `config` without the variables and files that contain secrets. A check does not need the
-/// secrets, and the settings file may be untrusted.
+/// Returns `config` without the settings `secrets.values_from` and `secrets.files`. A check does
+/// not need the secrets, and the settings file may be untrusted.
 pub(super) fn without_secret_sources(config: &Config) -> Config {
     let mut config = config.clone();
     config.secrets.values_from.clear();
@@ -134,7 +134,8 @@ fn without_secrets(mut config: Config) -> Config {
     config
 }
 
-/// Redacts the secrets in `word`, a URL or the argument after `before`.
+/// Redacts the secrets in `word`, a URL or a command-line argument. `before` is the argument before
+/// it, such as a flag.
 fn without_secret_parts(word: &str, before: &str) -> String {
     let mut clean = word.to_owned();
     for found in secret_detection::secrets_in_word(word, before).into_iter().rev() {

@@ -5,49 +5,52 @@ use std::path::{Path, PathBuf};
 
 use toolgate::config::environment;
 
-/// An MCP client.
+/// An MCP client that `toolgate connect` and `toolgate import` know.
 pub(super) struct McpClient {
-    /// Name on the command line.
+    /// Name of the client on the command line.
     pub(super) name: &'static str,
-    /// Name of the product.
+    /// Name of the client's product.
     pub(super) title: &'static str,
     /// Folder that exists if the client is installed.
     home: &'static str,
-    /// Files that may have servers or filters, those that the client prefers first.
+    /// Settings files of the client that may contain servers or filters of tools, those that it
+    /// prefers first.
     pub(super) files: &'static [ClientFile],
-    /// Key of the table of servers.
+    /// Key of the table of MCP servers in the client's settings.
     pub(super) servers_key: &'static str,
-    /// Value of `type` in the entry of a program, if the client wants one.
+    /// Value of `type` in the settings entry of a server that the client starts, if it wants one.
     pub(super) program_type: Option<&'static str>,
-    /// Form of the entry of a server at a URL.
+    /// Form of the settings entry of a server at a URL.
     pub(super) url_entry: UrlEntry,
-    /// Text before and after the name of an environment variable in a header. `None` if the client
-    /// does not replace variables there.
+    /// Text before and after the name of an environment variable in an HTTP header, such as `${`
+    /// and `}`. `None` if the client does not replace variables there.
     pub(super) variable: Option<(&'static str, &'static str)>,
     /// Advice for the user after the client's settings have changed.
     pub(super) next_step: &'static str,
 }
 
-/// Form of the entry of a server at a URL.
+/// Form of the entry of a server at a URL in a client's settings.
 pub(super) enum UrlEntry {
-    /// The URL under `key`, and `headers`.
+    /// An entry with the URL under `key`, and with `headers`.
     Headers {
-        /// Key of the URL.
+        /// Key of the URL in the entry.
         key: &'static str,
-        /// Value of `type`, if the client wants one.
+        /// Value of `type` in the entry, if the client wants one.
         kind: Option<&'static str>,
     },
-    /// The keys of Codex: `bearer_token_env_var` and `http_headers`.
+    /// An entry with the keys of Codex: `bearer_token_env_var` and `http_headers`.
     Codex,
-    /// A program that forwards to the URL, for clients that only start programs.
+    /// An entry that starts a program which forwards to the URL, for clients that only start
+    /// programs.
     Bridge,
 }
 
-/// A settings file of a client.
+/// A settings file of an MCP client.
 pub(super) struct ClientFile {
-    /// Path: `~` is the home folder, and relative paths are in the workspace.
+    /// Path of the settings file. `~` is the home folder, and relative paths are in the workspace.
     path: &'static str,
-    /// True if new servers go here. Other files are only imported.
+    /// True if `toolgate connect` adds servers to this file. Servers in other files are only
+    /// imported.
     is_writable: bool,
 }
 
@@ -60,18 +63,18 @@ pub(super) enum ClientScope {
     Project,
 }
 
-/// Returns a file for new servers.
+/// Returns a settings file of a client to which `toolgate connect` adds servers.
 const fn settings(path: &'static str) -> ClientFile {
     ClientFile { path, is_writable: true }
 }
 
-/// Returns a file that is only imported.
+/// Returns a settings file of a client that is only imported.
 const fn other(path: &'static str) -> ClientFile {
     ClientFile { path, is_writable: false }
 }
 
-/// Paths that an environment variable moves: the start of the path, the variable, and the start of
-/// the path in the variable's folder.
+/// Settings paths that an environment variable moves: the start of the path, the variable, and the
+/// path in the variable's folder that replaces this start.
 const MOVED_PATHS: [(&str, &str, &str); 4] = [
     ("~/.claude.json", "CLAUDE_CONFIG_DIR", ".claude.json"),
     ("~/.claude/", "CLAUDE_CONFIG_DIR", ""),
@@ -79,7 +82,7 @@ const MOVED_PATHS: [(&str, &str, &str); 4] = [
     ("~/.config/", "XDG_CONFIG_HOME", ""),
 ];
 
-/// The known clients.
+/// The MCP clients that toolgate knows.
 pub(super) static CLIENTS: [McpClient; 11] = [
     McpClient {
         name: "claude",
@@ -258,7 +261,7 @@ impl McpClient {
         CLIENTS.each_ref().map(|client| client.name)
     }
 
-    /// Returns true if the client has a folder in the home folder.
+    /// Returns true if the folder that the client creates in the user's home folder exists.
     #[allow(clippy::disallowed_methods, reason = "the user's own folders")]
     pub(super) fn is_installed(&self) -> bool {
         user_path(self.home).is_some_and(|folder| folder.is_dir())
@@ -269,8 +272,9 @@ impl McpClient {
         self.files.iter().any(|file| file.is_writable && file.scope() == scope)
     }
 
-    /// Returns the file for new servers of `scope`: the first that exists, or the first. `root` is
-    /// the workspace. Returns `None` if the client has no such file, or if there is no home folder.
+    /// Returns the settings file of the client for new servers of `scope`: the first that exists,
+    /// or the first of all. `root` is the workspace. Returns `None` if the client has no such file,
+    /// or if there is no home folder.
     pub(super) fn settings_file(&self, scope: ClientScope, root: &Path) -> Option<PathBuf> {
         let of_scope = |file: &&ClientFile| file.is_writable && file.scope() == scope;
         let files = self.files.iter().filter(of_scope);
@@ -281,7 +285,7 @@ impl McpClient {
 }
 
 impl ClientFile {
-    /// Returns the path of this file, or `None` if there is no home folder. `root` is the
+    /// Returns the path of this settings file, or `None` if there is no home folder. `root` is the
     /// workspace.
     pub(super) fn resolve(&self, root: &Path) -> Option<PathBuf> {
         match self.scope() {
@@ -295,7 +299,7 @@ impl ClientFile {
     }
 }
 
-/// Returns the keys of a table of servers in any client's settings.
+/// Returns the keys under which any client's settings list servers.
 pub(super) fn server_keys() -> Vec<&'static str> {
     let mut keys = Vec::new();
     for client in &CLIENTS {
@@ -311,7 +315,7 @@ pub(super) fn is_toolgate(command: &str) -> bool {
     Path::new(command).file_stem() == Some(OsStr::new("toolgate"))
 }
 
-/// Resolves a path of the table that begins with `~/`.
+/// Resolves `path`, which begins with `~/`, and which an environment variable may move.
 fn user_path(path: &str) -> Option<PathBuf> {
     for (prefix, variable, replacement) in MOVED_PATHS {
         if let Some(rest) = path.strip_prefix(prefix)

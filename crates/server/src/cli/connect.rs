@@ -71,10 +71,10 @@ pub(super) struct ConnectArgs {
     /// Undo the change, or remove the server if the settings have changed since
     #[arg(long, requires = "client", conflicts_with = "url")]
     remove: bool,
-    /// Print the change, and write nothing
+    /// Print the change of the client's settings, and write nothing
     #[arg(long, requires = "client", conflicts_with = "yes")]
     print: bool,
-    /// Write without asking
+    /// Write the client's settings without asking
     #[arg(long, requires = "client")]
     yes: bool,
 }
@@ -114,22 +114,22 @@ pub(super) fn run(args: &ConnectArgs) -> anyhow::Result<ExitCode> {
 struct ClientSettings {
     client: &'static McpClient,
     scope: ClientScope,
-    /// The served folder and project, without links.
+    /// The served folder, which is also the project, without symbolic links in the path.
     folder: PathBuf,
     file: SettingsFile,
 }
 
-/// A change of a settings file that is not written yet.
+/// A change of a client's settings file that is not written yet.
 struct PlannedChange {
-    /// New text, or `None` to delete the file.
+    /// New text of the settings file, or `None` to delete it.
     text: Option<String>,
-    /// Record that undoes the change.
+    /// Record with which `--remove` undoes the change later.
     record: Option<ConnectionRecord>,
-    /// Folders to delete with the file, outermost first.
+    /// Folders to delete with the settings file if they are empty, outermost first.
     folders: Vec<PathBuf>,
-    /// Key of the caller in the new text.
+    /// API key of the caller in the new text, which the printed change hides.
     key: Option<String>,
-    /// Notes for the user, one sentence each.
+    /// Notes about the change for the user, one sentence each.
     notes: Vec<String>,
 }
 
@@ -159,7 +159,7 @@ impl ClientSettings {
         ServerEntryLocation { format, table: self.client.servers_key, name }
     }
 
-    /// Plans to add the server. Returns `None` if it is there already.
+    /// Plans to add the server to the client's settings. Returns `None` if they already contain it.
     fn plan_connection(
         &self,
         place: ServerEntryLocation,
@@ -223,8 +223,8 @@ impl ClientSettings {
         ))
     }
 
-    /// Returns the text of the settings without the change of an earlier connection, and the record
-    /// of that change.
+    /// Returns the text of the settings as it would be without an earlier `toolgate connect`, and
+    /// the record of that earlier change.
     fn base(
         &self,
         place: ServerEntryLocation,
@@ -241,7 +241,8 @@ impl ClientSettings {
         Ok((base, Some(record)))
     }
 
-    /// Plans to remove the server. Returns `None` if it is not there.
+    /// Plans to remove the server from the client's settings. Returns `None` if they do not contain
+    /// it.
     fn plan_removal(&self, place: ServerEntryLocation) -> anyhow::Result<Option<PlannedChange>> {
         let shown = self.file.path.display();
         let invalid = || format!("{shown} is not changed, because it is invalid");
@@ -279,7 +280,7 @@ impl ClientSettings {
         Ok(Some(PlannedChange { text, record: None, folders, key: None, notes }))
     }
 
-    /// Returns the server that `args` describe.
+    /// Returns the server that the options `args` describe.
     fn target(&self, args: &ConnectArgs) -> anyhow::Result<ServerTarget> {
         let Some(url) = &args.url else {
             let text = |path: &Path| path.to_str().map(str::to_owned);
@@ -304,7 +305,7 @@ impl ClientSettings {
 }
 
 impl PlannedChange {
-    /// Returns the change as a unified diff, without the secrets that can be recognized.
+    /// Returns the planned change as a unified diff, without the secrets that can be recognized.
     fn diff(&self, file: &SettingsFile) -> String {
         let path = file.path.to_string_lossy();
         let nothing = "/dev/null";
@@ -321,7 +322,8 @@ impl PlannedChange {
         SecretSet::default().redact(&diff).into_owned()
     }
 
-    /// Writes the change. The record comes first, so that an interrupted change can be undone.
+    /// Writes the planned change. The record that undoes it is written first, so that an
+    /// interrupted change can be undone.
     fn write(&self, file: &SettingsFile, name: &str) -> anyhow::Result<()> {
         if let Some(Err(err)) = self.record.as_ref().map(ConnectionRecord::store) {
             complain(&format!(
@@ -339,8 +341,8 @@ impl PlannedChange {
     }
 }
 
-/// Undoes the change of `record` in `current`. Returns `None` if that is impossible, or if it would
-/// change more than the server.
+/// Undoes the change that `record` describes in `current`, the text of a settings file. Returns
+/// `None` if that is impossible, or if it would change more than the server.
 fn undo(
     place: ServerEntryLocation,
     record: &ConnectionRecord,
@@ -354,7 +356,7 @@ fn undo(
     is_only_server.then_some(undone)
 }
 
-/// Asks the person at the terminal.
+/// Asks the person at the terminal `question`. Returns true for yes.
 fn confirm(question: &str) -> anyhow::Result<bool> {
     ask_yes_no(question).context(
         "this change needs a confirmation, and there is no terminal to ask; read the diff, and run \
@@ -362,7 +364,7 @@ fn confirm(question: &str) -> anyhow::Result<bool> {
     )
 }
 
-/// Reads the key from standard input.
+/// Reads the caller's API key from standard input.
 fn read_key() -> anyhow::Result<String> {
     if std::io::stdin().is_terminal() {
         complain("type or paste your key, and press Enter");

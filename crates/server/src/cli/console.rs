@@ -102,7 +102,7 @@ pub(super) fn run(args: &ConsoleArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns a link that works once at the server `origin`.
+/// Returns a link that opens the console of the server `origin` and works once.
 pub(super) fn link(origin: &str) -> anyhow::Result<String> {
     let token = LinkKey::open_or_create()?.new_token()?;
     Ok(format!("{origin}{SIGN_IN_PATH}?token={token}"))

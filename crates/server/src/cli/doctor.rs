@@ -168,8 +168,8 @@ pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     Ok(if is_satisfied { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Checks the network of the profiles for which the settings name hosts. Returns those profiles, or
-/// the reason why they cannot be used.
+/// Checks whether programs of the sandbox profiles for which the settings name hosts can reach only
+/// these. Returns those profiles, or the reason why they cannot be used.
 fn check_hosts(
     sandbox: &Sandbox,
     root: &Root,
@@ -183,7 +183,7 @@ fn check_hosts(
     Ok(checked?.map_err(|err| err.to_string()))
 }
 
-/// Returns a line about the check of the hosts that programs may reach.
+/// Returns a line of the report about the hosts that programs may reach.
 fn render_hosts(hosts: &Result<Vec<SandboxProfile>, String>) -> String {
     match hosts {
         Ok(profiles) if profiles.is_empty() => String::new(),
@@ -198,8 +198,8 @@ fn render_hosts(hosts: &Result<Vec<SandboxProfile>, String>) -> String {
     }
 }
 
-/// Asks the package managers of the presets in the settings for their hosts. Returns the name and the
-/// hosts of each.
+/// Asks the package managers that the settings name as sandbox presets for their hosts. Returns the
+/// name and the hosts of each.
 fn ask_presets(sandbox: &Sandbox, root: &Root) -> anyhow::Result<Vec<(&'static str, Vec<String>)>> {
     let sources = sandbox.host_sources();
     if sources.is_empty() {
@@ -219,7 +219,7 @@ fn ask_presets(sandbox: &Sandbox, root: &Root) -> anyhow::Result<Vec<(&'static s
     }))
 }
 
-/// Returns a line about the hosts that each package manager names.
+/// Returns a line of the report about the hosts that each package manager uses.
 fn render_presets(presets: &[(&'static str, Vec<String>)]) -> String {
     let lines = presets.iter().map(|(name, hosts)| match hosts.is_empty() {
         true => format!("{name} names no host: it is missing, or programs can change it.\n"),
@@ -299,7 +299,7 @@ fn test_upstreams(args: &DoctorUpstreamsArgs) -> anyhow::Result<ExitCode> {
     Ok(if all_answer { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Checks the database of `[fleet]`, and prints what it promises.
+/// Checks the database of `[fleet]`, and prints what its configuration promises.
 fn test_fleet(args: &DoctorFleetArgs) -> anyhow::Result<ExitCode> {
     toolgate::telemetry::start_logging("warn")?;
     let config = args.folder.load(&args.root)?.config;

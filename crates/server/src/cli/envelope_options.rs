@@ -16,13 +16,13 @@ pub(super) struct EnvelopeOptions {
 }
 
 impl EnvelopeOptions {
-    /// Applies the options to `config`.
+    /// Applies the envelope options of the command line to `config`.
     pub(super) fn apply(&self, config: &mut Config) {
         config.envelope.deterministic_ids |= self.deterministic_ids;
         config.envelope.log_dir.clone_from(&self.log_dir);
     }
 
-    /// Returns the log folder, if it was given.
+    /// Returns the folder of `--log-dir`, if it was given.
     pub(super) fn log_dir(&self) -> Option<&PathBuf> {
         self.log_dir.as_ref()
     }

@@ -14,9 +14,9 @@ use toolgate_world::Root;
 
 use super::{FolderArgs, complain, print, run_to_end};
 
-/// Interval between two looks at servers that drain.
+/// Interval at which the progress of draining servers is checked.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
-/// Time beyond the drain time within which stopped jobs end.
+/// Time for stopped jobs to end, after the drain time of their server.
 const STOP_TIME: Duration = Duration::from_secs(10);
 
 #[derive(clap::Args)]
@@ -82,7 +82,7 @@ struct FleetDrainArgs {
     place: FleetFolderArgs,
 }
 
-/// Database of a fleet, and the times of its servers.
+/// Database of a fleet, and the time that its servers have to drain.
 struct FleetPlace {
     database: PostgresStoreSettings,
     drain: Duration,
@@ -168,7 +168,8 @@ fn migrate(args: &FleetFolderArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the most common digest of each part of the settings of live servers.
+/// Returns the most common digest of each part of the settings, such as `policy`, among the live
+/// servers of a fleet.
 fn common_settings(servers: &[FleetServerStatus]) -> BTreeMap<&str, &str> {
     let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for server in servers.iter().filter(|server| server.alive) {
@@ -186,7 +187,8 @@ fn common_settings(servers: &[FleetServerStatus]) -> BTreeMap<&str, &str> {
     common.into_iter().map(|(part, (digest, _))| (part, digest)).collect()
 }
 
-/// Returns the parts of the settings in which `server` differs from `common`.
+/// Returns the parts of the settings, such as `policy`, in which `server` differs from the digests
+/// in `common`.
 fn differing_parts<'s>(
     server: &'s FleetServerStatus,
     common: &BTreeMap<&str, &str>,

@@ -15,18 +15,18 @@ use lines::LineDisplay;
 use live::LiveDisplay;
 pub(super) use live::ProgressView;
 
-/// An update from running work.
+/// An update about a running call or job, for its display.
 #[derive(Debug)]
 pub(super) enum WorkUpdate {
     /// The work starts again. `attempt` is the number of this start.
     Restarted { attempt: u32 },
-    /// Progress, with a fraction from 0 to 1 if it is known.
+    /// Progress, with a fraction from 0 to 1 if the fraction is known.
     Progress { fraction: Option<f64>, message: Option<String> },
     /// A piece of a program's output.
     Printed { stream: OutputStream, text: String },
     /// A log line.
     Log { level: LogLevel, message: String },
-    /// A file that the work produced.
+    /// A file that the call or job produced.
     LeftFile { path: String },
 }
 
@@ -77,16 +77,16 @@ impl WorkUpdate {
     }
 }
 
-/// Display of running work.
+/// Display of the progress of a running call or job.
 pub(super) enum WorkDisplay {
-    /// Progress bar for a terminal.
+    /// Progress bar on a terminal.
     Live(LiveDisplay),
-    /// Lines for a pipe.
+    /// Lines of text, for a pipe.
     Lines(LineDisplay),
 }
 
 impl WorkDisplay {
-    /// Starts a display for `name`, which has been running for `running_for`.
+    /// Starts a display for the call or job `name`, which has been running for `running_for`.
     pub(super) fn begin(name: &str, running_for: Duration) -> Self {
         match LiveDisplay::begin(name, running_for) {
             Some(live) => Self::Live(live),
@@ -94,8 +94,8 @@ impl WorkDisplay {
         }
     }
 
-    /// Returns a sink for the events of a call. It never blocks: updates that a slow reader cannot
-    /// take are dropped and counted.
+    /// Returns a sink that displays the events of a call. It never blocks: updates that a slow
+    /// display cannot take are dropped and counted.
     pub(super) fn sink(&self) -> EventSink {
         let sink = match self {
             Self::Live(live) => {
@@ -118,7 +118,7 @@ impl WorkDisplay {
         sink.with_log_level(Some(LogLevel::Info))
     }
 
-    /// Shows an update. Waits if the queue is full.
+    /// Shows an update of the work. Waits if the queue is full.
     pub(super) async fn show(&self, update: WorkUpdate) {
         match self {
             Self::Live(live) => live.view().take(update),
@@ -126,7 +126,7 @@ impl WorkDisplay {
         }
     }
 
-    /// Returns the progress bar, if there is one.
+    /// Returns the progress bar, if the display is one.
     pub(super) fn bar(&self) -> Option<ProgressView> {
         match self {
             Self::Live(live) => Some(live.draw_bar()),
@@ -134,7 +134,7 @@ impl WorkDisplay {
         }
     }
 
-    /// Removes the bar, or waits until all lines are written.
+    /// Ends the display: removes the bar, or waits until all lines are written.
     pub(super) async fn end(self) {
         match self {
             Self::Live(live) => live.end(),

@@ -24,7 +24,7 @@ pub(super) struct ImportArgs {
     importer: Importer,
 }
 
-/// The importers, one file each.
+/// The sources of `toolgate import`, one file each.
 #[derive(clap::Subcommand)]
 enum Importer {
     /// Import Zyra, for environmental data from acquisition to visualization
@@ -46,7 +46,7 @@ struct PackImportArgs {
     /// Program, or a file with the program's listing; by default `zyra` in PATH
     #[arg(long, value_name = "FILE|PROGRAM")]
     from: Option<PathBuf>,
-    /// Folder of the pack
+    /// Folder to write the pack of declared commands into
     #[arg(long, value_name = "FOLDER")]
     to: PathBuf,
 }
@@ -58,7 +58,7 @@ pub(super) fn run(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Writes a pack into the folder `to`.
+/// Writes an imported pack of commands into the folder `to`.
 fn write_pack(imported: ImportedPack, to: &Path) -> anyhow::Result<ExitCode> {
     let ImportedPack { name, text, commands, left_out } = imported;
     let file = to.join(format!("{name}.toml"));

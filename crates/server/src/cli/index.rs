@@ -14,16 +14,16 @@ use toolgate_host::IncomingRequest;
 use super::follow::{WorkDisplay, WorkUpdate};
 use super::{FolderArgs, complain, print, run_to_end, small_runtime};
 
-/// Tool that reports the state of the index.
+/// Tool that reports the state of the search index.
 const TOOL: &str = "search.index_status";
-/// Time that one call waits for the index, in milliseconds.
+/// Time for which one call of the tool waits for the index, in milliseconds.
 const WAIT_MS: u64 = 10_000;
-/// Interval at which missing vectors are checked.
+/// Interval at which the command checks if passages still lack vectors.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// Time without new vectors after which the command stops waiting.
+/// Time without new vectors after which `toolgate index` stops waiting.
 const VECTORS_STUCK_AFTER: Duration = Duration::from_secs(120);
-/// Time without newly indexed files after which another server counts as stuck. A working server
-/// reports progress every few seconds.
+/// Time without newly indexed files after which another server that builds the index counts as
+/// stuck. A working server reports progress every few seconds.
 const BUILDER_STUCK_AFTER: Duration = Duration::from_secs(30);
 
 #[derive(clap::Args)]
@@ -75,7 +75,7 @@ pub(super) fn run(args: &IndexArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Waits until the index is up to date and returns its state.
+/// Waits until the search index is up to date and returns its state.
 async fn wait_indexed(
     args: &IndexArgs,
     stop: CancellationToken,
@@ -124,19 +124,20 @@ async fn wait_indexed(
     Ok(outcome)
 }
 
-/// Returns true if files are still being read.
+/// Returns true if the state `indexed` of the search index says that files are still being read.
 fn is_reading_files(indexed: &Value) -> bool {
     matches!(indexed["state"].as_str(), Some("absent" | "building" | "rebuilding"))
 }
 
-/// Progress of the other server, if one builds the index.
+/// Progress of another server that builds the same search index.
 #[derive(Default)]
 struct OtherServerProgress {
     files: GrowingCount,
 }
 
 impl OtherServerProgress {
-    /// Updates the number of files. Returns true if that server is still indexing.
+    /// Updates the number of files that the other server has indexed. Returns true if it is still
+    /// indexing.
     fn update(&mut self, indexed: &Value) -> bool {
         if indexed["state"] != "following" || indexed["complete"] == true {
             return false;
@@ -162,7 +163,7 @@ struct VectorProgress {
 }
 
 impl VectorProgress {
-    /// Updates the number of vectors. Returns true if the wait is over.
+    /// Updates the number of vectors. Returns true if the command need not wait any longer.
     fn update(&mut self, indexed: &Value) -> bool {
         // Without a model there are no vectors.
         let Some(vectors) = indexed["vectors"].as_u64() else { return true };
@@ -185,7 +186,7 @@ impl VectorProgress {
 #[derive(Default)]
 struct GrowingCount {
     count: u64,
-    /// Time at which the current count was first seen.
+    /// Time at which the count reached its current value.
     since: Option<Instant>,
 }
 

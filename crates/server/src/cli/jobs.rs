@@ -22,7 +22,7 @@ use toolgate_host::{Host, IncomingRequest, JobService};
 use super::{FolderArgs, complain, print, remote, run_to_end, small_runtime};
 use single::JobViewOptions;
 
-/// The number of jobs on a page of the list.
+/// The number of jobs that the command requests at once.
 const PAGE: usize = 500;
 
 #[derive(clap::Args)]
@@ -94,7 +94,7 @@ pub(super) fn run(args: &JobsArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Runs the command. Returns the exit code or the refusal.
+/// Runs `toolgate jobs`. Returns the exit code or the refusal.
 async fn run_command(args: &JobsArgs, host: &Host) -> anyhow::Result<Result<ExitCode, CallError>> {
     let Ok(jobs) = host.jobs() else { bail!("jobs are off (jobs.to)") };
     let Some(id) = &args.id else { return list(args, jobs).await };

@@ -100,13 +100,13 @@ struct KeyFileArg {
     keys_file: String,
 }
 
-/// Number of digits of a digest that are shown.
+/// Number of digits of a key's digest that are shown.
 const DIGEST_SHOWN: usize = 12;
 /// Fewest digits of a digest that identify a key.
 const PREFIX_MIN: usize = 4;
-/// Names of the commands, for suggestions.
+/// Names of the commands of `toolgate key`, for suggestions.
 const COMMANDS: [&str; 4] = ["new", "list", "rotate", "revoke"];
-/// Largest edit distance of a suggested command.
+/// Largest edit distance between a typed word and the command that an error suggests.
 const EDITS_MAX: usize = 1;
 
 pub(super) fn run(args: &KeyCommandArgs) -> anyhow::Result<ExitCode> {
@@ -129,7 +129,8 @@ pub(super) fn run(args: &KeyCommandArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Returns the error that `typed`, which was followed by `name`, is not a command.
+/// Returns the error that the word `typed`, which was followed by `name`, is not a command of
+/// `toolgate key`.
 fn unknown_command(typed: &str, name: &str) -> anyhow::Error {
     let advice = match nearest_command(typed) {
         Some("list") => "did you mean `toolgate key list`?".to_owned(),
@@ -139,7 +140,7 @@ fn unknown_command(typed: &str, name: &str) -> anyhow::Error {
     anyhow!("`{typed}` is not a command of `toolgate key`; {advice}")
 }
 
-/// Returns the command that `typed` resembles.
+/// Returns the command of `toolgate key` that the word `typed` resembles.
 fn nearest_command(typed: &str) -> Option<&'static str> {
     let distance = |command: &str| strsim::damerau_levenshtein(typed, command);
     let nearest = COMMANDS.into_iter().min_by_key(|command| distance(command))?;
@@ -278,7 +279,7 @@ fn list(file: &Path, json: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Creates a key for `name` and prints configuration lines.
+/// Creates an API key for the caller `name` and prints configuration lines for it.
 fn print_config_lines(name: &str) -> anyhow::Result<ExitCode> {
     let (secret, ApiKey { name, sha256, .. }) = create_key(name)?;
     if let Some(command) = nearest_command(&name) {
@@ -292,7 +293,7 @@ fn print_config_lines(name: &str) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Creates a key for `name`. Returns the secret and its stored form.
+/// Creates an API key for the caller `name`. Returns the secret and its stored form.
 fn create_key(name: &str) -> anyhow::Result<(String, ApiKey)> {
     config::check_caller_name(name)?;
     let mut bits = [0; 32];

@@ -106,8 +106,8 @@ fn rows(schema: &serde_json::Value) -> String {
     rows.collect()
 }
 
-/// Returns the tag, description and rows of fields of each variant of the enum that `schema`
-/// describes. Each value is a word, or an object with the word as its only key.
+/// Returns the name, description and rows of fields of each variant of the enum that `schema`
+/// describes. A value of the enum is a word, or an object with the word as its only key.
 fn tagged_variants(schema: &serde_json::Value) -> Vec<(String, String, String)> {
     let variants = schema["oneOf"].as_array().into_iter().flatten();
     let row = |variant: &serde_json::Value| {

@@ -20,24 +20,24 @@ use toolgate_world::fetch::open_http_client;
 
 use super::follow::{WorkDisplay, WorkUpdate};
 
-/// Timeout of the answer. No built-in tool takes longer.
+/// Time limit for the answer of a running server. No built-in tool takes longer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(900);
 /// Timeout of a health check.
 const HEALTH_TIME_MAX: Duration = Duration::from_secs(5);
-/// Largest answer to accept.
+/// Largest answer of a running server that is accepted, in bytes.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
-/// Default environment variable of the key.
+/// Default environment variable with the caller's API key.
 const KEY_VARIABLE: &str = "TOOLGATE_KEY";
 /// Maximum number of pages of a list of tools.
 const PAGES_MAX: usize = 1000;
-/// Progress token of the call.
+/// Progress token of the call, which notifications about its progress repeat.
 const PROGRESS_TOKEN: u64 = 1;
 
 /// A running server, with the caller's key.
 pub(super) struct RemoteServer<'a> {
-    /// URL of the MCP endpoint.
+    /// URL of the server's MCP endpoint.
     pub(super) url: &'a str,
-    /// The caller's key for this server.
+    /// The caller's API key for the server, if there is one.
     key: Option<RemoteKey>,
 }
 
@@ -47,7 +47,7 @@ struct RemoteKey {
     variable: String,
 }
 
-/// A request to a running server.
+/// A JSON-RPC request to a running server.
 struct RemoteRequest<'a> {
     method: &'static str,
     /// Name of the called tool, which a header repeats.
@@ -56,10 +56,10 @@ struct RemoteRequest<'a> {
     params: Vec<(&'static str, Value)>,
 }
 
-/// Options for the key of a running server.
+/// Command-line options for the API key of a running server.
 #[derive(clap::Args)]
 pub(super) struct RemoteKeyArgs {
-    /// Environment variable with your key, instead of TOOLGATE_KEY
+    /// Environment variable with your API key, instead of TOOLGATE_KEY
     #[arg(long, value_name = "NAME", requires = "url")]
     key_env: Option<String>,
 }
@@ -182,7 +182,7 @@ pub(super) fn parse_server_url(url: &str) -> anyhow::Result<HttpUrl> {
     })
 }
 
-/// Sends one request and returns the JSON-RPC message that answers it.
+/// Sends one request to the server at `url` and returns the JSON-RPC message that answers it.
 async fn send_request(
     url: &HttpUrl,
     key: Option<&RemoteKey>,
@@ -235,8 +235,8 @@ async fn send_request(
     })
 }
 
-/// Converts `request` into an HTTP request. With `with_progress`, it asks for progress and log
-/// lines.
+/// Converts `request` into an HTTP request. If `with_progress` is true, it asks the server for
+/// progress and log lines.
 fn http_request(
     url: &HttpUrl,
     key: Option<&RemoteKey>,
@@ -287,8 +287,8 @@ fn http_request(
         .with_context(|| format!("`{}` is not a valid tool name", name.unwrap_or_default()))
 }
 
-/// Returns the message in the last event of a stream, and its text. Shows the notifications before
-/// it.
+/// Reads an event stream to its end. Returns the message in the last event, and the text of the
+/// event. Shows the notifications before it on the display.
 async fn last_event(
     body: &mut Limited<Incoming>,
     follow: Option<&WorkDisplay>,
@@ -314,7 +314,7 @@ async fn last_event(
     Ok((message, text))
 }
 
-/// Converts a notification into an update for the display.
+/// Converts an MCP notification into an update for the display.
 fn update_from_notification(message: &Value) -> Option<WorkUpdate> {
     let params = message.get("params")?;
     match message.get("method")?.as_str()? {
@@ -340,7 +340,7 @@ fn broke_off(err: Box<dyn std::error::Error + Send + Sync>) -> anyhow::Error {
     anyhow::Error::from_boxed(err).context("the answer is incomplete")
 }
 
-/// Returns true if the message is the answer to the call: it has the call's id, and either a result
+/// Returns true if `message` is the answer to the call: it has the call's id, and either a result
 /// or an error.
 fn is_answer(message: &Value) -> bool {
     let has = |field| message.get(field).is_some();

@@ -6,15 +6,15 @@ use serde_json::Value;
 pub(super) struct SchemaField {
     /// Path of the field, e.g. `edits[].old`.
     pub(super) name: String,
-    /// Type, choices and range, e.g. `integer 1..`.
+    /// Type, choices and range of the field, e.g. `integer 1..`.
     pub(super) kind: String,
-    /// `required`, `optional`, or the default.
+    /// `required`, `optional`, or the default value of the field.
     pub(super) presence: String,
     /// Description of the field.
     pub(super) about: String,
 }
 
-/// Returns every field of the object that `schema` describes.
+/// Returns every field of the object that the JSON Schema `schema` describes.
 pub(super) fn fields(schema: &Value) -> Vec<SchemaField> {
     let mut all = Vec::new();
     collect_fields(schema, "", &mut all);

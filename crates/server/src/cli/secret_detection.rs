@@ -18,10 +18,10 @@ const SECRET_WORDS: [&str; 10] = [
     "cookie",
     "signature",
 ];
-/// Fewest characters and fewest digits of a value that was probably generated.
+/// Fewest characters, and fewest digits among them, of a value that was probably generated.
 const GENERATED_MIN: (usize, usize) = (32, 4);
 
-/// Text that cannot be the beginning of a secret.
+/// Text that replaces `${…}`, because it cannot be the beginning of a secret.
 const NO_SECRET: &str = "[/";
 
 /// A secret inside a text.
@@ -75,7 +75,8 @@ fn looks_secret(text: &str) -> bool {
     SecretSet::default().redact(&text) != text
 }
 
-/// Returns the secrets in `word`, a URL or the argument after `before`.
+/// Returns the secrets in `word`, a URL or a command-line argument. `before` is the argument before
+/// it, such as a flag.
 pub(super) fn secrets_in_word(word: &str, before: &str) -> Vec<FoundSecret> {
     let whole =
         |name: &str| vec![FoundSecret { range: value_range(word, 0), name: name.to_owned() }];
@@ -95,14 +96,15 @@ pub(super) fn secrets_in_word(word: &str, before: &str) -> Vec<FoundSecret> {
     }
 }
 
-/// Removes secrets that are empty or already refer to a variable.
+/// Removes found secrets that are empty or already refer to a variable.
 fn only_literal(word: &str, found: Vec<FoundSecret>) -> Vec<FoundSecret> {
     let is_literal =
         |part: &FoundSecret| !part.range.is_empty() && !word[part.range.clone()].contains("${");
     found.into_iter().filter(is_literal).collect()
 }
 
-/// Returns the range of the value at `at`, without an authorization scheme.
+/// Returns the range of the value that begins at `at`, without an authorization scheme such as
+/// `Bearer`.
 fn value_range(text: &str, at: usize) -> Range<usize> {
     let trimmed = text[at..].trim_start();
     let at = text.len() - trimmed.len();
@@ -148,7 +150,7 @@ fn secrets_in_url(text: &str) -> Vec<FoundSecret> {
     found
 }
 
-/// Returns true if `text` is long and mixed enough to be generated.
+/// Returns true if `text` is long and mixed enough to be a generated secret.
 fn is_generated(text: &str) -> bool {
     let (length, digits) = GENERATED_MIN;
     text.len() >= length

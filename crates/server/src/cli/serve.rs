@@ -147,7 +147,7 @@ impl From<CallLinesArg> for CallLines {
 }
 
 impl ServeArgs {
-    /// Applies the options of the command line to `config`.
+    /// Applies the options of `toolgate serve` to `config`.
     fn adapt(&self, config: &mut Config) {
         self.enveloping.apply(config);
         if let Some(lines) = self.log {
@@ -166,7 +166,8 @@ impl ServeArgs {
     }
 }
 
-/// Listens on `addr`. If it is in use, the error suggests `alternative`, how to choose another.
+/// Listens on `addr`. If the address is in use, the error suggests `alternative`, a way to choose
+/// another.
 async fn listen(addr: SocketAddr, alternative: &str) -> anyhow::Result<TcpListener> {
     match TcpListener::bind(addr).await {
         Ok(listener) => Ok(listener),

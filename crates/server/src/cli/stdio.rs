@@ -48,7 +48,7 @@ struct OpenedServer {
     workspace: ServedWorkspace,
     served: PreparedServer,
     stop: CancellationToken,
-    /// The ready file, if one is configured and the server is ready.
+    /// The ready file, which tells others that the server is ready, once it has been written.
     ready: Arc<OnceLock<ReadyFile>>,
 }
 
@@ -88,7 +88,7 @@ pub(super) fn run(args: &StdioArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Prepares the server and confines this process.
+/// Prepares the server for the options `args` and confines this process.
 fn prepare(args: &StdioArgs, status: StatusStyle) -> anyhow::Result<(Config, ServerPrep)> {
     let mut config = args.folder.load_to_serve(&args.path)?.config;
     args.enveloping.apply(&mut config);
@@ -99,7 +99,7 @@ fn prepare(args: &StdioArgs, status: StatusStyle) -> anyhow::Result<(Config, Ser
     Ok((config, prep))
 }
 
-/// Opens the workspace and the dialect, before the first line is read.
+/// Opens the workspace and the dialect, before the first message is read.
 fn open(args: &StdioArgs, (config, prep): (Config, ServerPrep)) -> anyhow::Result<OpenedServer> {
     let workspace = ServedWorkspace::open_prepared(prep, &config)?;
     let served = workspace.server();

@@ -13,7 +13,7 @@ use toolgate_toolsets::ci::OWN_REGISTRY_QUESTION;
 
 use super::follow::{ProgressView, WorkDisplay};
 
-/// The person at the terminal.
+/// The person at the terminal, who answers a call's questions.
 #[derive(Clone)]
 pub(super) struct TerminalUser {
     /// Progress bar, hidden while a question is open.
@@ -82,7 +82,7 @@ pub(super) fn ask_yes_no(question: &str) -> Option<bool> {
     Some(matches!(terminal.agree(question, Map::new()), PersonChoice::Accepted(_)))
 }
 
-/// An unanswered prompt. Dropping it starts a new line.
+/// An unanswered prompt on the terminal. Dropping it starts a new line.
 struct OpenPromptLine;
 
 impl Drop for OpenPromptLine {
@@ -91,7 +91,7 @@ impl Drop for OpenPromptLine {
     }
 }
 
-/// Input and output of the questions.
+/// Terminal on which questions are asked: input `I` and output `O`.
 struct TerminalPrompt<I, O> {
     input: I,
     out: O,
@@ -145,7 +145,7 @@ impl<I: BufRead, O: Write> TerminalPrompt<I, O> {
         }
     }
 
-    /// Reads a line from the terminal, or returns `None` at the end of the input.
+    /// Shows `prompt` and reads a line. Returns `None` at the end of the input.
     fn read(&mut self, prompt: &str) -> Option<String> {
         write_flushed(&mut self.out, prompt);
         let mut line = String::new();
@@ -161,7 +161,7 @@ impl<I: BufRead, O: Write> TerminalPrompt<I, O> {
     }
 }
 
-/// Parses a line as the value of `field`. An empty line means the default.
+/// Parses a typed line as the value of the form field `field`. An empty line means the default.
 fn parse_field(field: &Value, line: &str) -> Option<Value> {
     if line.is_empty() {
         return field.get("default").cloned();

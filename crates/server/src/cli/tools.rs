@@ -14,7 +14,7 @@ use toolgate_host::{ExplainedTool, Host, estimate_tokens};
 use super::schema_fields::{SchemaField, fields};
 use super::{FolderArgs, complain, print, remote, run_to_end, small_runtime};
 
-/// Most tools that `--why` shows.
+/// Maximum number of tools that `--why` shows.
 const FOUND_MAX: usize = 10;
 
 #[derive(clap::Args)]
@@ -62,7 +62,7 @@ pub(super) struct ToolsArgs {
     folder: FolderArgs,
 }
 
-/// A tool in the list.
+/// A tool in the list of `toolgate tools`.
 struct ListedTool {
     /// Name of the tool, as MCP clients see it.
     name: String,
@@ -71,9 +71,9 @@ struct ListedTool {
     input_schema: Value,
     /// False for a tool that clients do not see in lists.
     listed: bool,
-    /// Characters of the text that a model gets.
+    /// Number of characters of the text about the tool that a model gets.
     model_chars: usize,
-    /// All details, as `--json` prints them.
+    /// All details of the tool, as `--json` prints them.
     json: Value,
 }
 
@@ -103,7 +103,7 @@ fn run_in_process(args: &ToolsArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Shows the tools of the caller that the arguments name.
+/// Shows the tools of the caller that the options name.
 fn show_of_caller(args: &ToolsArgs, host: &Host) -> anyhow::Result<ExitCode> {
     let roles = args.roles.iter().map(|role| Arc::from(role.as_str())).collect();
     let caller = Caller { roles, ..Caller::from_name(&args.caller) };
@@ -137,7 +137,8 @@ fn show_of_caller(args: &ToolsArgs, host: &Host) -> anyhow::Result<ExitCode> {
     Ok(shown)
 }
 
-/// Shows what a search of `caller` finds by words, and why.
+/// Shows the tools that a search of `caller` for `question` finds, with their scores and matching
+/// words.
 fn show_search(host: &Host, caller: &Caller, question: &str) -> anyhow::Result<ExitCode> {
     let found = host.explain_search(caller, question, FOUND_MAX);
     if found.is_empty() {
@@ -166,7 +167,7 @@ pub(super) fn hidden_reason(host: &Host, tool: &str) -> Option<String> {
     })
 }
 
-/// Prints `tools`, or the one that the arguments name.
+/// Prints `tools`, or only the tool that the options name.
 fn show(args: &ToolsArgs, tools: &[ListedTool]) -> anyhow::Result<ExitCode> {
     let is_wanted = |tool: &&ListedTool| match &args.tool {
         Some(wanted) => fold_name(wanted) == fold_name(&tool.name),
@@ -214,8 +215,8 @@ impl ListedTool {
         }
     }
 
-    /// Reads an entry of `tools/list`. Its hints tell the effects, but not if the tool runs
-    /// programs.
+    /// Reads an entry of `tools/list` from a running server. Its hints tell the tool's effects, but
+    /// not if the tool runs programs.
     fn from_entry(entry: &Value) -> Self {
         let text = |key: &str| entry[key].as_str().unwrap_or_default().to_owned();
         let hint =
@@ -240,7 +241,8 @@ impl ListedTool {
     }
 }
 
-/// Returns a line for each tool with its estimated tokens, the most expensive first, and the sum.
+/// Returns a line for each tool with the estimated number of its tokens, the most expensive first,
+/// and the sum.
 fn token_table(tools: &[&ListedTool]) -> String {
     let mut sizes: Vec<_> = tools.iter().map(|it| (it.model_chars, it.name.as_str())).collect();
     sizes.sort_by(|a, b| b.cmp(a));

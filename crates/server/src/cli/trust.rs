@@ -69,7 +69,8 @@ pub(super) fn run(args: &TrustArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Lists the folders of `schemas`, one per line, with the number of schemas in each.
+/// Lists the folders of the schema files `schemas`, one per line, with the number of schemas in
+/// each.
 fn list_folders(schemas: &[(PathBuf, String)]) -> String {
     let mut counts: BTreeMap<&Path, usize> = BTreeMap::new();
     for (schema, _) in schemas {
@@ -80,12 +81,12 @@ fn list_folders(schemas: &[(PathBuf, String)]) -> String {
     lines.collect()
 }
 
-/// Returns the number of schemas in words.
+/// Returns the number of schemas in words, such as `1 schema`.
 fn count_schemas(count: usize) -> String {
     if count == 1 { "1 schema".to_owned() } else { format!("{count} schemas") }
 }
 
-/// Removes the trust in the settings `file` and in `schemas`.
+/// Removes the trust in the settings `file` and in the schema files `schemas`.
 fn remove_trust(file: &Path, schemas: &[(PathBuf, String)]) -> anyhow::Result<ExitCode> {
     complain(&match trust::distrust(file)? {
         true => format!("{} is no longer trusted", file.display()),

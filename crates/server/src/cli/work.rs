@@ -17,7 +17,7 @@ use toolgate_host::FleetServerKind;
 use super::serve::CallLinesArg;
 use super::{FolderArgs, run_to_end};
 
-/// Time for the end of stopped jobs and their programs, after the time for which they may continue.
+/// Time for stopped jobs and their programs to end, after the time for which jobs may continue.
 const STOP_TIME: Duration = Duration::from_secs(10);
 
 #[derive(Clone, clap::Args)]
@@ -91,7 +91,7 @@ fn print_start(args: &WorkArgs) {
 }
 
 impl WorkArgs {
-    /// Applies the options of the command line to `config`.
+    /// Applies the options of `toolgate work` to `config`.
     fn adapt(&self, config: &mut Config) {
         config.fleet.kind = FleetServerKind::Worker;
         if let Some(lines) = self.log {

@@ -12,20 +12,20 @@ use toolgate_host::OutputCheck;
 use super::setting::SettingSpec;
 use super::{ApiKey, Config};
 
-/// The value that a contract's variable sets.
+/// The value that an environment variable of a contract sets.
 enum VariableTarget {
-    /// Setting `section.name`, parsed like the setting's own variable.
+    /// Setting `section.name`, parsed like the setting's own environment variable.
     Setting(&'static str),
     /// Function that applies a value which is not a single setting.
     Apply(fn(&mut Config, &str) -> anyhow::Result<()>),
-    /// Function like that of `Apply`, for a value that concerns only Zyra's endpoint. If it fails,
-    /// that endpoint is not served.
+    /// Function that applies a value which concerns only Zyra's endpoint. If it fails, that
+    /// endpoint is not served.
     ApplyToZyra(fn(&mut Config, &str) -> anyhow::Result<()>),
 }
 
 use VariableTarget::{Apply, ApplyToZyra, Setting as The};
 
-/// All variables of the contracts.
+/// All environment variables of the contracts that toolgate implements.
 const VARIABLES: &[(&str, VariableTarget)] = &[
     // Synesthetic
     ("MCP_READY_FILE", Apply(ready_file)),
@@ -134,7 +134,7 @@ fn assets_path(config: &mut Config, path: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes the variables that map to settings into `table`.
+/// Writes the contract variables that correspond to settings into `table`, the settings.
 pub(super) fn put_settings(
     table: &mut toml::Table,
     settings: &impl Deref<Target = Vec<SettingSpec>>,
@@ -150,8 +150,8 @@ pub(super) fn put_settings(
     Ok(())
 }
 
-/// Applies the other variables to `config`. Returns a warning for each variable that is invalid, so
-/// that Zyra's endpoint is not served.
+/// Applies the contract variables that do not correspond to settings to `config`. Returns a warning
+/// for each variable that is invalid, so that Zyra's endpoint is not served.
 pub(super) fn apply_others(
     config: &mut Config,
     env: &[(&str, &str)],
@@ -173,7 +173,7 @@ pub(super) fn apply_others(
     Ok(warnings)
 }
 
-/// Returns the contract variables that are set.
+/// Returns the contract variables that are set in the environment.
 fn set_variables<'a>(
     env: &'a [(&str, &str)],
 ) -> impl Iterator<Item = (&'static str, &'static VariableTarget, &'a str)> {

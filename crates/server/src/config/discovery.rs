@@ -29,29 +29,29 @@ pub struct DiscoverySection {
     pub memory: DiscoveryMemory,
 }
 
-/// Tools in the list of an MCP client.
+/// Rule for the tool lists of MCP clients: all tools, or few tools and a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DiscoveryMode {
-    /// All tools.
+    /// Lists contain all tools.
     Off,
-    /// All tools up to the budget.
+    /// Lists contain all tools, unless those of upstreams need more tokens than the budget.
     Auto,
-    /// The favourites, and the tools that find and call all others.
+    /// Lists contain the favourites, and the tools that find and call all others.
     On,
 }
 
-/// Memory of queries.
+/// Memory of the queries of tool search that led to a successful call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DiscoveryMemory {
-    /// No memory.
+    /// No query is remembered.
     Off,
-    /// Memory of one session.
+    /// Queries are remembered until their session ends.
     Session,
-    /// Memory of one caller.
+    /// Queries are remembered for their caller.
     Caller,
-    /// One memory of all callers.
+    /// The queries of all callers are remembered for all callers.
     Shared,
 }
 

@@ -31,11 +31,11 @@ pub struct FleetSection {
     /// interrupted.
     #[schemars(range(min = 0, max = 86_400_000))]
     pub lost_ms: u64,
-    /// Kind of this server, which the command and its options decide.
+    /// Kind of this server in the fleet: the command and its options decide it.
     #[serde(skip)]
     #[schemars(skip)]
     pub kind: FleetServerKind,
-    /// The password, once it was read from the environment.
+    /// Password of the database, once it was read from the environment.
     #[serde(skip)]
     #[schemars(skip)]
     pub password: DatabasePassword,
@@ -56,7 +56,7 @@ impl Default for FleetSection {
 }
 
 impl FleetSection {
-    /// Checks these settings.
+    /// Checks the fleet settings.
     ///
     /// # Errors
     /// A value is invalid. The message says how to fix it.
@@ -73,7 +73,8 @@ impl FleetSection {
         Ok(())
     }
 
-    /// Reads the password from the environment. `variable` looks up an environment variable.
+    /// Reads the database password from the environment. `variable` looks up an environment
+    /// variable.
     pub fn take_secrets<'v>(&mut self, variable: impl Fn(&str) -> Option<&'v str>) {
         let password = variable(&self.password_env);
         self.password = password.map(DatabasePassword::from).unwrap_or_default();

@@ -27,7 +27,7 @@ const HEADING: &str = "\
 /// Maximum number of revoked keys that are stored. Beyond this number, the oldest are deleted.
 const REVOKED_MAX: usize = 1000;
 
-/// Content of the key file.
+/// Content of the key file, which lists API keys.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct KeyFileContent {
@@ -55,7 +55,7 @@ pub fn path(server: &ServerSection) -> anyhow::Result<Option<PathBuf>> {
     })
 }
 
-/// Reads the key file at `path`. Returns `None` if it does not exist.
+/// Reads the key file at `path`. Returns its content and its stamp, or `None` if it does not exist.
 ///
 /// # Errors
 /// The file cannot be read or parsed, or other users could have written it.
@@ -76,7 +76,7 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Option<(KeyFileContent, EntryS
     Ok(Some((content, stamp)))
 }
 
-/// Returns the keys in the file at `path`, or `None` if it does not exist.
+/// Returns the keys in the key file at `path`, or `None` if it does not exist.
 ///
 /// # Errors
 /// The file cannot be read or parsed, or other users could have written it.
@@ -89,7 +89,7 @@ fn is_missing(err: &anyhow::Error) -> bool {
     io.is_some_and(|err| err.kind() == std::io::ErrorKind::NotFound)
 }
 
-/// Applies `change` to the keys in the file at `path`, which is created if missing. Keys that
+/// Applies `change` to the keys in the key file at `path`, which is created if missing. Keys that
 /// `change` removes are listed as revoked.
 ///
 /// A lock serializes writers, and readers see either the old or the new file.
@@ -124,7 +124,7 @@ pub fn change_keys<T>(
     Ok(done)
 }
 
-/// Returns the path of a hidden helper file beside `path`.
+/// Returns the path of a hidden file beside the key file at `path`, such as its lock.
 fn helper_path(path: &Path, what: &str) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.{what}"))

@@ -13,12 +13,12 @@ use sha2::{Digest, Sha256};
 
 use super::Config;
 
-/// SHA-256 digest of a key.
+/// SHA-256 digest of an API key.
 pub(crate) type KeyDigest = [u8; 32];
 
 /// Longest name of a caller, in characters.
 const NAME_CHARS_MAX: usize = 64;
-/// Names of callers without keys.
+/// Names of callers without an API key, which no key may have.
 const RESERVED_NAMES: [&str; 2] = ["local", "http"];
 
 /// API key of a caller over HTTP.
@@ -33,7 +33,8 @@ pub struct ApiKey {
     /// Roles of the caller, for policy rules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub roles: Vec<String>,
-    /// Time of creation, which `toolgate key new` writes into the key file. It is not a setting.
+    /// Time at which the key was created. `toolgate key new` writes it into the key file. It is not
+    /// a setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(skip)]
     pub made: Option<Timestamp>,
@@ -55,7 +56,7 @@ impl ApiKey {
         }
     }
 
-    /// Parses the digest. Returns `None` if it is invalid.
+    /// Parses the key's digest. Returns `None` if it is invalid.
     pub(crate) fn digest_key(&self) -> Option<KeyDigest> {
         parse_digest(&self.sha256)
     }
@@ -108,7 +109,7 @@ pub fn check_caller_name(name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks `keys`. `place` names their source in errors.
+/// Checks the API keys `keys`. `place` names their source in errors.
 pub(super) fn check_all(keys: &[ApiKey], place: &str) -> anyhow::Result<()> {
     let mut seen: HashMap<KeyDigest, &str> = HashMap::new();
     for key in keys {

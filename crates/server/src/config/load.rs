@@ -27,20 +27,21 @@ use super::{
 /// Largest settings file, in bytes.
 pub(crate) const FILE_BYTES_MAX: u64 = 8 << 20;
 
-/// Variables with the prefix `TOOLGATE_` that are not settings.
+/// Environment variables with the prefix `TOOLGATE_` that are not settings.
 const OTHER_VARIABLES: [&str; 5] =
     ["TOOLGATE_CONFIG", "TOOLGATE_ROOT", "TOOLGATE_READ_ONLY", "TOOLGATE_TOOLS", "TOOLGATE_KEY"];
 
-/// Short names of variables, each with the variable of the setting. The latter has precedence.
+/// Short environment variables of settings, each with the regular variable of its setting, which
+/// has precedence.
 const SHORT_VARIABLES: [(&str, &str); 1] = [("TOOLGATE_RESULTS", "TOOLGATE_SERVER_RESULTS")];
 
 /// Loaded settings and their source.
 pub struct LoadedConfig {
-    /// Settings in force.
+    /// Settings that the server uses.
     pub config: Config,
     /// Settings file, if one was read.
     pub file: Option<PathBuf>,
-    /// Harmless problems, such as unknown variables.
+    /// Harmless problems of the settings, such as unknown variables.
     pub warnings: Vec<String>,
 }
 
@@ -200,7 +201,7 @@ pub fn check_reach(
     Ok(())
 }
 
-/// Checks ranges and combinations that the types cannot express.
+/// Checks ranges and combinations of settings that the types cannot express.
 fn check(config: &Config) -> anyhow::Result<()> {
     const MANY: u64 = 1_000_000;
     const DAY_MS: u64 = 86_400_000;
@@ -316,7 +317,7 @@ fn check_tls(server: &ServerSection) -> anyhow::Result<()> {
     }
 }
 
-/// Describes the first setting whose value has the wrong type.
+/// Describes the first setting in `table` whose value has the wrong type.
 fn describe_type_error(table: &toml::Table, settings: &[SettingSpec]) -> Option<String> {
     settings.iter().find_map(|setting| {
         let [section, name] = &setting.path;
@@ -338,12 +339,13 @@ fn describe_missing_profile(message: &str) -> Option<String> {
     })
 }
 
-/// Returns true if `url` has the form `https://tools.example/mcp`.
+/// Returns true if `url` has the form of an endpoint, `https://tools.example/mcp`.
 fn is_endpoint(url: &str) -> bool {
     HttpUrl::parse(url).is_ok_and(|url| !url.has_query() && url.trimmed_path().ends_with("/mcp"))
 }
 
-/// Returns true if `pattern` starts with a program name or an absolute path.
+/// Returns true if `pattern`, a pattern of command lines, starts with a program name or an absolute
+/// path.
 fn is_program(pattern: &str) -> bool {
     let program = pattern.split_whitespace().next();
     program.is_some_and(|program| !program.contains('/') || program.starts_with('/'))

@@ -55,7 +55,7 @@ fn runs() -> EffectsMax {
 }
 
 impl IssuerEntry {
-    /// Returns the prefix of callers' names.
+    /// Returns the prefix of the names of callers with tokens of this issuer.
     pub(crate) fn alias(&self) -> &str {
         match &self.alias {
             Some(alias) => alias,
@@ -71,7 +71,7 @@ fn host(url: &str) -> Option<&str> {
     authority.split(':').next().filter(|host| !host.is_empty())
 }
 
-/// Checks the issuers and scopes.
+/// Checks the OAuth issuers and scopes in `config`.
 pub(super) fn check(config: &Config) -> anyhow::Result<()> {
     for (nth, issuer) in config.oauth.iter().enumerate() {
         let name = &issuer.issuer;

@@ -26,7 +26,7 @@ impl Default for PolicySection {
     }
 }
 
-/// Policy rule. All conditions that are present must match.
+/// Policy rule. The rule matches a call if all of its conditions do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyRuleEntry {
@@ -57,7 +57,7 @@ pub struct PolicyRuleEntry {
     pub message: Option<String>,
 }
 
-/// Parses a list and rejects an empty one, which would match everything.
+/// Parses a list of a rule's condition and rejects an empty one, which would match everything.
 fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
     let all = Vec::deserialize(from)?;
     match all.is_empty() {
@@ -66,7 +66,7 @@ fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T
     }
 }
 
-/// Decision of a rule.
+/// Decision of a policy rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RuleEffect {

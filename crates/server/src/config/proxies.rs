@@ -7,11 +7,11 @@ use http::HeaderName;
 
 use super::ServerSection;
 
-/// Bits of an address. IPv4 addresses count as the IPv6 addresses that contain them.
+/// Number of bits of an IP address. IPv4 addresses count as the IPv6 addresses that contain them.
 const ADDRESS_BITS: u32 = 128;
 const IPV4_BITS: u32 = 32;
 
-/// Range of addresses, such as `10.0.0.0/8`.
+/// Range of IP addresses, such as `10.0.0.0/8`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AddressRange {
     first: u128,
@@ -19,7 +19,7 @@ pub(crate) struct AddressRange {
 }
 
 impl AddressRange {
-    /// Parses an address such as `10.0.0.1`, or a network such as `10.0.0.0/8`.
+    /// Parses an IP address such as `10.0.0.1`, or a network such as `10.0.0.0/8`.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (address, prefix) = match text.split_once('/') {
             Some((address, prefix)) => (address, Some(prefix.parse::<u32>().ok()?)),
@@ -64,7 +64,8 @@ pub(crate) fn trusted_ranges(server: &ServerSection) -> anyhow::Result<Vec<Addre
     ranges.collect()
 }
 
-/// Checks the proxies of `server` and the name of their header.
+/// Checks the trusted proxies of `server`, and the name of the header in which they send the
+/// client's address.
 pub(super) fn check(server: &ServerSection) -> anyhow::Result<()> {
     trusted_ranges(server)?;
     let header = &server.forwarded_header;

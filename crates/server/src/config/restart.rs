@@ -74,7 +74,7 @@ pub(crate) fn changed_settings(before: &Config, after: &Config) -> Vec<String> {
     changed
 }
 
-/// Returns each key whose value differs, with both values.
+/// Returns each key whose value differs between two tables, with both values.
 fn differences<'t>(
     before: &'t toml::Table,
     after: &'t toml::Table,

@@ -11,9 +11,9 @@ use toolgate_upstream::{UpstreamSettings, UpstreamTables};
 
 /// Shortest value of a configured secret, in bytes. Shorter values could occur in ordinary text.
 const VALUE_BYTES_MIN: usize = 8;
-/// Fewest letters and digits in the name of a secret.
+/// Fewest letters and digits in an additional name of secrets.
 const NAME_LETTERS_MIN: usize = 3;
-/// Longest name of a secret, in bytes.
+/// Longest additional name of secrets, in bytes.
 const NAME_BYTES_MAX: usize = 64;
 /// Largest file of secrets, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -105,7 +105,8 @@ fn read(path: &Path) -> anyhow::Result<String> {
 /// ordinary text.
 const SECRET_BYTES_MIN: usize = 8;
 
-/// Returns the values of `variables` that `tables` send to upstreams as credentials.
+/// Returns the values of the environment `variables` that the upstreams in `tables` get as
+/// credentials.
 pub(crate) fn upstream_secrets(
     tables: &UpstreamTables,
     variables: &[(OsString, OsString)],

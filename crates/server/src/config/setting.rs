@@ -16,14 +16,14 @@ const SIMILARITY_MIN: f64 = 0.55;
 
 /// A setting, derived from the settings types.
 pub(super) struct SettingSpec {
-    /// Section and name in the file, such as `server` and `listen`.
+    /// Section and name of the setting in the settings file, such as `server` and `listen`.
     pub(super) path: [String; 2],
     pub(super) env: String,
     pub(super) schema: Value,
     pub(super) default: Value,
 }
 
-/// Returns all settings in the order of the file.
+/// Returns all settings in the order of the settings file.
 pub(super) fn settings() -> Vec<SettingSpec> {
     let schema = schema();
     let defaults = serde_json::to_value(Config::default()).unwrap_or_default();
@@ -92,7 +92,7 @@ impl SettingSpec {
         }
     }
 
-    /// Describes the expected value.
+    /// Describes the value that the setting expects.
     pub(super) fn expected(&self) -> String {
         if let Some(choices) = self.choices() {
             let names: Vec<_> = choices.into_iter().filter_map(Value::as_str).collect();
@@ -117,7 +117,7 @@ impl SettingSpec {
         Some(words.filter(|word| !word.is_object() && !word.is_null()).collect())
     }
 
-    /// Returns true if the setting also accepts a table.
+    /// Returns true if the setting also accepts a table as its value.
     fn may_be_table(&self) -> bool {
         let choices = self.schema["oneOf"].as_array();
         choices.is_some_and(|choices| choices.iter().any(|it| it["type"] == "object"))
@@ -229,7 +229,7 @@ fn describe_list_error(name: &str, value: &toml::Value) -> Option<String> {
         .then(|| format!("`{name}` is a list of tables: write `[[{name}]]`{is_table}"))
 }
 
-/// Describes the type of `schema`, ignoring `null`.
+/// Describes the type of a setting with the JSON Schema `schema`, ignoring `null`.
 fn type_name(schema: &Value) -> String {
     let named = match &schema["type"] {
         Value::Array(all) => all.iter().filter_map(Value::as_str).find(|kind| *kind != "null"),
@@ -344,17 +344,17 @@ fn write_tables(page: &mut String, path: &str, body: &Value, fields: &Value) {
     }
 }
 
-/// Returns the schema of each table, if `schema` is a list of tables.
+/// Returns the schema of each table in a setting, if `schema` is a list of tables.
 fn list_item_schema(schema: &Value) -> Option<&Value> {
     Some(&schema["items"]).filter(|items| items["properties"].is_object())
 }
 
-/// Returns the schema of each table, if `schema` is a map of tables.
+/// Returns the schema of each table in a setting, if `schema` is a map of tables.
 fn map_item_schema(schema: &Value) -> Option<&Value> {
     Some(&schema["additionalProperties"]).filter(|table| table["properties"].is_object())
 }
 
-/// Returns the schema of the table, if the setting's value may be a table.
+/// Returns the schema of the table, if a setting with the schema `schema` may be a table.
 fn table_schema(schema: &Value) -> Option<&Value> {
     let any = schema["anyOf"].as_array().map_or(&[][..], Vec::as_slice);
     any.iter().chain([schema]).find(|choice| choice["properties"].is_object())

@@ -21,8 +21,9 @@ use super::load::FILE_BYTES_MAX;
 use super::state_folder;
 use crate::owned_files::{self, LinkPolicy};
 
-/// Settings that can only restrict tools, and so need no trust. Only the owner may decide all other
-/// settings. `files.protected` needs no trust if no entry releases a default name.
+/// Settings that can only restrict tools, and so apply even if the user does not trust the settings
+/// file. Only the owner may decide all other settings. `files.protected` needs no trust if no entry
+/// releases a default name.
 const NARROWING: [(&str, &str); 5] = [
     ("tools", "allow"),
     ("tools", "deny"),
@@ -31,13 +32,13 @@ const NARROWING: [(&str, &str); 5] = [
     ("exec", "confirm"),
 ];
 
-/// A setting in the file that only the owner may decide, with its line.
+/// A setting in a settings file that only the owner may decide, with its line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnerSetting {
-    /// Name, such as `sandbox.profile`, `command."a.b"` or `upstream.NAME` for a named table, or
-    /// `keys` for one table of a list.
+    /// Name of the setting, such as `sandbox.profile`, `command."a.b"` or `upstream.NAME` for a
+    /// named table, or `keys` for one table of a list.
     pub name: String,
-    /// Line number, from 1.
+    /// Line number of the setting, from 1.
     pub line: usize,
 }
 
@@ -71,8 +72,8 @@ pub fn list_settings(settings: &[OwnerSetting]) -> String {
     shown.join(", ")
 }
 
-/// Returns the settings in `text` that only the owner may decide, in order of lines. Each named
-/// table and each table of a list is a setting of its own.
+/// Returns the settings in `text`, a settings file, that only the owner may decide, in order of
+/// lines. Each named table and each table of a list is a setting of its own.
 pub fn owner_settings(text: &str) -> Vec<OwnerSetting> {
     let Ok(table) = DeTable::parse(text) else { return Vec::new() };
     let line = |at: usize| text[..at].matches('\n').count() + 1;
@@ -176,7 +177,7 @@ pub fn distrust(file: &Path) -> anyhow::Result<bool> {
     }
 }
 
-/// Returns the path of the trust mark of `file`.
+/// Returns the path of the trust mark of `file`, which records that the user trusts the file.
 pub(crate) fn mark_path(file: &Path) -> anyhow::Result<PathBuf> {
     let Some(marks) = marks_folder() else {
         bail!("cannot store the trust: neither XDG_STATE_HOME nor HOME is set");
@@ -190,7 +191,7 @@ pub(crate) fn mark_path(file: &Path) -> anyhow::Result<PathBuf> {
     Ok(marks.join(name.to_hex().as_str()))
 }
 
-/// Returns the folder of trust marks, if this user has a state folder.
+/// Returns the folder of the files that record the user's trust, if this user has a state folder.
 pub(crate) fn marks_folder() -> Option<PathBuf> {
     Some(state_folder()?.join("trusted"))
 }

@@ -20,7 +20,7 @@ use crate::sessions::waiting_questions::AskingCall;
 /// Name of the console in audit records.
 const DIALECT: &str = "console";
 
-/// Answers the form at `path`.
+/// Answers a form that was submitted at the console path `path`.
 pub(crate) async fn answer(
     console: &Console,
     session: &Arc<ConsoleSession>,
@@ -72,7 +72,8 @@ fn failed(why: &anyhow::Error) -> ToolError {
     ToolError::failed(format!("{why:#}"))
 }
 
-/// Runs `work`, the action `id` with `input`, through the gate.
+/// Passes the console action `id` with `input` through the gate, which runs `work` if the action is
+/// allowed.
 async fn act(
     console: &Console,
     session: &ConsoleSession,
@@ -89,7 +90,7 @@ async fn act(
     console.sources.host.run_operator_action(caller, id, input, work).await.map(drop)
 }
 
-/// Returns to the page `back`, or shows why the action failed.
+/// Redirects to the page `back` after a console action, or shows why the action failed.
 fn after(session: &ConsoleSession, done: Result<(), CallError>, back: &str) -> Reply {
     match done {
         Ok(()) => layout::redirect(back),
@@ -103,7 +104,8 @@ fn after(session: &ConsoleSession, done: Result<(), CallError>, back: &str) -> R
     }
 }
 
-/// Sends the request `make` about the job `id` as its owner, in an action `action`.
+/// Sends the request that `make` creates about the job `id` on behalf of the job's owner, as the
+/// console action `action`.
 async fn change_job(
     console: &Console,
     session: &ConsoleSession,
@@ -162,7 +164,8 @@ async fn answer_question(
     after(session, done.await, &back)
 }
 
-/// Answers the confirmation `number` of a connected client's call for the client.
+/// Answers the confirmation with the number `number`, which a call of a connected client waits for,
+/// in place of the client.
 async fn answer_call(
     console: &Console,
     session: &Arc<ConsoleSession>,
@@ -195,7 +198,7 @@ async fn answer_call(
     after(session, done.await, "/")
 }
 
-/// Calls `tool` as the person with the arguments in `form`, and shows the result.
+/// Calls `tool` as the signed-in person with the arguments in `form`, and shows the result.
 async fn call_tool(
     console: &Console,
     session: &ConsoleSession,

@@ -15,32 +15,34 @@ use toolgate_host::AuditIndex;
 
 use crate::sync::lock_mutex;
 
-/// Longest wait of a page for the index. A new index of a long log takes longer.
+/// Maximum time for which a console page waits for the audit index. A new index of a long log takes
+/// longer.
 const WAIT_MAX: Duration = Duration::from_secs(5);
-/// Number of queries that may wait for the thread.
+/// Maximum number of queries that wait for the thread of the audit index.
 const WAITING_MAX: usize = 256;
-/// Time for which a result is shown again, so that many open pages cost little more than one. Pages
-/// wait longer before they read a change.
+/// Time for which the result of an audit query is reused, so that many open console pages cost
+/// little more than one. The pages wait longer than this before they show a change.
 const LIFETIME: Duration = Duration::from_millis(900);
-/// Priority of the thread: under full load, calls come first.
+/// Scheduling priority (niceness) of the thread that reads the audit index: under full load, calls
+/// come first.
 const NICE: i32 = 10;
 
-/// Index of the audit log, opened when it is first needed.
+/// Queries of the index of the audit log, which is opened when it is first needed.
 pub(crate) struct AuditQueries {
     log: Option<PathBuf>,
-    /// Thread that owns the index. It ends when this value is dropped.
+    /// Queue of the thread that owns the audit index. The thread ends when this value is dropped.
     thread: Mutex<Option<SyncSender<IndexQuery>>>,
 }
 
 type IndexQuery = Box<dyn FnOnce(&mut IndexThread) + Send>;
-/// Result of a query. The error is for people.
+/// Result of a query of the audit index. The error is for people.
 type QueryResult<T> = Result<Arc<T>, String>;
 
-/// State of the thread that reads the index.
+/// State of the thread that reads the audit index.
 struct IndexThread {
     log: PathBuf,
     index: Option<AuditIndex>,
-    /// Last results by the name of their query.
+    /// Last results by the name of their audit query.
     results: HashMap<String, (Instant, Arc<dyn Any + Send + Sync>)>,
 }
 
@@ -49,8 +51,8 @@ impl AuditQueries {
         Self { log, thread: Mutex::default() }
     }
 
-    /// Updates the index and returns the result of `query`. Queries with the same `name` must have
-    /// the same meaning: they share a result for a moment.
+    /// Updates the audit index and returns the result of `query`. Queries with the same `name` must
+    /// have the same meaning: they share a result for a moment.
     ///
     /// # Errors
     /// The log is not a file, or the index cannot be read in time. The message is for people.
@@ -86,7 +88,7 @@ impl AuditQueries {
         }
     }
 
-    /// Returns the queue of the thread, which is started if needed.
+    /// Returns the queue of the audit index thread for `log`, which is started if needed.
     fn thread(&self, log: &Path) -> Result<SyncSender<IndexQuery>, String> {
         let mut running = lock_mutex(&self.thread);
         if let Some(sender) = &*running {
@@ -108,7 +110,7 @@ impl AuditQueries {
 }
 
 impl IndexThread {
-    /// Returns the last result of the query `name` if it is recent, or runs `query`.
+    /// Returns the last result of the audit query `name` if it is recent, or runs `query`.
     fn answer<T: Send + Sync + 'static, E: Display>(
         &mut self,
         name: String,

@@ -11,30 +11,30 @@ use crate::config::KeyDigest;
 use crate::sessions::waiting_questions::{AskingCall, WaitingQuestion};
 use crate::sync::lock_mutex;
 
-/// Name of the session cookie.
+/// Name of the cookie of console sessions.
 const COOKIE: &str = "toolgate_console";
-/// Longest duration of a session.
+/// Longest duration of a console session.
 const LIFETIME: Duration = Duration::from_secs(8 * 3600);
-/// Time without a request after which a session ends.
+/// Time without a request after which a console session ends.
 const IDLE_MAX: Duration = Duration::from_secs(3600);
-/// Largest number of sessions. Beyond it, the session that was unused for longest ends.
+/// Maximum number of console sessions. Beyond it, the session that was unused for longest ends.
 const SESSIONS_MAX: usize = 256;
 /// Role of a caller that may see the console.
 const VIEW_ROLE: &str = "console";
 /// Role of a caller that may act at the console.
 const ACT_ROLE: &str = "admin";
 
-/// Rights of a session.
+/// Rights of a console session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConsoleRole {
-    /// The person sees everything.
+    /// The signed-in person sees everything.
     Viewer,
-    /// The person also acts: calls tools, answers questions, approves pins.
+    /// The signed-in person also acts: calls tools, answers questions, approves pins.
     Admin,
 }
 
 impl ConsoleRole {
-    /// Returns the role of `caller`, if it may sign in.
+    /// Returns the console role of `caller`, if it may sign in.
     pub(crate) fn for_caller(caller: &Caller) -> Option<Self> {
         let has = |wanted: &str| caller.roles.iter().any(|role| **role == *wanted);
         match (has(ACT_ROLE), has(VIEW_ROLE)) {
@@ -45,11 +45,11 @@ impl ConsoleRole {
     }
 }
 
-/// A signed-in person.
+/// Console session of a signed-in person.
 pub(crate) struct ConsoleSession {
     pub(crate) caller: Caller,
     pub(crate) role: ConsoleRole,
-    /// Token that each form repeats, which other sites cannot know.
+    /// Token that each form of the session repeats, and that other sites cannot know.
     pub(crate) csrf: String,
     /// Digest of the key or token with which the person signed in.
     pub(crate) credential: Option<KeyDigest>,
@@ -58,12 +58,13 @@ pub(crate) struct ConsoleSession {
 }
 
 impl ConsoleSession {
-    /// Returns true if the person may act.
+    /// Returns true if the signed-in person may act, not only view.
     pub(crate) fn may_act(&self) -> bool {
         self.role == ConsoleRole::Admin
     }
 
-    /// Returns true if the person may answer `waiting` for the client.
+    /// Returns true if the signed-in person may answer the question `waiting` in place of the
+    /// client.
     ///
     /// A form with fields is for the client's person. A key cannot confirm the calls that were made
     /// with it: an agent may hold the key, and would confirm its own calls.
@@ -71,7 +72,7 @@ impl ConsoleSession {
         self.may_act() && waiting.question.is_for_consent() && !self.has_made(&waiting.call)
     }
 
-    /// Returns true if `call` was made with the credential of this session.
+    /// Returns true if `call` was made with the key or token that opened this console session.
     pub(crate) fn has_made(&self, call: &AskingCall) -> bool {
         self.credential.is_some() && self.caller.name == call.caller
     }
@@ -82,12 +83,12 @@ impl ConsoleSession {
     }
 }
 
-/// All sessions of the console, by the hash of their cookie.
+/// All open console sessions, by the hash of their cookie.
 #[derive(Default)]
 pub(crate) struct ConsoleSessions(Mutex<HashMap<blake3::Hash, Arc<ConsoleSession>>>);
 
 impl ConsoleSessions {
-    /// Opens a session for `caller`, and returns the value of its cookie.
+    /// Opens a console session for `caller`, and returns the value of its cookie.
     ///
     /// # Errors
     /// The system has no random numbers.
@@ -114,8 +115,8 @@ impl ConsoleSessions {
         Ok(cookie)
     }
 
-    /// Returns the session of the request `head`. `is_use` is false for requests that the page
-    /// makes by itself, which do not keep a session open.
+    /// Returns the console session of the request `head`. `is_use` is false for requests that the
+    /// page makes by itself, which do not keep a session open.
     pub(crate) fn find(&self, head: &FrameHead, is_use: bool) -> Option<Arc<ConsoleSession>> {
         let hash = blake3::hash(session_cookie(head)?.as_bytes());
         let mut sessions = lock_mutex(&self.0);
@@ -131,7 +132,7 @@ impl ConsoleSessions {
         Some(session)
     }
 
-    /// Ends the session of the request `head`.
+    /// Ends the console session of the request `head`.
     pub(crate) fn end(&self, head: &FrameHead) {
         if let Some(cookie) = session_cookie(head) {
             lock_mutex(&self.0).remove(&blake3::hash(cookie.as_bytes()));
@@ -139,15 +140,16 @@ impl ConsoleSessions {
     }
 }
 
-/// Returns the header that sets the cookie `value`. An empty value removes the cookie.
+/// Returns the `Set-Cookie` header with the session cookie `value`. An empty value removes the
+/// cookie.
 pub(crate) fn cookie_header(value: &str, is_secure: bool) -> String {
     let secure = if is_secure { "; Secure" } else { "" };
     let age = if value.is_empty() { 0 } else { LIFETIME.as_secs() };
     format!("{COOKIE}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={age}{secure}")
 }
 
-/// Returns the value of the session cookie. Several cookies of that name are refused, because one
-/// of them may come from another server on the same host.
+/// Returns the value of the console's session cookie. Several cookies of that name are refused,
+/// because one of them may come from another server on the same host.
 fn session_cookie(head: &FrameHead) -> Option<&str> {
     let mut values = head
         .header("cookie")

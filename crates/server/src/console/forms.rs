@@ -5,27 +5,28 @@ use std::collections::BTreeMap;
 use maud::{Markup, html};
 use serde_json::{Map, Value};
 
-/// Start of the names of fields that are arguments.
+/// Start of the names of form fields that are arguments of a tool.
 const ARGUMENT: &str = "arg.";
-/// Largest number of fields in a form.
+/// Maximum number of fields in a submitted form.
 const FIELDS_MAX: usize = 500;
 
-/// Fields of a submitted form or of a query. If a field is repeated, the last value counts.
+/// Fields of a form submitted to the console, or of a URL's query. If a field is repeated, the last
+/// value counts.
 pub(crate) struct FormFields(BTreeMap<String, String>);
 
 impl FormFields {
-    /// Parses a form in the form of a query.
+    /// Parses a form that is encoded like a URL's query.
     pub(crate) fn parse(bytes: &[u8]) -> Self {
         let fields = form_urlencoded::parse(bytes).take(FIELDS_MAX);
         Self(fields.map(|(name, value)| (name.into_owned(), value.into_owned())).collect())
     }
 
-    /// Returns the field `name`, if it is not empty.
+    /// Returns the form field `name`, if it is not empty.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// Returns the arguments for a tool or question with this `schema`.
+    /// Returns the arguments that the form contains for a tool or question with this `schema`.
     ///
     /// # Errors
     /// A value is not of the type that the schema demands. The message names the argument.
@@ -45,7 +46,7 @@ fn properties(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
     schema.get("properties").and_then(Value::as_object).into_iter().flatten()
 }
 
-/// Kind of field for an argument.
+/// Kind of HTML form field for an argument.
 enum FieldKind {
     Text,
     LongText,
@@ -101,7 +102,8 @@ fn parse_argument(
     })
 }
 
-/// Returns the fields for the arguments of `schema`. Required arguments come first.
+/// Returns the HTML form fields for the arguments that `schema` describes. Required arguments come
+/// first.
 pub(crate) fn argument_fields(schema: &Value) -> Markup {
     let required = |name: &str| {
         let names = schema.get("required").and_then(Value::as_array);

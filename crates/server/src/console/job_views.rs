@@ -5,7 +5,7 @@ use toolgate_contract::{JobSnapshot, JobState};
 
 use super::layout::time;
 
-/// Returns the state of a job as a marked word.
+/// Returns the state of a job as a colored word in HTML.
 pub(crate) fn state(state: JobState) -> Markup {
     let class = match state {
         JobState::Queued | JobState::Running => "warn",
@@ -15,7 +15,7 @@ pub(crate) fn state(state: JobState) -> Markup {
     html! { span .state .(class) { (state.as_str()) } }
 }
 
-/// Returns a table of `jobs`.
+/// Returns an HTML table of `jobs`.
 pub(crate) fn table(jobs: &[JobSnapshot]) -> Markup {
     html! {
         div .scroll {
@@ -46,7 +46,7 @@ pub(crate) fn table(jobs: &[JobSnapshot]) -> Markup {
     }
 }
 
-/// Returns the progress of a job, with its latest message.
+/// Returns the progress of a job in HTML, with its latest message.
 pub(crate) fn progress(job: &JobSnapshot) -> Markup {
     html! {
         @if job.state == JobState::Running {

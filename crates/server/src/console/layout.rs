@@ -8,13 +8,13 @@ use toolgate_contract::Reply;
 
 use crate::console::console_sessions::ConsoleSession;
 
-/// Content that a page may load and where it may be shown: only from and in this server, and no
-/// inline script or style.
+/// Content security policy of the console's pages: they load content only from this server, have no
+/// inline scripts or styles, and cannot be shown in a frame.
 const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
                               img-src 'self'; connect-src 'self'; form-action 'self'; \
                               frame-ancestors 'none'; base-uri 'none'";
 
-/// Pages of the navigation, each with its path.
+/// Pages in the console's navigation, each with its path.
 const PAGES: [(&str, &str); 9] = [
     ("Overview", "/"),
     ("Calls", "/console/calls"),
@@ -27,7 +27,7 @@ const PAGES: [(&str, &str); 9] = [
     ("Settings", "/console/settings"),
 ];
 
-/// Name of this machine, which tells the servers of a fleet apart.
+/// Name of this machine, by which the console tells the servers of a fleet apart.
 pub(crate) static HOST_NAME: LazyLock<String> = LazyLock::new(host_name);
 
 #[allow(clippy::disallowed_methods, reason = "a file of the kernel")]
@@ -42,9 +42,9 @@ fn host_name() -> String {
 /// A page of the console.
 pub(crate) struct ConsolePage<'a> {
     pub(crate) title: String,
-    /// Path of the page's entry in the navigation.
+    /// Path of the page's entry in the console's navigation.
     pub(crate) section: &'a str,
-    /// Events that update the page by itself: `calls`, `jobs`, both or none.
+    /// Events after which the browser updates the page: `calls`, `jobs`, both or none.
     pub(crate) live: &'a str,
     pub(crate) content: Markup,
 }
@@ -96,7 +96,7 @@ impl ConsolePage<'_> {
     }
 }
 
-/// Returns the head of a page.
+/// Returns the HTML head of a console page.
 pub(crate) fn head(title: &str) -> Markup {
     html! {
         head {
@@ -116,18 +116,18 @@ pub(crate) fn csrf_field(session: &ConsoleSession) -> Markup {
     html! { input type="hidden" name="csrf" value=(session.csrf); }
 }
 
-/// Returns the time `at` for people.
+/// Returns the time `at` in HTML for people.
 pub(crate) fn time(at: Timestamp) -> Markup {
     html! { time datetime=(at) { (at.strftime("%Y-%m-%d %H:%M:%S")) } }
 }
 
-/// Returns the outcome of a call as a marked word.
+/// Returns the outcome of a call as a colored word in HTML.
 pub(crate) fn outcome(word: &str) -> Markup {
     let class = if word == "ok" { "good" } else { "bad" };
     html! { span .state .(class) { (word) } }
 }
 
-/// Returns a table row with a name and a value, unless the value is absent.
+/// Returns a row of an HTML table with a name and a value, or nothing if the value is absent.
 pub(crate) fn field(name: &str, value: Option<impl maud::Render>) -> Markup {
     html! {
         @if let Some(value) = value {
@@ -136,7 +136,7 @@ pub(crate) fn field(name: &str, value: Option<impl maud::Render>) -> Markup {
     }
 }
 
-/// Returns `markup` as a reply with the headers of the console.
+/// Returns the HTML `markup` as a reply with the headers of the console.
 pub(crate) fn reply(status: u16, markup: Markup) -> Reply {
     with_headers(status, "text/html; charset=utf-8", markup.into_string().into_bytes())
         .with_header("cache-control", "no-store")
@@ -173,7 +173,7 @@ fn with_headers(status: u16, media_type: &str, body: Vec<u8>) -> Reply {
         .with_header("cross-origin-resource-policy", "same-origin")
 }
 
-/// Returns a page without navigation, such as the page for signing in.
+/// Returns a console page without navigation, such as the page for signing in.
 pub(crate) fn bare_page(title: &str, content: &Markup) -> Markup {
     html! {
         (DOCTYPE)

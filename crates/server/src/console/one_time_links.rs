@@ -16,25 +16,26 @@ use crate::config::state_folder;
 use crate::owned_files::{self, LinkPolicy};
 use crate::sync::lock_mutex;
 
-/// Validity of a link in seconds.
+/// Validity of a one-time link to the console, in seconds.
 const VALIDITY_S: i64 = 600;
-/// Time before the start of the server within which a link may have been made: `toolgate serve`
-/// prints a link before it listens.
+/// Seconds before the start of the server within which a valid one-time link may have been made:
+/// `toolgate serve` prints a link before it listens.
 const START_SLACK_S: i64 = 60;
-/// Number of used links that are remembered. A link expires long before as many are used.
+/// Maximum number of used one-time links that are remembered. A link expires long before as many
+/// are used.
 const USED_MAX: usize = 10_000;
-/// Length of the key in bytes.
+/// Length of the key that seals one-time links, in bytes.
 const KEY_BYTES: usize = 32;
-/// Length of the random number in bytes.
+/// Length of the random number in a one-time link, in bytes.
 const NONCE_BYTES: usize = 16;
-/// Use of the key, so that its seals are valid nowhere else.
+/// Purpose of the key that seals one-time links, so that its seals are valid nowhere else.
 const CONTEXT: &str = "toolgate console one-time link v1";
 
-/// Key that seals links.
+/// Key that seals one-time links to the console.
 pub struct LinkKey([u8; KEY_BYTES]);
 
 impl LinkKey {
-    /// Reads the key in the user's state folder, and creates it if it is missing.
+    /// Reads the key of one-time links in the user's state folder, and creates it if it is missing.
     ///
     /// # Errors
     /// There is no state folder, or the key cannot be read, created or trusted.
@@ -54,14 +55,14 @@ impl LinkKey {
         Ok(Self(key))
     }
 
-    /// Creates a key that is valid only in this process.
+    /// Creates a key of one-time links that is valid only in this process.
     pub(crate) fn random() -> anyhow::Result<Self> {
         let mut key = [0; KEY_BYTES];
         getrandom::fill(&mut key)?;
         Ok(Self(key))
     }
 
-    /// Creates the token of a link that is valid for ten minutes.
+    /// Creates the token of a one-time link, which is valid for ten minutes.
     ///
     /// # Errors
     /// The system has no random numbers.
@@ -84,7 +85,7 @@ impl LinkKey {
     }
 }
 
-/// Creates the key at `path`, readable only by the user, unless it exists.
+/// Creates the key of one-time links at `path`, readable only by the user, unless it exists.
 #[allow(clippy::disallowed_methods, reason = "the server's own file, outside every root")]
 fn create_if_missing(folder: &Path, path: &Path) -> anyhow::Result<()> {
     use std::io::Write as _;
@@ -107,10 +108,11 @@ fn create_if_missing(folder: &Path, path: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// Links that a server accepts, each once.
+/// One-time links that a server accepts, with the links that were used.
 pub(crate) struct OneTimeLinks {
     key: LinkKey,
-    /// Time at which the server started. An older link may have been used at an earlier server.
+    /// Time at which the server started. An older link may have been used at an earlier run of the
+    /// server.
     started: i64,
     used: Mutex<VecDeque<String>>,
 }
@@ -120,7 +122,7 @@ impl OneTimeLinks {
         Self { key, started: Timestamp::now().as_second(), used: Mutex::default() }
     }
 
-    /// Returns true if `token` is valid now, and uses it up.
+    /// Returns true if the one-time link with `token` is valid now, and marks it as used.
     pub(crate) fn take(&self, token: &str) -> bool {
         let now = Timestamp::now().as_second();
         let Some(until) = self.expiry(token) else { return false };
@@ -138,7 +140,7 @@ impl OneTimeLinks {
         true
     }
 
-    /// Returns the expiry of `token`, if its seal is valid.
+    /// Returns the expiry of the one-time link with `token`, if its seal is valid.
     fn expiry(&self, token: &str) -> Option<i64> {
         // Only lower-case digits are accepted, so that each token has one spelling.
         let token = HEXLOWER.decode(token.as_bytes()).ok()?;

@@ -20,7 +20,8 @@ use super::forms::FormFields;
 use super::layout::{self, ConsolePage};
 use super::{Console, problem};
 
-/// Answers a request for the page at `path` below `/console/`, or for `/` if `path` is empty.
+/// Answers a request for the console page at `path` below `/console/`, or for `/` if `path` is
+/// empty.
 pub(crate) async fn answer(
     console: &Console,
     session: &ConsoleSession,
@@ -54,7 +55,7 @@ pub(crate) async fn answer(
     }
 }
 
-/// Returns a page with `content` that is not live.
+/// Returns a console page with `content` that the browser does not update.
 pub(crate) fn page(
     session: &ConsoleSession,
     title: &str,
@@ -66,17 +67,17 @@ pub(crate) fn page(
     layout::reply(status, page.render(session))
 }
 
-/// Decodes a segment of a path.
+/// Decodes a segment of a URL path.
 pub(crate) fn decode(segment: &str) -> String {
     percent_decode_str(segment).decode_utf8_lossy().into_owned()
 }
 
-/// Encodes text as a segment of a path.
+/// Encodes text as a segment of a URL path.
 fn encode(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
-/// Returns a notice that something cannot be shown.
+/// Returns a notice in HTML that something cannot be shown.
 fn notice(why: &str) -> Markup {
     html! { p .notice { (why) } }
 }

@@ -7,33 +7,33 @@ use tokio::task::spawn_blocking;
 
 use crate::sync::lock_mutex;
 
-/// Time for which a comparison is shown again. All open pages share it, because a comparison reads
-/// the definitions of all tools.
+/// Time for which the console reuses a comparison of tools with their pins. All open pages share
+/// it, because a comparison reads the definitions of all tools.
 const LIFETIME: Duration = Duration::from_secs(5);
 
 /// Upstream whose tools differ from their pins.
 #[derive(Debug)]
 pub(crate) struct ChangedUpstream {
     pub(crate) name: String,
-    /// One line with numbers, and one line for each changed tool.
+    /// Summary of the differences: one line with numbers, and one line for each changed tool.
     pub(crate) summary: String,
-    /// Digest of all differences.
+    /// Digest of all differences between the tools and their pins.
     pub(crate) digest: String,
 }
 
-/// Returns the digest of the differences `text`. A form repeats it, so that a person approves only
-/// what the page has shown.
+/// Returns the digest of `text`, the differences between tools and their pins. The form that
+/// approves the tools repeats it, so that a person approves only what the page has shown.
 pub(crate) fn changes_digest(text: &str) -> String {
     blake3::hash(text.as_bytes()).to_hex().to_string()
 }
 
-/// Compares the known tools of all upstreams with their pins.
+/// Function that compares the known tools of all upstreams with their pins.
 pub(crate) type PinCheck = Arc<dyn Fn() -> anyhow::Result<Vec<ChangedUpstream>> + Send + Sync>;
 
-/// Result of a comparison. The error is for people.
+/// Result of comparing tools with their pins. The error is for people.
 pub(crate) type PinCheckResult = Result<Vec<ChangedUpstream>, String>;
 
-/// Comparison of the tools of upstreams with their pins.
+/// Comparison of the tools of upstreams with their pins, reused for a few seconds.
 pub(crate) struct PinChanges {
     check: PinCheck,
     last: Mutex<Option<(Instant, Arc<PinCheckResult>)>>,
@@ -44,7 +44,7 @@ impl PinChanges {
         Self { check, last: Mutex::default() }
     }
 
-    /// Returns the result of a comparison that is at most a few seconds old.
+    /// Returns the result of a comparison with the pins that is at most a few seconds old.
     pub(crate) async fn current(&self) -> Arc<PinCheckResult> {
         let last = lock_mutex(&self.last).clone();
         if let Some((at, result)) = last
@@ -62,7 +62,7 @@ impl PinChanges {
         result
     }
 
-    /// Forgets the last result, because the pins have changed.
+    /// Forgets the last comparison with the pins, because the pins have changed.
     pub(crate) fn forget(&self) {
         *lock_mutex(&self.last) = None;
     }

@@ -24,16 +24,17 @@ impl UpstreamFigures {
     }
 }
 
-/// Figures of all upstreams.
+/// State and numbers of calls of all upstreams, for the console.
 pub(crate) struct UpstreamReport {
-    /// Unavailable upstreams first, each in the order of the settings.
+    /// Figures of each upstream: unavailable upstreams first, otherwise in the order of the
+    /// settings.
     pub(crate) upstreams: Vec<UpstreamFigures>,
     /// Time since which calls are counted. `None` if there is no index of calls.
     pub(crate) counted_from: Option<Timestamp>,
     pub(crate) owners: ToolOwners,
 }
 
-/// Upstreams by the prefixes of their tools.
+/// Names of upstreams by the prefixes of their tools.
 pub(crate) struct ToolOwners(HashMap<String, String>);
 
 impl ToolOwners {

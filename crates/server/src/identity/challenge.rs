@@ -7,14 +7,15 @@ use toolgate_contract::{FrameHead, Reply};
 
 use crate::config::Config;
 
-/// Path prefix of the protected resource metadata. In a URL, the path of the endpoint follows it.
+/// Path prefix of the OAuth protected resource metadata. In a URL, the path of the endpoint follows
+/// it.
 const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";
-/// Path of the protected endpoint.
+/// Path of the endpoint that the OAuth metadata describes.
 const ENDPOINT_PATH: &str = "/mcp";
-/// `Cache-Control` value of the metadata.
+/// `Cache-Control` value of the OAuth metadata.
 const METADATA_CACHE_CONTROL: &str = "public, max-age=300";
 
-/// Data of the challenge and of the protected resource metadata.
+/// Data of the OAuth challenge and of the protected resource metadata.
 pub(super) struct TokenChallenge {
     issuers: Vec<String>,
     scopes: Vec<String>,
@@ -37,7 +38,8 @@ struct ProtectedResourceMetadata<'a> {
 }
 
 impl TokenChallenge {
-    /// Builds the challenge from `config`. Returns `None` if no authorization server is configured.
+    /// Builds the OAuth challenge from `config`. Returns `None` if no authorization server is
+    /// configured.
     pub(super) fn from_config(config: &Config) -> Option<Self> {
         if config.oauth.is_empty() {
             return None;
@@ -52,7 +54,7 @@ impl TokenChallenge {
         })
     }
 
-    /// Returns true if `path` is a path of the metadata.
+    /// Returns true if `path` is a path of the OAuth metadata.
     pub(super) fn serves_path(&self, path: &str) -> bool {
         path.strip_prefix(METADATA_PATH).is_some_and(|suffix| {
             suffix.is_empty()
@@ -61,7 +63,7 @@ impl TokenChallenge {
         })
     }
 
-    /// Returns the metadata document, or 405 for methods other than GET and HEAD.
+    /// Returns the OAuth metadata document, or 405 for methods other than GET and HEAD.
     pub(super) fn metadata_reply(&self, head: &FrameHead) -> Reply {
         let is_read = matches!(head, FrameHead::Http { method: Method::GET | Method::HEAD, .. });
         if !is_read {
@@ -78,7 +80,7 @@ impl TokenChallenge {
         Reply::json(json).with_header("cache-control", METADATA_CACHE_CONTROL)
     }
 
-    /// Adds the location of the metadata to a `reply` that demands a token.
+    /// Adds the location of the OAuth metadata to a `reply` that demands a token.
     pub(super) fn add_challenge(&self, mut reply: Reply, head: &FrameHead) -> Reply {
         if !matches!(reply.status, 400 | 401 | 403) {
             return reply;
@@ -109,7 +111,7 @@ impl TokenChallenge {
         }
     }
 
-    /// Returns the URL under which clients reach the metadata.
+    /// Returns the URL under which clients reach the OAuth metadata.
     fn metadata_url(&self, head: &FrameHead) -> String {
         match &self.url {
             Some(url) => {
@@ -121,7 +123,8 @@ impl TokenChallenge {
         }
     }
 
-    /// Returns the origin of the client's request. The `Host` header was checked before.
+    /// Returns the origin (scheme and host) of the client's request. The `Host` header was checked
+    /// before.
     fn request_origin(&self, head: &FrameHead) -> String {
         let host = head.header("host").next().and_then(|host| std::str::from_utf8(host).ok());
         format!("{}://{}", self.scheme, host.unwrap_or("localhost"))

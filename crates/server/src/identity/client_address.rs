@@ -10,15 +10,15 @@ use crate::config::proxies::{AddressRange, trusted_ranges};
 /// Header of RFC 7239, whose values have parameters.
 const FORWARDED: &str = "forwarded";
 
-/// Reverse proxies, and the header in which they send the client's address.
+/// Trusted reverse proxies, and the header in which they send the client's address.
 pub(super) struct TrustedProxies {
     ranges: Vec<AddressRange>,
-    /// Lower-case name.
+    /// Name of the header with the client's address, in lower case.
     header: String,
 }
 
 impl TrustedProxies {
-    /// Creates the proxies of `server`.
+    /// Creates the trusted proxies that `server` configures.
     ///
     /// # Errors
     /// When one is not an address or a network.
@@ -53,7 +53,7 @@ impl TrustedProxies {
         self.ranges.iter().any(|range| range.contains(address))
     }
 
-    /// Parses one entry of the header. Returns `None` if it names no address.
+    /// Parses one entry of the forwarding header. Returns `None` if it names no address.
     fn parse_entry(&self, entry: &str) -> Option<IpAddr> {
         if self.header != FORWARDED {
             return parse_node(entry.trim());

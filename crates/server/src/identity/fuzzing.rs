@@ -9,8 +9,8 @@ use super::jwks::JwkSet;
 use super::jws::{JwsAlgorithm, UnverifiedToken};
 use super::tokens::check_claims;
 
-/// Checks that no unsigned or modified token verifies. The input is a token, or a header and claims
-/// separated by 0x1f.
+/// Fuzz target: checks that no unsigned or modified token verifies. The input is a token, or a
+/// header and claims separated by 0x1f.
 pub(crate) fn tokens(bytes: &[u8]) {
     let pair = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).expect("a seed");
     let set = single_key_set(&pair);
@@ -38,7 +38,7 @@ pub(crate) fn tokens(bytes: &[u8]) {
     assert!(changed == token.as_bytes() || signed(&changed) != Some(true));
 }
 
-/// Checks that no key of a parsed key set accepts an arbitrary signature.
+/// Fuzz target: checks that no key of a parsed key set accepts an arbitrary signature.
 pub(crate) fn key_sets(bytes: &[u8]) {
     let Ok(set) = JwkSet::parse(bytes) else { return };
     assert!(set.len() > 0);

@@ -16,20 +16,21 @@ use super::jwks::JwkSet;
 use crate::config::oauth;
 use crate::sync::lock_mutex;
 
-/// Timeout for one answer of the issuer.
+/// Time limit for one answer of a token issuer.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
-/// Largest answer of the issuer, in bytes. Longer answers are rejected.
+/// Largest answer of a token issuer, in bytes. Longer answers are rejected.
 const ANSWER_BYTES_MAX: usize = 256 << 10;
-/// Shortest and longest cache time of keys, whatever the issuer's `Cache-Control`.
+/// Shortest and longest time for which a token issuer's keys are cached, whatever its
+/// `Cache-Control`.
 const FRESH_RANGE: [Duration; 2] = [Duration::from_secs(5 * 60), Duration::from_secs(24 * 3600)];
-/// Additional time for which old keys are used if the issuer is unavailable.
+/// Additional time for which old signing keys are used if the token issuer is unavailable.
 const STALE_MAX: Duration = Duration::from_secs(24 * 3600);
-/// Shortest time between two fetches for unknown key ids.
+/// Shortest time between two fetches of an issuer's keys because of unknown key ids.
 const UNKNOWN_KEY_PAUSE: Duration = Duration::from_secs(60);
-/// Shortest time between a failed fetch of keys and the next fetch.
+/// Shortest time between a failed fetch of an issuer's keys and the next fetch.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
-/// Token issuer with its cached keys.
+/// Token issuer with its cached signing keys.
 pub(super) struct TokenIssuer {
     pub(super) settings: oauth::IssuerEntry,
     fetch: HttpFetcher,
@@ -39,11 +40,11 @@ pub(super) struct TokenIssuer {
 #[derive(Default)]
 struct IssuerState {
     cached: Option<CachedKeySet>,
-    /// Time of the last failed fetch, if the last fetch failed.
+    /// Time of the last fetch of keys, if it failed.
     failed_at: Option<Instant>,
-    /// Time of the last fetch for an unknown key id.
+    /// Time of the last fetch of keys because of an unknown key id.
     unknown_key_at: Option<Instant>,
-    /// Channel that closes when the running fetch has ended.
+    /// Channel that closes when the running fetch of keys has ended.
     running_fetch: Option<watch::Receiver<()>>,
 }
 
@@ -53,7 +54,7 @@ struct CachedKeySet {
     fresh_for: Duration,
 }
 
-/// The used part of the issuer metadata.
+/// The part of an OAuth issuer's metadata that toolgate uses.
 #[derive(Deserialize)]
 struct IssuerMetadata {
     issuer: String,
@@ -65,7 +66,7 @@ impl TokenIssuer {
         Arc::new(Self { settings, fetch, state: Mutex::default() })
     }
 
-    /// Returns the cached keys. Starts a fetch if they are no longer fresh.
+    /// Returns the issuer's cached keys. Starts a fetch if they are no longer fresh.
     pub(super) fn keys(self: &Arc<Self>) -> Option<Arc<JwkSet>> {
         let mut state = lock_mutex(&self.state);
         let cached = state.cached.as_ref()?;
@@ -80,7 +81,8 @@ impl TokenIssuer {
         Some(keys)
     }
 
-    /// Fetches the keys and waits for the result. Does nothing if the last fetch was too recent.
+    /// Fetches the issuer's keys and waits for the result. Does nothing if the last fetch was too
+    /// recent.
     pub(super) async fn refresh(self: &Arc<Self>) {
         let fetch = self.start_fetch(&mut lock_mutex(&self.state));
         if let Some(mut fetch) = fetch {
@@ -89,8 +91,8 @@ impl TokenIssuer {
         }
     }
 
-    /// Starts a fetch, unless one is running or the last one was too recent. Returns a channel that
-    /// closes when the fetch ends.
+    /// Starts a fetch of the issuer's keys, unless one is running or the last one was too recent.
+    /// Returns a channel that closes when the fetch ends.
     ///
     /// The fetch runs in a separate task, because the request that started it may end while others
     /// wait.
@@ -139,7 +141,7 @@ impl TokenIssuer {
         }
     }
 
-    /// Fetches the keys and their cache time.
+    /// Fetches the issuer's keys. Returns them with their cache time.
     async fn fetch_keys(&self) -> Result<(JwkSet, Duration), String> {
         let target = match &self.settings.jwks_uri {
             Some(url) => encrypted_target(url)?,
@@ -151,7 +153,7 @@ impl TokenIssuer {
         Ok((keys, max_age.unwrap_or(FRESH_RANGE[0]).clamp(FRESH_RANGE[0], FRESH_RANGE[1])))
     }
 
-    /// Discovers the URL of the keys in the issuer's metadata.
+    /// Discovers the URL of the signing keys in the issuer's metadata.
     async fn discover_keys_target(&self) -> Result<HttpUrl, String> {
         let issuer = self.settings.issuer.as_str();
         let mut last = String::new();
@@ -180,7 +182,8 @@ impl TokenIssuer {
         Err(last)
     }
 
-    /// Fetches `target`. Returns the body and the `Cache-Control` header.
+    /// Fetches the document at `target` from the issuer. Returns the body and the `Cache-Control`
+    /// header.
     async fn fetch_document(&self, target: &HttpUrl) -> Result<(Vec<u8>, Option<String>), String> {
         let fetched = self.fetch.get(target, FETCH_TIMEOUT, ANSWER_BYTES_MAX + 1).await;
         let fetched = fetched.map_err(|why| format!("at {target}: {why}"))?;

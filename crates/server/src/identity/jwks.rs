@@ -7,10 +7,10 @@ use toolgate_contract::strip_byte_order_mark_bytes;
 
 use super::jws::{JwsAlgorithm, PublicKeyMaterial, UnverifiedToken, VerificationKey};
 
-/// Maximum number of keys of one issuer.
+/// Maximum number of signing keys of one issuer.
 const KEYS_MAX: usize = 100;
 
-/// Signing keys of an issuer.
+/// Signing keys of a token issuer.
 pub(super) struct JwkSet(Vec<VerificationKey>);
 
 #[derive(Deserialize)]
@@ -49,7 +49,7 @@ impl JwkSet {
         Ok(Self(keys))
     }
 
-    /// Returns the number of keys.
+    /// Returns the number of signing keys in the set.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
@@ -71,7 +71,7 @@ impl JwkSet {
     }
 }
 
-/// Parses one key. Returns `None` if it is not a supported signature key.
+/// Parses one signing key (JWK). Returns `None` if it is not a supported signature key.
 fn parse_key(document: serde_json::Value) -> Option<VerificationKey> {
     let document: JwkDocument = serde_json::from_value(document).ok()?;
     let JwkDocument { kty, kid, alg, purpose, key_ops, crv, n, e, x, y } = document;

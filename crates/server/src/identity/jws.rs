@@ -9,9 +9,9 @@ use ring::signature::{self, RsaPublicKeyComponents, UnparsedPublicKey, Verificat
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
-/// Largest token, in bytes.
+/// Largest token (JWS) that is parsed, in bytes.
 const TOKEN_BYTES_MAX: usize = 16 << 10;
-/// Longest key id, in bytes.
+/// Longest id of a signing key, in bytes.
 const KID_BYTES_MAX: usize = 256;
 
 /// JWS signature algorithm. Only asymmetric algorithms are accepted, never HMAC or `none`.
@@ -31,7 +31,7 @@ pub(super) enum JwsAlgorithm {
 
 #[cfg(any(fuzzing, test))]
 impl JwsAlgorithm {
-    /// All algorithms.
+    /// All signature algorithms that are accepted.
     pub(super) const ALL: [Self; 9] = [
         Self::RS256,
         Self::RS384,
@@ -45,12 +45,12 @@ impl JwsAlgorithm {
     ];
 }
 
-/// A token that is parsed but not yet verified.
+/// A token (JWS) that is parsed but not yet verified.
 pub(super) struct UnverifiedToken<'t> {
     pub(super) algorithm: JwsAlgorithm,
-    /// Id of the signing key, from the header.
+    /// Id of the signing key, from the token's header.
     pub(super) kid: Option<String>,
-    /// Claims, as JSON.
+    /// Claims of the token, as JSON.
     pub(super) claims: Vec<u8>,
     signed_bytes: &'t [u8],
     signature: Vec<u8>,
@@ -61,12 +61,12 @@ struct JwsHeader {
     alg: String,
     kid: Option<String>,
     typ: Option<String>,
-    /// True if there are critical extensions. Such tokens are refused, because no extension is
-    /// supported.
+    /// True if the token's header names critical extensions. Such tokens are refused, because no
+    /// extension is supported.
     #[serde(default, deserialize_with = "is_present")]
     crit: bool,
-    /// True if there are header fields of an unencoded, compressed or encrypted payload. Such
-    /// tokens are refused.
+    /// True if the token's header has a field of an unencoded, compressed or encrypted payload.
+    /// Such tokens are refused.
     #[serde(default, deserialize_with = "is_present")]
     b64: bool,
     #[serde(default, deserialize_with = "is_present")]
@@ -75,8 +75,8 @@ struct JwsHeader {
     enc: bool,
 }
 
-/// Returns true for a field that is present, even if it is `null`, which an `Option` would treat as
-/// missing.
+/// Returns true for a header field that is present, even if it is `null`, which an `Option` would
+/// treat as missing.
 pub(super) fn is_present<'de, D: Deserializer<'de>>(value: D) -> Result<bool, D::Error> {
     IgnoredAny::deserialize(value).map(|_| true)
 }
@@ -117,7 +117,7 @@ impl<'t> UnverifiedToken<'t> {
         })
     }
 
-    /// Returns true if the signature is valid under `key`.
+    /// Returns true if the token's signature is valid under `key`.
     pub(super) fn is_signed_with(&self, key: &VerificationKey) -> bool {
         let Self { algorithm, signed_bytes: signed, signature, .. } = self;
         let plain = |by: &'static dyn VerificationAlgorithm, public: &[u8]| {
@@ -164,7 +164,7 @@ fn is_access_token(typ: &str) -> bool {
     matches!(typ, "at+jwt" | "jwt")
 }
 
-/// Public half of a signing key.
+/// Public half of a token issuer's signing key.
 pub(super) struct VerificationKey {
     pub(super) kid: Option<String>,
     /// The only algorithm that the key allows, if it names one.
@@ -181,7 +181,7 @@ pub(super) enum PublicKeyMaterial {
 }
 
 impl VerificationKey {
-    /// Returns true if the key may verify signatures of `algorithm`.
+    /// Returns true if the signing key may verify signatures of `algorithm`.
     pub(super) fn supports(&self, algorithm: JwsAlgorithm) -> bool {
         let fits = match (&self.public, algorithm) {
             (

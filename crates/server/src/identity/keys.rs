@@ -19,7 +19,7 @@ use crate::sync::lock_mutex;
 /// Shortest time between two checks of the key file. A check occurs when a request arrives.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// All known API keys.
+/// All API keys that the server knows.
 pub(super) struct KeyRing {
     file: Option<PathBuf>,
     known: Mutex<Arc<KnownKeys>>,
@@ -29,20 +29,20 @@ pub(super) struct KeyRing {
     required: AtomicBool,
 }
 
-/// Keys by their source.
+/// API keys by their source: the settings and the key file.
 #[derive(Clone, Default)]
 struct KnownKeys {
     configured: Vec<KnownKey>,
     from_file: Vec<KnownKey>,
-    /// Digests of keys that were valid once.
+    /// Digests of API keys that were valid once.
     revoked: HashSet<KeyDigest>,
 }
 
-/// Keys of a changed configuration, checked but not in force yet.
+/// API keys of a changed configuration, checked but not in force yet.
 pub(super) struct NextKeys(Vec<KnownKey>);
 
 impl NextKeys {
-    /// Parses the keys of `config`.
+    /// Parses the API keys of `config`.
     ///
     /// # Errors
     /// When a digest is invalid.
@@ -51,13 +51,13 @@ impl NextKeys {
     }
 }
 
-/// Time of the last check of the file, and the stamp of the content that was read.
+/// Time of the last check of the key file, and the stamp of the content that was read.
 struct KeyFileCheck {
     checked_at: Instant,
     stamp: Option<EntryStamp>,
 }
 
-/// Key with its caller.
+/// An API key with its caller.
 #[derive(Clone)]
 struct KnownKey {
     digest: KeyDigest,
@@ -65,7 +65,7 @@ struct KnownKey {
     expires: Option<Timestamp>,
 }
 
-/// Result of looking up a key.
+/// Result of looking up an API key.
 pub(super) enum KeyLookup {
     Owner(Caller),
     /// The key is known, but was revoked or has expired.
@@ -93,7 +93,7 @@ impl KeyRing {
         self.required.load(Ordering::Relaxed)
     }
 
-    /// Uses the keys `next` of the configuration from now on. Keys that were removed count as
+    /// Uses `next` as the API keys of the settings from now on. Keys that were removed count as
     /// revoked.
     pub(super) fn replace_configured(&self, next: NextKeys) {
         let mut known = lock_mutex(&self.known);
@@ -132,7 +132,7 @@ impl KeyRing {
         found
     }
 
-    /// Reads the key file again if it has changed. If it is invalid, the previous keys stay in
+    /// Reads the key file again if it has changed. If it is invalid, the previous API keys stay in
     /// force.
     fn reload_if_changed(&self) {
         let Some(file) = &self.file else { return };
@@ -172,8 +172,8 @@ impl KeyRing {
 }
 
 impl KnownKeys {
-    /// Replaces the keys of the file by the keys in `content`. Keys that were removed count as
-    /// revoked.
+    /// Replaces the API keys that came from the key file by the keys in `content`. Keys that were
+    /// removed count as revoked.
     fn replace_file_keys(&mut self, content: &KeyFileContent) -> anyhow::Result<()> {
         let keys = parse_keys(&content.keys)?;
         self.revoked.extend(self.from_file.iter().map(|key| key.digest));

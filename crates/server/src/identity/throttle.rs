@@ -4,24 +4,25 @@ use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-/// Delay of a rejection, which slows down guessing.
+/// Delay of the reply to an unknown credential, which slows down guessing.
 pub(super) const REJECTION_DELAY: Duration = Duration::from_millis(100);
-/// Number of failed attempts within [`FAILURE_WINDOW`] after which an address is throttled.
+/// Number of failed authentications within [`FAILURE_WINDOW`] after which a client's address is
+/// throttled.
 pub(super) const FAILURES_MAX: usize = 10;
-/// Time for which a failed attempt counts. A throttled client is asked to wait this long.
+/// Time for which a failed authentication counts. A throttled client is asked to wait this long.
 pub(super) const FAILURE_WINDOW: Duration = Duration::from_secs(60);
-/// Maximum number of addresses that are remembered. Beyond it, the address that has been silent for
-/// longest is forgotten.
+/// Maximum number of client addresses whose failed authentications are remembered. Beyond it, the
+/// address that has been silent for longest is forgotten.
 const ADDRESSES_MAX: usize = 4096;
 
-/// Times of the last [`FAILURES_MAX`] failed attempts of each address. Each attempt is an unknown
-/// credential. A valid credential is always accepted, even after failed attempts from its address.
+/// Times of the last [`FAILURES_MAX`] failed authentications of each client address. A valid
+/// credential is always accepted, even after failed attempts from its address.
 #[derive(Default)]
 pub(super) struct GuessThrottle(HashMap<IpAddr, VecDeque<Instant>>);
 
 impl GuessThrottle {
-    /// Records a failed attempt of `peer`. Returns the number of recent attempts, up to
-    /// [`FAILURES_MAX`] + 1.
+    /// Records a failed authentication from the address `peer`. Returns the number of recent
+    /// failures, up to [`FAILURES_MAX`] + 1.
     pub(super) fn record_failure(&mut self, peer: IpAddr, now: Instant) -> usize {
         let peer = counted_address(peer);
         if self.0.len() >= ADDRESSES_MAX && !self.0.contains_key(&peer) {
@@ -45,8 +46,8 @@ impl GuessThrottle {
     }
 }
 
-/// Returns the address under which attempts of `peer` are counted. For IPv6, this is the /64
-/// network.
+/// Returns the address under which failed authentications of `peer` are counted. For IPv6, this is
+/// the /64 network.
 fn counted_address(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => {
@@ -57,7 +58,7 @@ fn counted_address(peer: IpAddr) -> IpAddr {
     }
 }
 
-/// Returns true if an attempt at `at` still counts.
+/// Returns true if a failed authentication at the time `at` still counts.
 fn is_fresh(at: Instant, now: Instant) -> bool {
     now.saturating_duration_since(at) <= FAILURE_WINDOW
 }

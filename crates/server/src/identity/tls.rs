@@ -17,7 +17,8 @@ use crate::config::ServerSection;
 use crate::owned_files::{self, LinkPolicy};
 use crate::sync::lock_mutex;
 
-/// Shortest time between two checks of the files. A check occurs when a client connects.
+/// Shortest time between two checks whether the TLS files have changed. A check occurs when a
+/// client connects.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Returns the TLS settings for the certificate and key of `server`, or `None` if it has none.
@@ -41,7 +42,7 @@ pub(crate) fn tls_config(server: &ServerSection) -> anyhow::Result<Option<Arc<Se
     Ok(Some(Arc::new(config)))
 }
 
-/// Resolver that returns the current certificate.
+/// Resolver that returns the server's current TLS certificate.
 #[derive(Debug)]
 struct CertificateResolver {
     files: CertificateFiles,
@@ -56,7 +57,7 @@ struct CertificateFiles {
     key: PathBuf,
 }
 
-/// Time of the last check, and the stamps of the files that were read.
+/// Time of the last check of the TLS files, and the stamps of the files that were read.
 #[derive(Debug)]
 struct CertificateCheck {
     checked_at: Instant,
@@ -76,8 +77,8 @@ impl CertificateResolver {
         Ok(Self { files, provider, current: Mutex::new(key), last_check: Mutex::new(check) })
     }
 
-    /// Reads the files again if they have changed. Clients that connect during this get the
-    /// previous certificate.
+    /// Reads the TLS certificate and key again if their files have changed. Clients that connect
+    /// during this get the previous certificate.
     fn reload_if_changed(&self) {
         let Ok(mut last) = self.last_check.try_lock() else { return };
         if last.checked_at.elapsed() < CHECK_INTERVAL {

@@ -16,17 +16,17 @@ use super::jws::{UnverifiedToken, is_present};
 use crate::config::{Config, KeyDigest};
 use crate::sync::lock_mutex;
 
-/// Allowed clock difference, in seconds.
+/// Difference between the clocks of the token issuer and this server that is tolerated, in seconds.
 const LEEWAY_S: f64 = 60.0;
 /// Longest time for which a validated token is cached.
 const CACHE_TIME: Duration = Duration::from_secs(60);
 /// Maximum number of tokens in the cache.
 const CACHED_TOKENS_MAX: usize = 1024;
-/// Longest subject, in bytes.
+/// Longest subject of a token, in bytes.
 const SUBJECT_BYTES_MAX: usize = 255;
-/// Maximum number of scopes of a token, and most roles.
+/// Maximum number of scopes of a token, and also of roles.
 const WORDS_MAX: usize = 64;
-/// Longest scope or role, in bytes.
+/// Longest scope or role of a token, in bytes.
 const WORD_BYTES_MAX: usize = 128;
 
 /// Validator of tokens from all configured issuers.
@@ -35,10 +35,10 @@ pub(super) struct TokenValidator {
     cache: Mutex<HashMap<KeyDigest, CachedToken>>,
 }
 
-/// Issuer with its accepted audiences.
+/// Token issuer with the audiences that its tokens may have.
 struct AcceptedIssuer {
     issuer: Arc<TokenIssuer>,
-    /// Accepted values of `aud`.
+    /// Accepted values of the tokens' `aud` claim.
     audience: Vec<String>,
 }
 
@@ -61,7 +61,8 @@ impl CachedToken {
 pub(super) enum TokenVerdict {
     /// The token is valid. It belongs to this caller.
     Valid(Caller),
-    /// The token has expired or is not valid yet. This does not count as a guess.
+    /// The token has expired or is not valid yet. Sending it does not count as guessing a
+    /// credential.
     NotValidNow,
     /// The token cannot be examined, because the issuer's keys are unavailable.
     KeysUnavailable,
@@ -75,7 +76,7 @@ pub(super) enum TokenVerdict {
 pub(super) struct PendingToken(Arc<TokenIssuer>);
 
 impl PendingToken {
-    /// Waits until the issuer's keys were fetched, or the fetch failed.
+    /// Waits until the keys of the token's issuer were fetched, or the fetch failed.
     pub(super) async fn refresh_keys(self) {
         self.0.refresh().await;
     }
@@ -93,13 +94,13 @@ struct TokenClaims {
     nbf: Option<f64>,
     scope: Option<StringOrList>,
     scp: Option<StringOrList>,
-    /// True if there is a proof-of-possession key. Such tokens are refused, because the server
-    /// cannot check the proof.
+    /// True if the token is bound to a proof-of-possession key. Such tokens are refused, because
+    /// the server cannot check the proof.
     #[serde(default, deserialize_with = "is_present")]
     cnf: bool,
 }
 
-/// Parses a number. Fails for `null`, which an `Option` would treat as missing.
+/// Parses a claim that is a number. Fails for `null`, which an `Option` would treat as missing.
 fn parse_number<'de, D: Deserializer<'de>>(value: D) -> Result<Option<f64>, D::Error> {
     f64::deserialize(value).map(Some)
 }
@@ -121,7 +122,7 @@ impl StringOrList {
 }
 
 impl TokenValidator {
-    /// Creates the validator for `config`. Returns `None` if no issuer is configured.
+    /// Creates the validator of tokens for `config`. Returns `None` if no issuer is configured.
     pub(super) fn from_config(config: &Config) -> Option<Self> {
         if config.oauth.is_empty() {
             return None;
@@ -144,8 +145,8 @@ impl TokenValidator {
         text.starts_with(b"eyJ") && text.iter().filter(|byte| **byte == b'.').count() == 2
     }
 
-    /// Examines the token `text`. `fetched` is true if the issuer's keys were already fetched for
-    /// it.
+    /// Examines the token `text`, whose digest is `digest`. `fetched` is true if the issuer's keys
+    /// were already fetched for this token.
     pub(super) fn judge(&self, text: &[u8], digest: &KeyDigest, fetched: bool) -> TokenVerdict {
         if let Some(known) = lock_mutex(&self.cache).get(digest)
             && known.is_current()
@@ -246,7 +247,8 @@ fn token_caller(
     Ok(Caller { scopes: scopes.into(), roles: roles.into(), ..caller })
 }
 
-/// Returns the distinct `words`, or an error if there are too many or one is too long.
+/// Returns the distinct `words`, scopes or roles of a token, or an error if there are too many or
+/// one is too long.
 fn distinct_words<'w>(words: impl Iterator<Item = &'w str>) -> Result<Vec<Arc<str>>, &'static str> {
     let mut distinct: Vec<Arc<str>> = Vec::new();
     for word in words.filter(|word| !word.is_empty()) {
@@ -260,7 +262,7 @@ fn distinct_words<'w>(words: impl Iterator<Item = &'w str>) -> Result<Vec<Arc<st
     Ok(distinct)
 }
 
-/// Parses claims and checks that the caller's name is unique to its subject. Used by fuzzing.
+/// Parses token claims and checks that the caller's name is unique to its subject. Used by fuzzing.
 #[cfg(any(fuzzing, test))]
 pub(super) fn check_claims(json: &[u8]) {
     let Ok(claims) = serde_json::from_slice::<TokenClaims>(json) else { return };

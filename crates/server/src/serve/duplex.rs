@@ -19,17 +19,18 @@ use crate::sessions::client::ConnectedClient;
 use crate::sessions::session::ClientSession;
 use crate::sync::lock_mutex;
 
-/// Open duplex conversations, by id.
+/// Open duplex conversations (the HTTP+SSE transport of MCP), by id.
 #[derive(Default, Clone)]
 pub(crate) struct DuplexConversations(Arc<Mutex<HashMap<String, Arc<ConnectedClient>>>>);
 
 impl DuplexConversations {
-    /// Returns the number of open conversations.
+    /// Returns the number of open duplex conversations.
     pub(crate) fn len(&self) -> usize {
         lock_mutex(&self.0).len()
     }
 
-    /// Opens the conversation `id`, whose first event is `first`.
+    /// Opens the duplex conversation `id` with a client, and sends `first` as the first event of
+    /// its stream.
     ///
     /// The conversation ends when its stream is dropped or the server stops.
     pub(crate) fn open(
@@ -61,8 +62,8 @@ impl DuplexConversations {
         OutgoingResponse::LongStream(Box::pin(stream))
     }
 
-    /// Passes a client message to the conversation `id`. Returns `None` if `caller` has no such
-    /// conversation.
+    /// Passes a client message to the duplex conversation `id`. Returns `None` if `caller` has no
+    /// such conversation.
     pub(crate) async fn receive(&self, id: &str, caller: &Caller, message: Bytes) -> Option<Reply> {
         let client = lock_mutex(&self.0).get(id).cloned();
         let client = client.filter(|client| client.session.caller == *caller);

@@ -47,7 +47,7 @@ use call_event_stream::{CallEventStream, WorkState};
 pub(crate) use server_pages::ServerPages;
 pub(crate) use session_ids::{SESSION_KEY_BYTES, SessionSealer};
 
-/// Number of events that may wait for a slow client. Further events are dropped.
+/// Maximum number of events of a call that wait for a slow client. Further events are dropped.
 const EVENTS_WAITING_MAX: usize = 64;
 
 /// Limits of sessions over HTTP.
@@ -55,7 +55,8 @@ const EVENTS_WAITING_MAX: usize = 64;
 pub struct SessionBounds {
     /// Maximum number of sessions at once.
     pub sessions_max: usize,
-    /// Time after which a client that accepts streams gets a stream instead of a single answer.
+    /// Time after which a client that accepts streams gets a stream instead of a single answer to a
+    /// call.
     pub stream_after: Duration,
     /// Limits of a conversation over a WebSocket.
     pub socket: LineBounds,
@@ -80,7 +81,7 @@ struct SessionSlot {
 }
 
 impl HttpEndpoints {
-    /// Serves each dialect at its paths, to callers that `identity` accepts.
+    /// Creates endpoints that serve each dialect at its paths, to callers that `identity` accepts.
     pub(crate) fn new(
         server: Arc<ServerState>,
         dialects: Vec<Arc<dyn Dialect>>,
@@ -91,7 +92,7 @@ impl HttpEndpoints {
         Self::with_routes(server, DialectRoutes::new(dialects), (identity, sealer), bounds)
     }
 
-    /// Serves one dialect on a separate listener.
+    /// Creates an endpoint that serves one dialect on a separate listener.
     pub(crate) fn for_dialect(
         server: Arc<ServerState>,
         dialect: Arc<dyn Dialect>,
@@ -115,7 +116,7 @@ impl HttpEndpoints {
         Self { server, routes, identity, sessions, duplexes, sealer, bounds, pages }
     }
 
-    /// Adds the pages that belong to no dialect.
+    /// Adds the server's own pages, such as metrics and the console.
     pub(crate) fn with_pages(self, pages: ServerPages) -> Self {
         Self { pages, ..self }
     }
@@ -167,7 +168,8 @@ impl HttpEndpoints {
         self.act(reading, (id, Some(frame)), session, &caller).await
     }
 
-    /// Answers a frame from an unauthenticated sender.
+    /// Answers a frame whose sender was not accepted, for example because its credential is
+    /// unknown.
     async fn answer_rejected(
         &self,
         dialect: &Arc<dyn Dialect>,
@@ -215,7 +217,8 @@ impl HttpEndpoints {
         reply.unwrap_or_else(|| dialect.refuse(refusal))
     }
 
-    /// Acts on a frame that the dialect has read. `id` is the id of an existing session.
+    /// Takes the action that the dialect's `reading` of a frame demands, and returns the HTTP
+    /// response. `id` is the id of an existing session.
     async fn act(
         &self,
         reading: FrameReading,
@@ -475,7 +478,8 @@ impl HttpApplication for HttpEndpoints {
     }
 }
 
-/// Returns a finished answer: one message, or a stream if there were events before it.
+/// Returns the HTTP response for a finished call: one message, or a stream if there were events
+/// before it.
 fn finished_response(
     session: &ClientSession,
     reply: Option<Reply>,
@@ -501,11 +505,11 @@ fn finished_response(
     }
 }
 
-/// Time for which notifications are kept for a client that has left.
+/// Time for which notifications are kept for an MCP client that has disconnected.
 const NOTIFICATION_GRACE: Duration = Duration::from_secs(60);
 
-/// Returns a resumable stream of the call's events and answer. The work continues without the
-/// client.
+/// Returns a resumable event stream with a call's events and answer. The call continues if the
+/// client disconnects.
 fn resumable_response(
     session: &ClientSession,
     first: Option<StreamItem>,
@@ -527,7 +531,8 @@ fn resumable_response(
     OutgoingResponse::AnswerStream(events_read)
 }
 
-/// Returns the notification stream, or the rest of the stream that contains the event `after`.
+/// Returns the session's notification stream, or the rest of the stream that contains the event
+/// with the id `after`.
 fn notification_response(session: &Arc<ClientSession>, after: Option<&str>) -> OutgoingResponse {
     let after = match after {
         None => None,

@@ -21,19 +21,20 @@ use crate::sessions::session::ClientSession;
 pub struct LineBounds {
     /// Longest line, in bytes.
     pub line_bytes_max: usize,
-    /// Maximum number of calls in flight. At this limit, the server stops reading the client's
-    /// messages.
+    /// Maximum number of the client's calls in flight. At this limit, the server stops reading the
+    /// client's messages.
     pub in_flight_max: usize,
-    /// Time for calls in flight to finish after the client closes its end.
+    /// Time for calls in flight to finish after the client closes its end of the stream.
     pub eof_grace: Duration,
     /// Time for calls in flight to finish after shutdown starts.
     pub drain: Duration,
-    /// Additional time in which cancelled calls must end and the client can read their answers.
+    /// Time after the drain time in which cancelled calls must end and the client can read their
+    /// answers.
     pub wrap_up: Duration,
 }
 
-/// Serves one client until it closes its end or `shutdown` is cancelled, then lets calls in flight
-/// finish.
+/// Serves one client of a line-based stream until it closes its end or `shutdown` is cancelled,
+/// then lets calls in flight finish.
 ///
 /// Ends at once if the client no longer reads.
 ///
@@ -91,7 +92,7 @@ fn line_limit(session: &ClientSession, bytes_max: usize) -> usize {
     session.dialect.line_bytes_max().map_or(bytes_max, |limit| limit.min(bytes_max))
 }
 
-/// Returns the result of writing. A broken pipe is not an error.
+/// Returns the result of writing to the client. A broken pipe is not an error.
 fn write_result(written: Result<io::Result<()>, JoinError>) -> io::Result<()> {
     match written.map_err(io::Error::other)? {
         Err(err) if err.kind() != io::ErrorKind::BrokenPipe => Err(err),

@@ -11,15 +11,15 @@ use crate::config::Config;
 use crate::identity::Authenticator;
 use crate::identity::tls;
 
-/// Listening sockets, with their authentication, TLS and threads.
+/// Listening sockets of the HTTP server, with their authentication, TLS and threads.
 pub struct HttpListeners {
-    /// Socket that serves every dialect at its paths, if there is one.
+    /// Socket on which every dialect is served at its paths, if there is one.
     pub shared: Option<TcpListener>,
     /// Sockets that each serve a single dialect.
     pub dedicated: Vec<(TcpListener, Arc<dyn Dialect>)>,
-    /// Authentication and TLS. If absent, they come from the configuration.
+    /// Authentication and TLS of the sockets. If absent, they are loaded from the configuration.
     pub security: Option<ListenerSecurity>,
-    /// Threads that serve connections. If absent, the accepting thread serves them.
+    /// Threads that serve connections. If absent, the thread that accepts connections serves them.
     pub workers: Option<WorkerPool>,
 }
 
@@ -30,7 +30,7 @@ pub struct ListenerSecurity {
 }
 
 impl ListenerSecurity {
-    /// Loads the key, certificate and authorization settings of `config`.
+    /// Loads the API keys, the certificate and the token issuers of `config`.
     ///
     /// # Errors
     /// A key file or certificate cannot be read, or other users could have written it.

@@ -12,15 +12,15 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use rustix::fs::OFlags;
 
-/// Ready file of this process. Dropping it removes the file.
+/// File that exists while this process is ready to serve. Dropping this value removes the file.
 pub struct ReadyFile {
     path: PathBuf,
-    /// Content of the file: process id and creation time.
+    /// Content of the ready file: process id and creation time.
     line: String,
 }
 
 impl ReadyFile {
-    /// Writes the file at `path` atomically. Replaces a file that another server left.
+    /// Writes the ready file at `path` atomically. Replaces a file that another server left.
     ///
     /// A symbolic link at `path` is replaced, not followed.
     ///
@@ -48,7 +48,7 @@ impl ReadyFile {
         Ok(Self { path: path.to_owned(), line })
     }
 
-    /// Removes the file if this process still owns it.
+    /// Removes the ready file if this process still owns it.
     pub fn remove(&self) {
         if self.is_ours() {
             // Another process may have removed it first; that is fine.

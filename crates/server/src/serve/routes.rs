@@ -6,27 +6,27 @@ use std::sync::Arc;
 use toolgate_contract::FrameHead;
 use toolgate_dialects::Dialect;
 
-/// The longest path that is compared with the served ones, in bytes.
+/// Longest requested path that is compared with the served paths to suggest one, in bytes.
 const COMPARED_BYTES_MAX: usize = 100;
-/// The lowest similarity (0 to 1) at which a path is taken for a misspelled one.
+/// Lowest similarity (0 to 1) at which a requested path counts as a misspelled one.
 const LIKENESS_MIN: f64 = 0.7;
 
-/// Table of HTTP paths and their dialects.
+/// Table of HTTP paths and the dialects that are served there.
 pub(crate) struct DialectRoutes {
     dialects: Vec<Arc<dyn Dialect>>,
-    /// Exact paths, with an index into `dialects`.
+    /// Exact paths, each with an index into `dialects`.
     exact: HashMap<&'static str, usize>,
-    /// Prefixes that end in `/`, with an index into `dialects`.
+    /// Path prefixes that end in `/`, each with an index into `dialects`.
     prefixes: Vec<(&'static str, usize)>,
 }
 
 impl DialectRoutes {
-    /// Routes each dialect at its standard paths.
+    /// Creates a table with each dialect at its standard paths.
     pub(crate) fn new(dialects: Vec<Arc<dyn Dialect>>) -> Self {
         Self::with_paths(dialects, |dialect| dialect.paths())
     }
 
-    /// Routes each dialect at the paths that `paths` returns for it.
+    /// Creates a table with each dialect at the paths that `paths` returns for it.
     pub(crate) fn with_paths(
         dialects: Vec<Arc<dyn Dialect>>,
         paths: impl Fn(&dyn Dialect) -> &'static [&'static str],
@@ -65,7 +65,8 @@ impl DialectRoutes {
             .or_else(|| self.for_path(head.path()))
     }
 
-    /// Returns the served path that is most similar to `path`, if one is similar enough.
+    /// Returns the served path that is most similar to the requested `path`, if one is similar
+    /// enough.
     pub(crate) fn nearest_path(&self, path: &str) -> Option<&str> {
         if path.len() > COMPARED_BYTES_MAX {
             return None;

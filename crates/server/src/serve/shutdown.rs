@@ -12,10 +12,11 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-/// Time after the drain time within which a server exits, whatever it is doing.
+/// Time after the drain time within which a stopping server exits, even if calls still run.
 const EXIT_AFTER_DRAIN: Duration = Duration::from_millis(1900);
 
-/// Returns a token that is cancelled at the first SIGINT, SIGTERM or SIGHUP.
+/// Returns a token that is cancelled at the first SIGINT, SIGTERM or SIGHUP, which asks the process
+/// to stop.
 ///
 /// SIGHUP has no effect if it was ignored when the process started, for example by `nohup`. A
 /// second SIGINT or SIGTERM exits at once with code 130.
@@ -26,9 +27,9 @@ pub fn on_signal() -> io::Result<CancellationToken> {
     watch_signals(None, || {})
 }
 
-/// Returns the same token as [`on_signal`] for a server whose calls have the time `drain` to
-/// finish. The process exits at most 2 s after that time, with code 1 if anything still runs. Runs
-/// `last` before an immediate exit.
+/// Returns a token that is cancelled at the first signal to stop, as by [`on_signal`], for a server
+/// whose calls have the time `drain` to finish. The process exits at most 2 s after that time, with
+/// code 1 if anything still runs. Runs `last` before an immediate exit.
 ///
 /// # Errors
 /// A signal handler cannot be installed.
@@ -39,7 +40,8 @@ pub fn on_server_signal(
     watch_signals(Some(drain.saturating_add(EXIT_AFTER_DRAIN)), last)
 }
 
-/// Starts the thread that waits for signals. After the first, the process may run for `time_max`.
+/// Starts the thread that waits for signals. After the first, the process exits within `time_max`.
+/// Runs `last` before an immediate exit.
 fn watch_signals(
     time_max: Option<Duration>,
     last: impl FnOnce() + Send + 'static,
@@ -84,7 +86,7 @@ fn watch_signals(
 struct ShutdownSignals {
     interrupt: Signal,
     terminate: Signal,
-    /// Handler of SIGHUP, unless this process ignores it.
+    /// Handler of SIGHUP, unless this process ignores that signal.
     hangup: Option<Signal>,
 }
 

@@ -16,7 +16,7 @@ use crate::serve::lines::LineBounds;
 use crate::sessions::client::ConnectedClient;
 use crate::sessions::session::ClientSession;
 
-/// Job events that may wait for a watcher.
+/// Maximum number of job events that wait for a WebSocket client which watches a job.
 const WATCH_EVENTS_MAX: usize = 2;
 
 /// WebSocket client that holds a conversation.
@@ -79,7 +79,7 @@ impl SocketConversation for ConversationSocket {
     }
 }
 
-/// Returns the refusal of a message whose values would take too much memory.
+/// Returns the refusal of a message because the messages in flight take too much memory.
 fn no_memory() -> FrameRefusal {
     let message = "the messages in flight take too much memory; try again later".to_owned();
     FrameRefusal::Busy { message }
@@ -115,7 +115,7 @@ impl SocketConversation for JobWatchSocket {
     }
 }
 
-/// Sends the messages of `queue` until it ends or the client leaves.
+/// Sends the messages of `queue` to a WebSocket client until the queue ends or the client leaves.
 async fn forward_messages(mut queue: mpsc::Receiver<Bytes>, outbox: SocketOutbox) {
     while let Some(message) = queue.recv().await {
         if outbox.send(message).await.is_err() {

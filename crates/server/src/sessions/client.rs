@@ -22,10 +22,12 @@ use crate::sessions::frame_actions::{FrameAction, FrameCalls, FrameStream};
 use crate::sessions::session::{CallAnswer, ClientSession, OutboundChannel};
 use crate::sync::lock_mutex;
 
-/// Number of messages that may wait to be written. At this number, calls wait before they answer.
+/// Maximum number of messages that wait to be written to a client. At this number, calls wait
+/// before they answer.
 const OUTBOX_MESSAGES_MAX: usize = 256;
 
-/// Size of answers that may wait to be written, in KiB. At this size, no new call begins.
+/// Size of answers that may wait to be written to a client, in KiB. At this size, no new call of
+/// the client begins.
 const UNWRITTEN_KIB_MAX: usize = 16 << 10;
 
 /// Largest answer that does not count against [`UNWRITTEN_KIB_MAX`], in bytes.
@@ -37,18 +39,19 @@ pub(crate) struct ConnectedClient {
     outbox: mpsc::Sender<Bytes>,
     call_permits: Arc<Semaphore>,
     calls_max: usize,
-    /// Permits for requests that only wait for a job, a subscription or the client's own answer.
+    /// Permits for the client's requests that only wait for a job, a subscription or the client's
+    /// own answer.
     waiting_permits: Arc<Semaphore>,
-    /// Permits for answers that wait to be written, one per KiB.
+    /// Permits for answers that wait to be written to the client, one per KiB.
     unwritten_kib: Arc<Semaphore>,
     running_work: TaskTracker,
-    /// True once notifications are sent to the client.
+    /// True once a task sends notifications to the client.
     is_notified: AtomicBool,
 }
 
 impl ConnectedClient {
-    /// Creates a client with up to `in_flight_max` calls in flight. Returns it with the queue of
-    /// messages to write.
+    /// Creates a connected client with up to `in_flight_max` calls in flight. Returns it with the
+    /// queue of messages to write.
     pub(crate) fn new(
         session: Arc<ClientSession>,
         in_flight_max: usize,
@@ -67,33 +70,36 @@ impl ConnectedClient {
         (Arc::new(client), queue)
     }
 
-    /// Handles one message from the session's own caller. Waits while too much is in flight.
+    /// Handles one message from the caller that owns the session. Waits while too many calls are in
+    /// flight.
     pub(crate) async fn receive(self: Arc<Self>, message: Bytes) {
         let caller = self.session.caller.clone();
         self.receive_from(&caller, message).await;
     }
 
-    /// Handles one message like [`Self::receive`], and keeps its `memory` until it is answered.
+    /// Handles one message like [`Self::receive`], and holds `memory`, the memory reserved for it,
+    /// until it is answered.
     pub(crate) async fn receive_counted(self: Arc<Self>, message: Bytes, memory: MessageMemory) {
         let caller = self.session.caller.clone();
         let reading = self.session.read_frame(&MessageFrame::from_line(message)).await;
         self.act(reading, &caller, memory).await;
     }
 
-    /// Handles one message that `caller` sent. Waits while too much is in flight.
+    /// Handles one message that `caller` sent. Waits while too many calls are in flight.
     pub(crate) async fn receive_from(self: Arc<Self>, caller: &Caller, message: Bytes) {
         let reading = self.session.read_frame(&MessageFrame::from_line(message)).await;
         self.act(reading, caller, MessageMemory::default()).await;
     }
 
-    /// Answers a message that the transport refused without reading it.
+    /// Answers a client's message that the transport refused without reading it.
     pub(crate) async fn answer_refused(self: &Arc<Self>, refusal: &FrameRefusal) {
         let reading =
             self.session.dialect.reject_frame(&MessageFrame::from_line(Bytes::new()), refusal);
         self.clone().act(reading, &self.session.caller, MessageMemory::default()).await;
     }
 
-    /// Acts on a frame that the dialect has read. Calls keep the `memory` of its message.
+    /// Takes the action that the dialect's `reading` of a message demands. Calls hold the `memory`
+    /// reserved for the message.
     async fn act(self: Arc<Self>, reading: FrameReading, caller: &Caller, memory: MessageMemory) {
         match self.session.handle(reading) {
             FrameAction::Reply(reply) | FrameAction::CloseSession(reply) => self.send(reply).await,
@@ -124,7 +130,7 @@ impl ConnectedClient {
         }
     }
 
-    /// Starts `calls` at once. If they have to wait, finishes them in a task.
+    /// Starts the calls of a message at once. If they have to wait, a task finishes them.
     async fn start_work(
         self: Arc<Self>,
         calls: FrameCalls,
@@ -172,7 +178,8 @@ impl ConnectedClient {
         CallError::Unavailable { message }
     }
 
-    /// Waits for room for the answer, and for one permit per message of a batch.
+    /// Waits until the outbox has room for the answer, and takes one in-flight permit for each
+    /// message of a batch.
     ///
     /// # Errors
     /// Too many requests wait already. The error is the answer to send.
@@ -221,7 +228,8 @@ impl ConnectedClient {
         }
     }
 
-    /// Attaches permits for the size of `bytes`, released after they are written.
+    /// Returns `bytes`, an answer, with permits for its size, which are released after it is
+    /// written.
     async fn with_write_permits(&self, bytes: Bytes) -> Bytes {
         if bytes.len() <= UNCOUNTED_BYTES_MAX {
             return bytes;
@@ -234,7 +242,8 @@ impl ConnectedClient {
         }
     }
 
-    /// Waits up to `grace` for calls in flight, then cancels them and answers with `reason`.
+    /// Waits up to `grace` for the client's calls in flight, then cancels them and answers with
+    /// `reason`.
     pub(crate) async fn stop(&self, grace: Duration, reason: &'static str) {
         self.session.close_questions();
         self.running_work.close();
@@ -248,7 +257,7 @@ impl ConnectedClient {
     }
 }
 
-/// Answer that waits to be written, with its permits.
+/// Answer that waits to be written to a client, with the permits for its size.
 struct UnwrittenAnswer {
     bytes: Bytes,
     _permits: OwnedSemaphorePermit,
@@ -271,11 +280,11 @@ pub(crate) struct InFlightPermit {
 }
 
 enum PermitState {
-    /// The call holds its permit.
+    /// The call in flight holds its permit.
     Held(#[allow(dead_code, reason = "taken until it is dropped")] OwnedSemaphorePermit),
-    /// The call returned its permit while it waits for the client.
+    /// The call returned its permit while it waits for the client's answer.
     Returned,
-    /// The call is over.
+    /// The call is over, and its permit is free.
     Released,
 }
 
@@ -292,7 +301,8 @@ impl InFlightPermit {
         })
     }
 
-    /// Returns the permit while the call waits for the client, and takes one for waiting instead.
+    /// Returns the call's in-flight permit while the call waits for the client's answer, and takes
+    /// a permit for waiting instead.
     ///
     /// # Errors
     /// Too many questions to this client are open.
@@ -308,7 +318,7 @@ impl InFlightPermit {
         })
     }
 
-    /// Takes the permit again, and waits for it if necessary.
+    /// Takes the in-flight permit again, and waits for it if necessary.
     pub(crate) async fn reacquire(&self) {
         if !matches!(&*lock_mutex(&self.state), PermitState::Returned) {
             return;
@@ -320,13 +330,14 @@ impl InFlightPermit {
         }
     }
 
-    /// Releases the permit permanently, even if the tool keeps a reference to it.
+    /// Releases the in-flight permit permanently, even if the tool keeps a reference to it.
     fn release(&self) {
         *lock_mutex(&self.state) = PermitState::Released;
     }
 }
 
-/// Guard for the presence of a client. Dropping it cancels the call, if the dialect requires that.
+/// Guard that stands for a connected client. Dropping it cancels the client's call, if the dialect
+/// requires that.
 pub(crate) struct PresenceGuard(#[allow(dead_code, reason = "cancels on drop")] Option<DropGuard>);
 
 impl PresenceGuard {

@@ -29,8 +29,8 @@ pub(crate) async fn run_or_spawn<T: Send + 'static>(
     }
 }
 
-/// Work that runs without a separate task while it is awaited. Dropping it moves the rest of the
-/// work to a new task.
+/// Work that runs in the task which awaits it, without a task of its own. Dropping it moves the
+/// rest of the work to a new task.
 pub(crate) struct DetachableWork<T: Send + 'static>(Option<BoxFuture<'static, T>>);
 
 impl<T: Send + 'static> DetachableWork<T> {
@@ -43,7 +43,7 @@ impl<T: Send + 'static> DetachableWork<T> {
         }
     }
 
-    /// Spawns a task that finishes the work.
+    /// Spawns a task that finishes the work after its caller stops waiting.
     pub(crate) fn detach(mut self) -> JoinHandle<Option<T>> {
         let work = self.0.take();
         tokio::spawn(async move { Self(work).await })
@@ -53,7 +53,7 @@ impl<T: Send + 'static> DetachableWork<T> {
 impl<T: Send + 'static> Future for DetachableWork<T> {
     type Output = Option<T>;
 
-    /// Returns the result, or `None` if the work panicked.
+    /// Returns the result of the work, or `None` if the work panicked.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
         let Some(work) = &mut self.0 else { return Poll::Ready(None) };
         // A panic in the work must not take down the connection that awaits it.

@@ -9,16 +9,17 @@ use toolgate_dialects::{ChangeSubscription, FrameReading, JobWatchRequest, Pendi
 
 use crate::sessions::session::{CallAnswer, ClientSession, OutboundChannel};
 
-/// The action that a transport must take for a frame.
+/// The action that a transport must take for a client's frame.
 #[allow(clippy::large_enum_variant, reason = "a call is the usual case and needs no allocation")]
 pub(crate) enum FrameAction {
-    /// Send the reply.
+    /// Send the reply to the client.
     Reply(Reply),
-    /// Send the replies in this order. This is possible only for frames that are lines.
+    /// Send the replies to the client, in this order. This is possible only for frames that are
+    /// lines.
     ReplyAll(Vec<Reply>),
-    /// Send the reply, which opens the session.
+    /// Send the reply, which opens the client's session.
     OpenSession(Reply),
-    /// Send the reply, which closes the session.
+    /// Send the reply, which closes the client's session.
     CloseSession(Reply),
     /// Begin the calls, and send their answer.
     Run(FrameCalls),
@@ -26,7 +27,7 @@ pub(crate) enum FrameAction {
     Stream(FrameStream),
 }
 
-/// Calls of one frame.
+/// Calls that one frame of a client requests.
 #[allow(clippy::large_enum_variant, reason = "a call is the usual case and needs no allocation")]
 pub(crate) enum FrameCalls {
     /// One call.
@@ -46,7 +47,8 @@ pub(crate) enum FrameStream {
 }
 
 impl ClientSession {
-    /// Applies a frame to the session. Returns the action that the transport must take.
+    /// Applies the dialect's reading of a frame to the session. Returns the action that the
+    /// transport must take.
     pub(crate) fn handle(&self, reading: FrameReading) -> FrameAction {
         match reading {
             FrameReading::Reply(reply) => FrameAction::Reply(self.redact_reply(reply)),
@@ -93,7 +95,7 @@ impl ClientSession {
 }
 
 impl FrameCalls {
-    /// Begins the calls for `caller`. While they run, their events go to `out`.
+    /// Begins the calls of the frame for `caller`. While they run, their events go to `out`.
     pub(crate) fn begin(
         self,
         session: &Arc<ClientSession>,
@@ -130,7 +132,7 @@ pub(crate) enum PendingAnswer {
 }
 
 impl PendingAnswer {
-    /// Waits for all work and returns the answer.
+    /// Waits for all calls of the frame and returns the answer.
     pub(crate) async fn answer(self, session: &ClientSession) -> CallAnswer {
         match self {
             Self::Ready(reply) => CallAnswer { reply: Some(reply), followed_job: None },

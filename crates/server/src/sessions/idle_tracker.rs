@@ -9,12 +9,14 @@ use rustix::mm::{Advice, madvise};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-/// Time after the start at which startup code is released, even if the server is busy.
+/// Time after the start of the server at which memory of startup code is released, even if the
+/// server is busy.
 const STARTUP_DELAY: Duration = Duration::from_millis(500);
-/// Idle time after which the code for the last requests is released.
+/// Idle time after which memory of the code that served the last requests is released.
 const IDLE_DELAY: Duration = Duration::from_secs(5);
 
-/// Tracker of recent requests.
+/// Tracker of recent requests, which releases memory of the program's code while the server is
+/// idle.
 #[derive(Debug, Default)]
 pub(crate) struct IdleTracker {
     is_busy: AtomicBool,
@@ -29,8 +31,8 @@ impl IdleTracker {
         }
     }
 
-    /// Releases code once after startup, and again each time the server becomes idle. Never
-    /// returns.
+    /// Releases memory of the program's code once after startup, and again each time the server
+    /// becomes idle. Never returns.
     pub(crate) async fn release_when_idle(&self) {
         sleep(STARTUP_DELAY).await;
         // A blocking thread, because reading all mappings would delay current requests.
@@ -45,8 +47,8 @@ impl IdleTracker {
     }
 }
 
-/// Releases resident pages of the program's code and read-only data. The kernel maps them again on
-/// demand.
+/// Releases the memory that holds the program's code and read-only data. The kernel loads them from
+/// the file again on demand.
 ///
 /// Most code runs only once, to read settings and build schemas. A server that runs for days need
 /// not keep this code in memory.
@@ -63,7 +65,8 @@ fn release_code_pages() {
     }
 }
 
-/// Returns the address ranges of the program's own file that are read-only and unmodified.
+/// Returns the address ranges where read-only parts of the program's own file are mapped
+/// unmodified.
 ///
 /// Relocated data is excluded, because its pages differ from the file.
 #[allow(clippy::disallowed_methods, reason = "the process's own mappings")]

@@ -9,7 +9,8 @@ use toolgate_contract::{Caller, JobSnapshot, JobStreamItem};
 use toolgate_dialects::{JobWatchRequest, JobWatchSchedule};
 use toolgate_host::Host;
 
-/// Sends the job's events or snapshots to `out`, until the job ends or the receiver is gone.
+/// Sends the events or snapshots of a watched job to `out`, until the job ends or the receiver is
+/// gone.
 ///
 /// A slow client delays only this function, never the job: events wait in the store.
 pub(crate) async fn stream_job(
@@ -27,8 +28,8 @@ pub(crate) async fn stream_job(
     };
 }
 
-/// Sends each event, and a heartbeat after the time `quiet` without events. Returns `None` if the
-/// receiver is gone.
+/// Sends each event of a watched job, and a heartbeat after the time `quiet` without events.
+/// Returns `None` if the receiver is gone.
 async fn stream_events(
     host: &Host,
     caller: &Caller,

@@ -18,10 +18,10 @@ use crate::sync::lock_mutex;
 
 /// Maximum number of resources that one client may subscribe to.
 const WATCHED_MAX: usize = 1024;
-/// Job changes that may wait to be sent.
+/// Maximum number of job changes that wait to be sent to a client.
 const JOBS_WAITING_MAX: usize = 64;
 
-/// Sends to `out` the changes in `interest` that the caller may see, until the receiver is gone.
+/// Sends to `out` the changes in `interest` that `caller` may see, until the receiver is gone.
 pub(crate) async fn send_changes(
     host: &Arc<Host>,
     caller: &Caller,
@@ -66,7 +66,8 @@ pub(crate) async fn send_changes(
     }
 }
 
-/// Returns true if `change` concerns a list whose sources may have been replaced.
+/// Returns true if `change` concerns the list of prompts or resources, whose sources may have been
+/// replaced.
 fn is_list_of_sources(change: &ServerChange) -> bool {
     matches!(change, ServerChange::Prompts | ServerChange::Resources)
 }
@@ -166,7 +167,8 @@ fn changes_status(event: &JobEvent) -> bool {
     }
 }
 
-/// Reports all subscribed items as changed, because some changes were missed.
+/// Notifies the client that all subscribed items may have changed, because some changes were
+/// missed.
 async fn send_all_changed(
     interest: &ChangeFilter,
     encoder: &dyn ChangeEncoder,
@@ -187,17 +189,18 @@ async fn send_some(out: &mpsc::Sender<Bytes>, message: Option<Bytes>) -> Option<
     }
 }
 
-/// Subscriptions of a session: resources, and the lists that the client has requested.
+/// Change subscriptions of a session: resources, and the lists that the client has requested.
 pub(crate) struct Subscriptions {
     resources: Mutex<SubscribedResources>,
     interest: watch::Sender<ChangeFilter>,
 }
 
-/// Subscribed resources by URI. Each has a watch guard while there is a receiver of notifications.
+/// Resources to which a session is subscribed, by URI. Each has a watch guard while anyone receives
+/// the notifications.
 #[derive(Default)]
 struct SubscribedResources {
     holds: HashMap<String, Option<WatchGuard>>,
-    /// Number of receivers.
+    /// Number of receivers of the session's notifications.
     receivers: usize,
 }
 
@@ -210,7 +213,7 @@ impl Default for Subscriptions {
 }
 
 impl Subscriptions {
-    /// Adds the prompt or resource list to the subscriptions.
+    /// Adds the list of prompts or resources to the session's subscriptions.
     pub(crate) fn add_lists(&self, prompts: bool, resources: bool) {
         self.interest.send_if_modified(|interest| {
             let before = (interest.prompts, interest.resources);
@@ -220,8 +223,8 @@ impl Subscriptions {
         });
     }
 
-    /// Subscribes to the resource `uri`. `hold` is the guard that keeps its watch active. The guard
-    /// is dropped while nobody receives notifications.
+    /// Subscribes the session to changes of the resource `uri`. `hold` is the guard that keeps the
+    /// watch of the resource active. The guard is dropped while nobody receives notifications.
     ///
     /// # Errors
     /// The session has too many subscriptions.
@@ -239,7 +242,7 @@ impl Subscriptions {
         Ok(HostAnswer::Watched { uri, hold })
     }
 
-    /// Ends the subscription to the resource `uri`.
+    /// Ends the session's subscription to changes of the resource `uri`.
     pub(crate) fn unsubscribe(&self, uri: &str) {
         lock_mutex(&self.resources).holds.remove(uri);
     }
@@ -254,7 +257,7 @@ impl Subscriptions {
         }
     }
 
-    /// Returns all current subscriptions.
+    /// Returns everything to which the session is subscribed now.
     fn current_interest(&self) -> ChangeFilter {
         let uris = lock_mutex(&self.resources).holds.keys().cloned().collect();
         ChangeFilter { uris, ..self.interest.borrow().clone() }
@@ -308,7 +311,7 @@ impl Subscriptions {
     }
 }
 
-/// Receiver of notifications. While one exists, subscribed resources are watched.
+/// Receiver of a session's notifications. While one exists, subscribed resources are watched.
 struct SubscriptionReceiver<'s>(&'s Subscriptions);
 
 impl<'s> SubscriptionReceiver<'s> {

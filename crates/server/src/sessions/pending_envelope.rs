@@ -13,12 +13,12 @@ use toolgate_host::Host;
 /// Longest tool or prompt name in the log, in characters.
 const NAME_CHARS_MAX: usize = 1000;
 
-/// The envelope of one request, which is completed when the answer is known.
+/// The envelope of one request, which is completed when the answer to the request is known.
 pub(crate) struct PendingEnvelope {
     origin: CallOrigin,
     trace: Option<TraceContext>,
     began: Instant,
-    /// True if the envelope is the answer. Otherwise it is only logged.
+    /// True if the answer to the client is the envelope. Otherwise the envelope is only logged.
     is_answer: bool,
 }
 
@@ -54,7 +54,7 @@ impl PendingEnvelope {
         Some(Box::new(Self { origin, trace, began: Instant::now(), is_answer }))
     }
 
-    /// Returns the answer, in its envelope if the dialect uses envelopes.
+    /// Returns the answer to the client, in its envelope if the dialect uses envelopes.
     pub(crate) fn reply(
         self,
         host: &Host,

@@ -16,14 +16,14 @@ use crate::sessions::session::OutboundChannel;
 use crate::sessions::waiting_questions::{AskingCall, WaitingEntry, WaitingQuestions};
 use crate::sync::lock_mutex;
 
-/// Open questions to one client.
+/// Open questions of running calls to one client.
 pub(crate) struct SessionQuestions {
-    /// Unanswered questions by id. `None` once no more answers can arrive.
+    /// Unanswered questions to the client by id. `None` once no more answers can arrive.
     open: Mutex<Option<HashMap<String, OpenQuestion>>>,
     serial: AtomicU64,
 }
 
-/// Unanswered question.
+/// Question to a client that is not answered yet.
 struct OpenQuestion {
     question: ClientQuestion,
     encoder: Arc<dyn AnswerEncoder>,
@@ -44,8 +44,9 @@ impl SessionQuestions {
         }
     }
 
-    /// Answers the question `id` with the `choice` of a person at the console, and withdraws it from
-    /// the client. Returns false if it was answered already.
+    /// Answers the question `id` in place of the client with the `choice` of a person at the
+    /// console, and withdraws the question from the client. Returns false if it was answered
+    /// already.
     fn receive_choice(&self, id: &str, choice: PersonChoice, out: &OutboundChannel) -> bool {
         let Some(OpenQuestion { encoder, answer, .. }) = self.remove(id) else { return false };
         if let Some(message) = encoder.encode_withdrawal(id) {
@@ -54,7 +55,7 @@ impl SessionQuestions {
         answer.send(Ok(ClientAnswer::Choice(choice))).is_ok()
     }
 
-    /// Fails all open questions, and all later ones.
+    /// Fails all open questions to the client, and all later ones.
     pub(crate) fn close(&self) {
         lock_mutex(&self.open).take();
     }
@@ -78,12 +79,12 @@ impl SessionQuestions {
 /// Sender of a running call's questions to its client.
 pub(crate) struct SessionAsker {
     pub(crate) questions: Arc<SessionQuestions>,
-    /// Questions of all sessions, for the console.
+    /// Questions of all sessions that wait for an answer, for the console.
     pub(crate) waiting: Arc<WaitingQuestions>,
     pub(crate) call: AskingCall,
     pub(crate) encoder: Arc<dyn AnswerEncoder>,
     pub(crate) out: OutboundChannel,
-    /// A token that is cancelled with the call.
+    /// A token that is cancelled when the asking call is cancelled.
     pub(crate) cancel: CancellationToken,
     /// A token that is cancelled when shutdown starts and no more answers are read.
     pub(crate) closing: CancellationToken,
@@ -115,7 +116,7 @@ impl QuestionSender for SessionAsker {
 }
 
 impl SessionAsker {
-    /// Sends all `questions` and waits for every answer.
+    /// Sends all `questions` to the client and waits for every answer.
     async fn ask_all(&self, questions: ClientQuestions) -> Result<ClientAnswers, ToolError> {
         let mut pending = Vec::with_capacity(questions.len());
         for (key, question) in questions {
@@ -130,7 +131,7 @@ impl SessionAsker {
         Ok(answers)
     }
 
-    /// Sends the question that has the key `key` in the call.
+    /// Sends `question` to the client. `key` identifies the question within its call.
     async fn send_question(
         &self,
         key: &str,
@@ -152,7 +153,7 @@ impl SessionAsker {
         }
     }
 
-    /// Shows `question`, which the client knows as `id`, at the console.
+    /// Shows `question`, which the client knows under the id `id`, at the console.
     fn show_question(&self, id: &str, question: &ClientQuestion) -> WaitingEntry {
         let questions = self.questions.clone();
         let (id, out) = (id.to_owned(), self.out.clone());
@@ -161,13 +162,14 @@ impl SessionAsker {
     }
 }
 
-/// A question that waits for its answer. Dropping it withdraws the question from the client.
+/// A question that waits for the client's answer. Dropping it withdraws the question from the
+/// client.
 struct PendingQuestion {
     questions: Arc<SessionQuestions>,
     id: String,
     out: OutboundChannel,
     answer: oneshot::Receiver<Result<ClientAnswer, String>>,
-    /// Entry of the question at the console.
+    /// Entry of the question in the list that the console shows.
     _entry: WaitingEntry,
 }
 

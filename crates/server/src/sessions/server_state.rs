@@ -20,11 +20,11 @@ pub struct ServerState {
     pub(crate) closing: CancellationToken,
     /// A token that is cancelled when the drain time ends, together with the calls in flight.
     pub(super) stop: CancellationToken,
-    /// All running work, including that of disconnected clients.
+    /// All running work of the server, including calls of disconnected clients.
     pub(super) running: TaskTracker,
-    /// Ended streams that clients may still resume.
+    /// Ended event streams that clients may still resume.
     pub(super) ended_streams: Arc<EndedStreams>,
-    /// Tracker of recent requests.
+    /// Tracker of recent requests, which releases memory while the server is idle.
     pub(crate) idle_tracker: IdleTracker,
     /// Questions to connected clients that wait for an answer.
     pub(crate) waiting_questions: Arc<WaitingQuestions>,
@@ -61,7 +61,7 @@ impl ServerState {
         self.host.stop_jobs().await;
     }
 
-    /// Waits until all work has ended.
+    /// Waits until all work of the server has ended.
     pub(crate) async fn wait_idle(&self) {
         self.running.close();
         self.running.wait().await;

@@ -32,28 +32,30 @@ use crate::sessions::streams::SessionStreams;
 use crate::sessions::waiting_questions::AskingCall;
 use crate::sync::lock_mutex;
 
-/// Longest frame that a thread that serves calls parses itself, in bytes.
+/// Longest message that is parsed on a thread that serves calls, in bytes. Longer messages are
+/// parsed on a thread of their own.
 const DIRECT_FRAME_BYTES_MAX: usize = 1 << 20;
 
-/// A conversation with one client.
+/// A conversation with one client, with its calls in flight, questions, subscriptions and event
+/// streams.
 pub(crate) struct ClientSession {
     pub(crate) server: Arc<ServerState>,
     pub(crate) dialect: Arc<dyn Dialect>,
     pub(crate) caller: Caller,
     /// Transport of the client: `http`, `stdio` or `websocket`.
     transport: &'static str,
-    /// Name of the session in audit records, once it has an id.
+    /// Name of the session in audit records, which is set once the session has an id.
     record_name: OnceLock<Arc<str>>,
     conversation: Mutex<Box<dyn Conversation>>,
     in_flight: Mutex<CallsInFlight>,
     serial: AtomicU64,
-    /// Questions that the client has not answered.
+    /// Questions to the client that it has not answered.
     questions: LazyLock<Arc<SessionQuestions>>,
     /// Changes about which the client receives notifications.
     subscriptions: LazyLock<Subscriptions>,
     /// Event streams that the client can resume.
     pub(crate) streams: SessionStreams,
-    /// A token that is cancelled when no more notifications may be sent.
+    /// A token that is cancelled when the session has ended and no more notifications may be sent.
     ended: CancellationToken,
 }
 
@@ -77,7 +79,7 @@ pub(crate) enum StreamItem {
 }
 
 impl OutboundChannel {
-    /// Sends an event, or drops it if the client does not keep up.
+    /// Sends an event to the client, or drops it if the client does not keep up.
     pub(crate) fn try_send(&self, message: Bytes) {
         match self {
             Self::Discard => {}
@@ -86,7 +88,7 @@ impl OutboundChannel {
         }
     }
 
-    /// Sends a message and waits for room. Returns false if nobody receives it.
+    /// Sends a message to the client and waits for room. Returns false if nobody receives it.
     pub(crate) async fn send(&self, message: Bytes) -> bool {
         match self {
             Self::Discard => false,
@@ -95,7 +97,7 @@ impl OutboundChannel {
         }
     }
 
-    /// Returns the in-flight permit while the call waits for the client.
+    /// Returns the call's in-flight permit while the call waits for the client's answer.
     ///
     /// # Errors
     /// Too many questions to this client are open.
@@ -106,7 +108,7 @@ impl OutboundChannel {
         }
     }
 
-    /// Takes back the permit that [`OutboundChannel::release_permit`] returned.
+    /// Takes the in-flight permit again, after [`OutboundChannel::release_permit`] returned it.
     pub(crate) async fn reacquire_permit(&self) {
         match self {
             Self::Discard | Self::Stream(_) => {}
@@ -121,11 +123,11 @@ impl OutboundChannel {
     }
 }
 
-/// Calls in flight, by key.
+/// Calls of a session that are in flight, by the key of their request.
 #[derive(Default)]
 struct CallsInFlight {
     calls: HashMap<RequestKey, InFlightCall>,
-    /// The reason why no more calls begin, if the session has ended.
+    /// Reason why no more calls of the session begin, if it has ended.
     end_reason: Option<&'static str>,
 }
 
@@ -134,27 +136,27 @@ struct InFlightCall {
     cancel: CancellationToken,
 }
 
-/// An accepted call: its work and its cancel token.
+/// A call that the session has accepted: its work and its cancel token.
 pub(crate) struct AcceptedCall {
     /// Work of the call. Run it by [`run_or_spawn`](crate::sessions::detachable::run_or_spawn) or
     /// as [`DetachableWork`](crate::sessions::detachable::DetachableWork).
     pub(crate) work: BoxFuture<'static, CallAnswer>,
-    /// Token that cancels the work.
+    /// Token that cancels the call.
     pub(crate) cancel: CancellationToken,
 }
 
 /// Result of a call.
 pub(crate) struct CallAnswer {
-    /// Answer for the client. `None` if the client cancelled the call.
+    /// Answer to the call for the client. `None` if the client cancelled the call.
     pub(crate) reply: Option<Reply>,
     /// Job to watch after the answer, if the client asked to follow it.
     pub(crate) followed_job: Option<JobWatchRequest>,
 }
 
-/// Length of a session's name in records: the first characters of its id's hash.
+/// Length of a session's name in audit records: the first characters of the hash of its id.
 const RECORD_NAME_CHARS: usize = 16;
 
-/// Schedule of messages about a followed job: events only, without heartbeats.
+/// Schedule of messages about a job that its own caller follows: events only, without heartbeats.
 const FOLLOW_SCHEDULE: JobWatchSchedule = JobWatchSchedule::Events { quiet: Duration::MAX };
 
 impl ClientSession {
@@ -192,19 +194,20 @@ impl ClientSession {
         })
     }
 
-    /// Sets the session's id. Records name it by a hash, because anyone with the id could resume
-    /// the session.
+    /// Sets the session's id. Audit records name the session by a hash, because anyone with the id
+    /// could resume the session.
     pub(crate) fn set_id(&self, id: &str) {
         let hash = blake3::hash(id.as_bytes()).to_hex();
         let _ = self.record_name.set(hash[..RECORD_NAME_CHARS].into());
     }
 
-    /// Parses one frame.
+    /// Parses one message of the client.
     pub(crate) fn read(&self, frame: &MessageFrame) -> FrameReading {
         lock_mutex(&self.conversation).read(frame)
     }
 
-    /// Parses one frame, on a thread of its own if it is long, so that no other call waits.
+    /// Parses one message of the client, on a thread of its own if it is long, so that no other
+    /// call waits.
     pub(crate) async fn read_frame(self: &Arc<Self>, frame: &MessageFrame) -> FrameReading {
         if frame.body.len() <= DIRECT_FRAME_BYTES_MAX {
             return self.read(frame);
@@ -344,12 +347,12 @@ impl ClientSession {
         self.questions.receive_answer(id, response);
     }
 
-    /// Fails all open questions, because the client's messages are no longer read.
+    /// Fails all open questions to the client, because its messages are no longer read.
     pub(crate) fn close_questions(&self) {
         self.questions.close();
     }
 
-    /// Subscribes the client to a list that it has requested.
+    /// Subscribes the client to changes of the list that `request` asks for.
     fn note_list_interest(&self, request: &HostRequest) {
         match request {
             HostRequest::ListResources { .. } => self.subscriptions.add_lists(false, true),
@@ -363,7 +366,7 @@ impl ClientSession {
         self.subscriptions.unsubscribe(uri);
     }
 
-    /// Sends change notifications to `out` as `subscription` requests.
+    /// Sends notifications of the changes in `subscription` to `out`.
     ///
     /// The subscription ends when the request is cancelled, the receiver is gone or the session
     /// ends.
@@ -447,8 +450,8 @@ impl ClientSession {
         }
     }
 
-    /// Ends the session: cancels all calls in flight, which are answered with `reason`, and refuses
-    /// new ones.
+    /// Ends the session: cancels all its calls in flight, which are answered with `reason`, and
+    /// refuses new ones.
     pub(crate) fn end(&self, reason: &'static str) {
         self.ended.cancel();
         let mut in_flight = lock_mutex(&self.in_flight);
@@ -465,7 +468,7 @@ impl ClientSession {
         }
     }
 
-    /// Returns true if no call is in flight and no stream is read.
+    /// Returns true if the session has no call in flight and no stream that is read.
     pub(crate) fn is_idle(&self) -> bool {
         lock_mutex(&self.in_flight).calls.is_empty() && !self.streams.has_readers()
     }
@@ -492,7 +495,7 @@ impl ClientSession {
     }
 }
 
-/// Entry of a call in the list of calls in flight. Dropping it removes the entry.
+/// Entry of a call in the session's list of calls in flight. Dropping it removes the entry.
 struct InFlightGuard {
     session: Arc<ClientSession>,
     key: RequestKey,
@@ -500,7 +503,7 @@ struct InFlightGuard {
 }
 
 impl InFlightGuard {
-    /// Removes the entry. Returns false if it was already gone.
+    /// Removes the call's entry. Returns false if it was already gone.
     fn remove(&self) -> bool {
         let mut in_flight = lock_mutex(&self.session.in_flight);
         let is_listed =
@@ -518,7 +521,7 @@ impl Drop for InFlightGuard {
     }
 }
 
-/// Gate for a call's events. It closes once the call is answered.
+/// Gate that lets a call's events pass to the client. It closes once the call is answered.
 struct EventGate(Option<Arc<Mutex<Option<OutboundChannel>>>>);
 
 fn open_event_gate(
@@ -549,8 +552,8 @@ fn open_event_gate(
 }
 
 impl EventGate {
-    /// Closes the gate and drops the destination, because a tool may keep its event sink for
-    /// longer.
+    /// Closes the gate and drops the channel to the client, because a tool may keep its event sink
+    /// for longer.
     fn close(&self) {
         if let Some(open) = &self.0 {
             *lock_mutex(open) = None;

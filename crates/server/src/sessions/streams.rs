@@ -18,44 +18,46 @@ use toolgate_transports::http::ServerSentEvent;
 
 use crate::sync::lock_mutex;
 
-/// Maximum number of events that a stream keeps. Beyond them, the oldest are dropped.
+/// Maximum number of events that a resumable stream keeps. Beyond it, the oldest are dropped.
 const EVENTS_MAX: usize = 256;
-/// Maximum number of bytes of events that a stream keeps. The newest event is always kept.
+/// Maximum size of the events that a resumable stream keeps, in bytes. The newest event is always
+/// kept.
 const EVENTS_BYTES_MAX: usize = 1 << 20;
-/// Maximum number of ended streams that a session keeps.
+/// Maximum number of ended event streams that a session keeps.
 const ENDED_STREAMS_MAX: usize = 256;
-/// Maximum number of fully read streams that a session keeps. The client may not have received
-/// their end.
+/// Maximum number of fully read event streams that a session keeps. The client may not have
+/// received their end.
 const READ_STREAMS_MAX: usize = 16;
-/// Maximum number of bytes of ended streams that a session keeps. The newest stream is always kept.
+/// Maximum size of the ended event streams that a session keeps, in bytes. The newest stream is
+/// always kept.
 const ENDED_BYTES_MAX: usize = 1 << 20;
-/// Maximum number of bytes of ended streams that all sessions keep together.
+/// Maximum size of the ended event streams that all sessions keep together, in bytes.
 const ALL_ENDED_BYTES_MAX: usize = 64 << 20;
-/// Time after which clients should reconnect.
+/// Time after which clients should reconnect to an interrupted event stream.
 const RECONNECT_DELAY: Duration = Duration::from_millis(500);
-/// Number of the notification stream.
+/// Number of a session's stream of notifications, which belongs to no call.
 const NOTIFICATION_STREAM: u64 = 0;
 
-/// Event streams of a session.
+/// Event streams of a session, which its client can resume.
 #[derive(Default)]
 pub(crate) struct SessionStreams {
     list: Mutex<SessionStreamList>,
     ended_streams: Arc<EndedStreams>,
 }
 
-/// The ended streams of all sessions, oldest first, with a common size limit.
+/// The ended event streams of all sessions, oldest first, with a common size limit.
 #[derive(Default)]
 pub(crate) struct EndedStreams(Mutex<EndedStreamList>);
 
 #[derive(Default)]
 struct EndedStreamList {
-    /// Ended streams, each with its size in bytes at its end.
+    /// Ended event streams, each with its size in bytes when it ended.
     logs: VecDeque<(Weak<StreamLog>, usize)>,
     bytes: usize,
 }
 
 impl EndedStreams {
-    /// Adds `log`, and empties the oldest streams if the common limit is exceeded.
+    /// Adds the ended stream `log`, and empties the oldest streams if the common limit is exceeded.
     fn add(&self, log: &Arc<StreamLog>) {
         let mut list = lock_mutex(&self.0);
         let EndedStreamList { logs, bytes } = &mut *list;
@@ -79,9 +81,9 @@ impl EndedStreams {
 
 #[derive(Default)]
 struct SessionStreamList {
-    /// Number of the newest stream.
+    /// Number of the session's newest event stream.
     last_number: u64,
-    /// Streams in order of age, the oldest first.
+    /// Event streams of the session, the oldest first.
     logs: VecDeque<Arc<StreamLog>>,
     notifications: Option<Arc<StreamLog>>,
 }
@@ -92,7 +94,7 @@ impl SessionStreams {
         Self { list: Mutex::default(), ended_streams }
     }
 
-    /// Opens a new stream.
+    /// Opens a new event stream of the session.
     pub(crate) fn open(&self) -> Arc<StreamLog> {
         let mut list = lock_mutex(&self.list);
         list.last_number += 1;
@@ -102,7 +104,7 @@ impl SessionStreams {
         log
     }
 
-    /// Returns the notification stream, and true if it is new.
+    /// Returns the session's notification stream, and true if it is new.
     pub(crate) fn notifications(&self) -> (Arc<StreamLog>, bool) {
         let mut list = lock_mutex(&self.list);
         if let Some(log) = list.notifications.as_ref().filter(|log| !log.has_ended()) {
@@ -115,8 +117,8 @@ impl SessionStreams {
         (log, true)
     }
 
-    /// Returns the stream of the event `id` and the event's number. Returns `None` for an unknown
-    /// stream and for the notification stream.
+    /// Returns the stream that contains the event with the id `id`, and the event's number in it.
+    /// Returns `None` for an unknown stream and for the notification stream.
     pub(crate) fn find_event(&self, id: &str) -> Option<(Arc<StreamLog>, u64)> {
         let (stream, event) = parse_event_id(id)?;
         let list = lock_mutex(&self.list);
@@ -125,14 +127,15 @@ impl SessionStreams {
         Some((log.clone(), event))
     }
 
-    /// Returns true if any stream has a reader.
+    /// Returns true if any event stream of the session has a reader.
     pub(crate) fn has_readers(&self) -> bool {
         let list = lock_mutex(&self.list);
         list.logs.iter().chain(&list.notifications).any(|log| log.has_reader())
     }
 }
 
-/// Returns the event's number if `id` belongs to the notification stream.
+/// Returns the number of the event in its stream if the event id `id` belongs to the notification
+/// stream.
 pub(crate) fn notification_event(id: &str) -> Option<u64> {
     parse_event_id(id).filter(|(stream, _)| *stream == NOTIFICATION_STREAM).map(|(_, event)| event)
 }
@@ -145,7 +148,7 @@ pub(crate) fn parse_event_id(id: &str) -> Option<(u64, u64)> {
 }
 
 impl SessionStreamList {
-    /// Drops the oldest ended streams beyond the limits.
+    /// Drops the session's oldest ended event streams beyond the limits.
     fn drop_excess(&mut self) {
         let mut ended = 0;
         let mut read_fully = 0;
@@ -178,12 +181,12 @@ impl SessionStreamList {
     }
 }
 
-/// The stored events of one stream.
+/// The stored events of one event stream.
 pub(crate) struct StreamLog {
     number: u64,
     events: Mutex<LoggedEvents>,
     state: watch::Sender<StreamState>,
-    /// Common store of ended streams.
+    /// The ended event streams of all sessions.
     ended_streams: Arc<EndedStreams>,
 }
 
@@ -191,41 +194,41 @@ pub(crate) struct StreamLog {
 struct LoggedEvents {
     events: VecDeque<(u64, Bytes)>,
     bytes: usize,
-    /// True once the events were dropped to free memory.
+    /// True once the stream's events were dropped to free memory.
     is_cleared: bool,
 }
 
-/// The state of a stream, which its readers watch.
+/// The state of an event stream, which its readers watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct StreamState {
-    /// Number of the newest event.
+    /// Number of the newest event in the stream.
     last: u64,
-    /// True if no more events follow.
+    /// True if no more events follow in the stream.
     has_ended: bool,
-    /// True if a reader reached the end.
+    /// True if a reader reached the end of the stream.
     was_read_fully: bool,
-    /// Number of readers so far. Only the newest reader gets events.
+    /// Number of readers that the stream had so far. Only the newest reader gets events.
     readers_total: u64,
-    /// Newest reader whose connection must close. The client may reconnect.
+    /// Number of the newest reader whose connection must close. Its client may reconnect.
     disconnected_reader: u64,
-    /// Number of connected readers.
+    /// Number of readers that are connected to the stream.
     readers: usize,
 }
 
 impl StreamLog {
-    /// Creates an empty log whose events are numbered from `last` + 1.
+    /// Creates an empty event log whose events are numbered from `last` + 1.
     fn new(number: u64, last: u64, ended_streams: &Arc<EndedStreams>) -> Arc<Self> {
         let state = watch::Sender::new(StreamState { last, ..StreamState::default() });
         let ended_streams = ended_streams.clone();
         Arc::new(Self { number, events: Mutex::default(), state, ended_streams })
     }
 
-    /// Returns the number of the newest event.
+    /// Returns the number of the newest event in the stream.
     pub(crate) fn last(&self) -> u64 {
         self.state.borrow().last
     }
 
-    /// Appends a message.
+    /// Appends a message to the event stream.
     pub(crate) fn push(&self, message: Bytes) {
         let mut logged = lock_mutex(&self.events);
         let number = self.last() + 1;
@@ -241,18 +244,18 @@ impl StreamLog {
         self.state.send_modify(|state| state.last = number);
     }
 
-    /// Ends the stream.
+    /// Ends the event stream: no more events follow.
     pub(crate) fn end(self: &Arc<Self>) {
         self.state.send_modify(|state| state.has_ended = true);
         self.ended_streams.add(self);
     }
 
-    /// Closes the connection of the current reader, which may reconnect.
+    /// Closes the connection of the stream's current reader, which may reconnect.
     pub(crate) fn disconnect_reader(&self) {
         self.state.send_modify(|state| state.disconnected_reader = state.readers_total);
     }
 
-    /// Drops all events, unless a reader is connected.
+    /// Drops all events of the stream, unless a reader is connected.
     fn clear(&self) {
         if !self.has_reader() {
             *lock_mutex(&self.events) =
@@ -280,7 +283,7 @@ impl StreamLog {
         lock_mutex(&self.events).bytes
     }
 
-    /// Waits until the stream has had no reader for `time`.
+    /// Waits until the event stream has had no reader for `time`.
     pub(crate) async fn wait_unread_for(&self, time: Duration) {
         let mut state = self.state.subscribe();
         // `self` owns the sender, so waiting cannot fail.
@@ -292,8 +295,8 @@ impl StreamLog {
         }
     }
 
-    /// Returns the events after the number `after`. The first event is empty, and contains an id
-    /// and the reconnection delay.
+    /// Returns a reader of the stream's events after the event number `after`. The first event is
+    /// empty, and contains an id and the reconnection delay.
     pub(crate) fn read_after(
         self: &Arc<Self>,
         after: u64,
@@ -319,13 +322,13 @@ impl StreamLog {
     }
 }
 
-/// Reader of a stream.
+/// Reader of an event stream, for one connection.
 struct StreamReader {
     log: Arc<StreamLog>,
     state: watch::Receiver<StreamState>,
-    /// Number of this reader.
+    /// Number of this reader among all readers of the stream.
     reader_number: u64,
-    /// Number of the last event that the reader received.
+    /// Number of the last event that this reader received.
     after: u64,
     has_started: bool,
 }

@@ -9,7 +9,7 @@ use toolgate_contract::{Caller, ClientQuestion, HostRequest, PersonChoice};
 
 use crate::sync::lock_mutex;
 
-/// Call that may ask its client.
+/// Description of a call that may ask its client a question.
 #[derive(Debug, Clone)]
 pub(crate) struct AskingCall {
     pub(crate) caller: Arc<str>,
@@ -18,7 +18,7 @@ pub(crate) struct AskingCall {
 }
 
 impl AskingCall {
-    /// Creates the description of `request` of `caller`.
+    /// Creates the description of the call `request` of `caller`.
     pub(crate) fn new(caller: &Caller, request: &HostRequest) -> Self {
         let subject = match request {
             HostRequest::CallTool { tool, .. } | HostRequest::StartJob { tool, .. } => tool.clone(),
@@ -30,10 +30,10 @@ impl AskingCall {
     }
 }
 
-/// Question of a running call to its connected client.
+/// Question of a running call that waits for its connected client's answer.
 #[derive(Debug, Clone)]
 pub(crate) struct WaitingQuestion {
-    /// Number of the question, which this server process uses once.
+    /// Number of the question, which is unique in this server process.
     pub(crate) number: u64,
     pub(crate) call: AskingCall,
     pub(crate) question: ClientQuestion,
@@ -41,7 +41,8 @@ pub(crate) struct WaitingQuestion {
     pub(crate) since: Timestamp,
 }
 
-/// Passes a person's choice to the call. Returns false if the question was answered already.
+/// Function that passes a person's choice to the asking call. It returns false if the question was
+/// answered already.
 type AnswerQuestion = Arc<dyn Fn(PersonChoice) -> bool + Send + Sync>;
 
 /// Questions of all sessions of a server that wait for an answer, oldest first.
@@ -51,7 +52,7 @@ pub(crate) struct WaitingQuestions {
     serial: AtomicU64,
 }
 
-/// Entry of a question, which is removed when this value is dropped.
+/// Entry of a question that waits for an answer. The entry is removed when this value is dropped.
 pub(crate) struct WaitingEntry {
     questions: Arc<WaitingQuestions>,
     number: u64,
@@ -64,7 +65,7 @@ impl Drop for WaitingEntry {
 }
 
 impl WaitingQuestions {
-    /// Adds `question` of `call`. A person's choice goes to `answer`.
+    /// Adds `question`, which `call` asks, to the list. A person's choice goes to `answer`.
     pub(crate) fn add(
         self: &Arc<Self>,
         call: AskingCall,
@@ -77,20 +78,20 @@ impl WaitingQuestions {
         WaitingEntry { questions: self.clone(), number }
     }
 
-    /// Returns the oldest `count` questions, and the number of all.
+    /// Returns the oldest `count` questions that wait, and the number of all.
     pub(crate) fn oldest(&self, count: usize) -> (Vec<WaitingQuestion>, usize) {
         let entries = lock_mutex(&self.entries);
         let oldest = entries.values().take(count).map(|(waiting, _)| waiting.clone());
         (oldest.collect(), entries.len())
     }
 
-    /// Returns the question `number`, if it still waits.
+    /// Returns the question with the number `number`, if it still waits.
     pub(crate) fn find(&self, number: u64) -> Option<WaitingQuestion> {
         lock_mutex(&self.entries).get(&number).map(|(waiting, _)| waiting.clone())
     }
 
-    /// Answers the confirmation `number` with `choice`. Returns false if it no longer waits, or if
-    /// only the client can answer it.
+    /// Answers the question with the number `number` with `choice`. Returns false if it no longer
+    /// waits, or if only the client can answer it.
     pub(crate) fn answer(&self, number: u64, choice: PersonChoice) -> bool {
         let answer = match lock_mutex(&self.entries).get(&number) {
             Some((waiting, answer)) if waiting.question.is_for_consent() => answer.clone(),

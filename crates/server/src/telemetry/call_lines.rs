@@ -12,14 +12,16 @@ use toolgate_host::{CallRecord, Host};
 use super::print_line;
 use crate::config::CallLines;
 
-/// Largest number of lines in one second. Further calls are counted only.
+/// Maximum number of lines about calls that are printed in one second. Further calls are only
+/// counted.
 const LINES_PER_SECOND: usize = 100;
-/// Width of the caller's name in columns.
+/// Width of the column with the caller's name.
 const CALLER_WIDTH: usize = 10;
-/// Width of the tool's name in columns.
+/// Width of the column with the tool's name.
 const TOOL_WIDTH: usize = 18;
 
-/// Prints calls of `host` in the form `lines`, until the returned future is dropped.
+/// Prints lines about the calls of `host` in the form `lines`, until the returned future is
+/// dropped.
 pub fn print_calls(host: &Host, lines: CallLines) -> impl Future<Output = ()> + Send + use<> {
     let records = (lines != CallLines::Quiet).then(|| host.audit().subscribe());
     async move {
@@ -61,7 +63,7 @@ async fn print_records(mut records: Receiver<Arc<str>>, form: CallLines) {
     }
 }
 
-/// Lines that may be printed in the current second.
+/// Lines about calls that may still be printed in the current second.
 struct LineBudget {
     since: Instant,
     printed: usize,
@@ -73,17 +75,18 @@ impl LineBudget {
         Self { since: Instant::now(), printed: 0, omitted: 0 }
     }
 
-    /// Returns the rest of the current second.
+    /// Returns the time that is left of the current second.
     fn left(&self) -> Duration {
         Duration::from_secs(1).saturating_sub(self.since.elapsed())
     }
 
-    /// Begins a new second. Returns the number of calls that were omitted.
+    /// Begins a new second for the limit of lines. Returns the number of calls that were omitted.
     fn renew(&mut self) -> usize {
         std::mem::replace(self, Self::new()).omitted
     }
 
-    /// Returns true if a further line may be printed. Otherwise counts the call as omitted.
+    /// Returns true if a further line about a call may be printed. Otherwise counts the call as
+    /// omitted.
     fn take(&mut self) -> bool {
         let may_print = self.printed < LINES_PER_SECOND;
         let counter = if may_print { &mut self.printed } else { &mut self.omitted };
@@ -92,7 +95,7 @@ impl LineBudget {
     }
 }
 
-/// Time at the start of a line about a call.
+/// Form of the time at the start of a line about a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeStyle {
     /// Time of day in UTC.

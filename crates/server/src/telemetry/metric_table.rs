@@ -7,12 +7,13 @@ use toolgate_upstream::UpstreamState;
 use super::metrics::ConnectionCounts;
 use super::traces::SpanCounts;
 
-/// A metric. Its full name starts with `toolgate_`. The name of a counter ends with `_total`.
+/// A metric of the server. Its full name starts with `toolgate_`. The name of a counter ends with
+/// `_total`.
 pub(super) struct MetricRow {
     pub(super) name: &'static str,
-    /// Unit, which also ends the name.
+    /// Unit of the metric, which also ends its full name.
     pub(super) unit: Option<Unit>,
-    /// Description without a full stop.
+    /// Description of the metric, without a full stop.
     pub(super) help: &'static str,
     pub(super) labels: &'static [&'static str],
     pub(super) source: MetricSource,
@@ -26,13 +27,14 @@ pub(super) enum MetricSource {
     CallerCalls,
     /// Histogram of call durations.
     CallDurations,
-    /// Gauge that is read from the current load. A metric without samples is left out.
+    /// Gauge that is computed from the current load of the server. A metric without samples is left
+    /// out.
     Gauge(fn(&CurrentLoad) -> Vec<MetricSample>),
-    /// Counter that is read from the current load.
+    /// Counter that is computed from the current load of the server.
     Counter(fn(&CurrentLoad) -> Vec<MetricSample>),
 }
 
-/// A value, with the value of the metric's label if it has one.
+/// A value of a metric, with the value of the metric's label if it has one.
 pub(super) struct MetricSample {
     pub(super) label: Option<String>,
     pub(super) value: u64,

@@ -34,15 +34,15 @@ const DURATION_BUCKETS_S: [f64; 14] =
 
 /// Largest number of callers that have their own label. All others share [`OTHER_CALLERS`].
 const CALLERS_MAX: usize = 100;
-/// Label of callers beyond [`CALLERS_MAX`]. No caller has this name.
+/// Label that all callers beyond [`CALLERS_MAX`] share. No caller has this name.
 const OTHER_CALLERS: &str = "_others";
 
-/// Metrics of the server.
+/// Metrics of the server's calls.
 pub(crate) struct CallMetrics {
     registry: Registry,
     calls: Family<CallLabels, Counter>,
     caller_calls: Family<CallerLabels, Counter>,
-    /// Names of callers that have their own label.
+    /// Names of callers that have their own label in metrics.
     callers: RwLock<HashSet<Arc<str>>>,
     durations: Family<ToolLabels, Histogram, fn() -> Histogram>,
     started_at_s: u64,
@@ -50,10 +50,10 @@ pub(crate) struct CallMetrics {
     load: LastLoad,
 }
 
-/// The load that the collector encodes. It is set right before.
+/// Load of the server that the metrics collectors encode. It is set right before.
 type LastLoad = Arc<Mutex<Option<CurrentLoad>>>;
 
-/// Collector of a metric that is read from the current load.
+/// Collector of a metric that is computed from the current load of the server.
 struct LoadCollector {
     row: &'static MetricRow,
     load: LastLoad,
@@ -103,7 +103,7 @@ fn encode_samples<M: EncodeMetric>(
     Ok(())
 }
 
-/// Numbers of connections, streams and sessions, each with its limit.
+/// Numbers of connections, streams and sessions of the HTTP server, each with its limit.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ConnectionCounts {
     pub(crate) connections: usize,
@@ -114,7 +114,7 @@ pub(crate) struct ConnectionCounts {
     pub(crate) sessions_max: usize,
 }
 
-/// Measurement of a running call, which is counted when it ends.
+/// Measurement of a running call for the metrics. The call is counted when it ends.
 pub(super) struct CallMeasurement {
     caller: Arc<str>,
     tool: ToolLabel,
@@ -142,7 +142,7 @@ struct ToolLabels {
 
 type DialectLabel = std::borrow::Cow<'static, str>;
 
-/// Tool label of a call. Special values start with `_`, which no tool id does.
+/// Tool label of a call in metrics. Special values start with `_`, which no tool id does.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum ToolLabel {
     Tool(ToolId),
@@ -194,7 +194,7 @@ impl CallMetrics {
         Self { registry, calls, caller_calls, callers, durations, started_at_s, upstreams, load }
     }
 
-    /// Starts the measurement of a call.
+    /// Starts the measurement of a call for the metrics.
     pub(super) fn begin_call(&self, call: &CallStart<'_>) -> CallMeasurement {
         let tool = match call.target {
             CallTarget::Tool(id) => ToolLabel::Tool(id.clone()),
@@ -207,7 +207,8 @@ impl CallMetrics {
         CallMeasurement { caller, tool, dialect: call.dialect.clone(), started_at: Instant::now() }
     }
 
-    /// Returns the label of the caller `name`: its name, or the common label of later callers.
+    /// Returns the metrics label of the caller `name`: its name, or the common label of later
+    /// callers.
     fn caller_label(&self, name: &Arc<str>) -> Arc<str> {
         if self.callers.read().unwrap_or_else(PoisonError::into_inner).contains(name) {
             return name.clone();
@@ -220,7 +221,7 @@ impl CallMetrics {
         name.clone()
     }
 
-    /// Counts a call that has ended with `outcome`.
+    /// Counts a call that has ended with `outcome` in the metrics.
     pub(super) fn end_call(&self, call: &CallMeasurement, outcome: &'static str) {
         let seconds = call.started_at.elapsed().as_secs_f64();
         let CallMeasurement { caller, tool, dialect, .. } = call;
@@ -232,7 +233,7 @@ impl CallMetrics {
         self.calls.get_or_create(&CallLabels { tool, dialect, outcome }).inc();
     }
 
-    /// Returns all metrics as text.
+    /// Returns all metrics as text in the OpenMetrics format.
     pub(crate) fn openmetrics_text(
         &self,
         host: HostGauges,

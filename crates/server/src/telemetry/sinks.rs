@@ -12,10 +12,10 @@ use super::span::OpenSpan;
 use super::traces::{SpanCounts, TraceExporter};
 use crate::config;
 
-/// Longest wait for the trace collector at shutdown.
+/// Longest time to wait for the trace collector at shutdown.
 const CLOSE_MAX: Duration = Duration::from_secs(2);
 
-/// The metrics and traces of calls, if they are enabled.
+/// Destinations of data about calls: metrics and traces, if they are enabled.
 #[derive(Clone, Default)]
 pub(crate) struct TelemetrySinks {
     pub(crate) metrics: Option<Arc<CallMetrics>>,
@@ -23,8 +23,8 @@ pub(crate) struct TelemetrySinks {
 }
 
 impl TelemetrySinks {
-    /// Creates the enabled sinks of `config`. Metrics include `upstreams`. The collector is not
-    /// contacted yet.
+    /// Creates the metrics and traces that `config` enables. Metrics include `upstreams`. The trace
+    /// collector is not contacted yet.
     ///
     /// # Errors
     /// The collector's URL is invalid.
@@ -37,18 +37,18 @@ impl TelemetrySinks {
         Ok(Self { metrics, traces: traces.map(Arc::new) })
     }
 
-    /// Returns the observer of calls, if any sink is enabled.
+    /// Returns the observer of calls, if metrics or traces are enabled.
     pub(crate) fn observer(&self) -> Option<Arc<dyn CallObserver>> {
         let is_enabled = self.metrics.is_some() || self.traces.is_some();
         is_enabled.then(|| Arc::new(self.clone()) as Arc<dyn CallObserver>)
     }
 
-    /// Returns the numbers of sent and dropped spans.
+    /// Returns the numbers of trace spans that were sent and dropped.
     pub(crate) fn span_counts(&self) -> SpanCounts {
         self.traces.as_ref().map(|traces| traces.span_counts()).unwrap_or_default()
     }
 
-    /// Waits up to 2 s until all spans are sent.
+    /// Waits up to 2 s until all trace spans are sent.
     pub(crate) async fn close(&self) {
         if let Some(traces) = &self.traces {
             traces.close(CLOSE_MAX).await;
@@ -56,7 +56,7 @@ impl TelemetrySinks {
     }
 }
 
-/// An observed call that is running.
+/// A running call that metrics or traces observe.
 struct ObservedCall {
     sinks: TelemetrySinks,
     measurement: Option<CallMeasurement>,

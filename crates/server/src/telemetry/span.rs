@@ -8,18 +8,18 @@ use serde_json::{Map, Value, json};
 use toolgate_contract::TraceContext;
 use toolgate_host::{CallEnd, CallStart, CallTarget};
 
-/// `SPAN_KIND_SERVER` of OTLP.
+/// Kind of a server's span in OTLP: `SPAN_KIND_SERVER`.
 const KIND_SERVER: u8 = 2;
-/// `STATUS_CODE_ERROR` of OTLP.
+/// Status of a failed span in OTLP: `STATUS_CODE_ERROR`.
 const STATUS_ERROR: u8 = 2;
-/// Longest prompt name in a span, in characters.
+/// Longest prompt name in a trace span, in characters.
 const NAME_CHARS_MAX: usize = 100;
 
-/// Span of a running call.
+/// Trace span of a running call.
 pub(super) struct OpenSpan {
     trace: String,
     id: String,
-    /// Parent span, if the client sent one.
+    /// Id of the parent span, if the client sent one.
     parent: Option<String>,
     state: Option<String>,
     baggage: Option<String>,
@@ -29,14 +29,14 @@ pub(super) struct OpenSpan {
     attributes: Vec<(&'static str, Value)>,
 }
 
-/// Kind of call, with its target.
+/// Kind of a traced call, with its tool, prompt or other target.
 enum SpanTarget {
     Tool(Option<String>),
     Resource,
     Prompt(String),
 }
 
-/// Span of a call that has ended.
+/// Trace span of a call that has ended.
 pub(super) struct FinishedSpan {
     open: OpenSpan,
     duration: Duration,
@@ -45,7 +45,7 @@ pub(super) struct FinishedSpan {
 }
 
 impl OpenSpan {
-    /// Opens the span of a new `call`. Returns `None` if the client's trace is not sampled.
+    /// Opens the trace span of a new `call`. Returns `None` if the client's trace is not sampled.
     pub(super) fn for_call(call: &CallStart<'_>) -> Option<Self> {
         let received = call.metadata.trace.as_ref();
         let parts: Vec<_> = received.map_or_else(Vec::new, |it| it.parent.split('-').collect());
@@ -103,7 +103,7 @@ impl OpenSpan {
         })
     }
 
-    /// Returns the trace context for work that the call starts.
+    /// Returns the trace context for requests that the call makes to others, such as upstreams.
     pub(super) fn trace_context(&self) -> TraceContext {
         let Self { trace, id, state, baggage, .. } = self;
         let state = state.clone();
@@ -111,7 +111,7 @@ impl OpenSpan {
         TraceContext { parent: format!("00-{trace}-{id}-01"), state, baggage }
     }
 
-    /// Ends the span with the given result.
+    /// Ends the trace span with the result of its call.
     pub(super) fn finish(self, how: &CallEnd<'_>) -> FinishedSpan {
         let decision = how.decision.map(|(decision, rule)| (decision, rule.to_owned()));
         let duration = self.started.elapsed();
@@ -131,7 +131,7 @@ impl SpanTarget {
 }
 
 impl FinishedSpan {
-    /// Returns the span in OTLP's JSON encoding.
+    /// Returns the trace span in OTLP's JSON encoding.
     pub(super) fn to_otlp(&self) -> Value {
         let Self { open, duration, outcome, decision } = self;
         let mut name = open.target.mcp_method().to_owned();
@@ -185,7 +185,8 @@ impl FinishedSpan {
     }
 }
 
-/// Returns the `error.type` of an outcome, or `None` if the outcome is not an error.
+/// Returns the span attribute `error.type` for the outcome of a call, or `None` if the outcome is
+/// not an error.
 fn error_type(outcome: &'static str) -> Option<&'static str> {
     match outcome {
         // The client answers a question and calls again, so this is no error.
@@ -196,7 +197,7 @@ fn error_type(outcome: &'static str) -> Option<&'static str> {
     }
 }
 
-/// Returns an attribute in OTLP's JSON encoding.
+/// Returns a span attribute in OTLP's JSON encoding.
 pub(super) fn otlp_attribute((key, value): &(&'static str, Value)) -> Value {
     let value = match value {
         Value::Bool(is) => json!({ "boolValue": is }),

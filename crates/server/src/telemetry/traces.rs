@@ -19,24 +19,25 @@ use toolgate_world::fetch::JsonPost;
 
 use super::span::{FinishedSpan, OpenSpan, otlp_attribute};
 
-/// Spans that may wait.
+/// Maximum number of trace spans that wait to be sent.
 const QUEUE_SPANS_MAX: usize = 4096;
-/// Maximum number of spans in one request.
+/// Maximum number of trace spans in one request to the collector.
 const BATCH_SPANS_MAX: usize = 512;
-/// Time for which a batch is collected.
+/// Time for which trace spans are collected before they are sent together.
 const BATCH_DELAY: Duration = Duration::from_secs(1);
-/// Timeout of a request to the collector, and longest pause before a retry.
+/// Time limit of a request to the trace collector, and longest pause before a retry.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum number of retries of a request.
+/// Maximum number of retries of a request to the trace collector.
 const RETRIES_MAX: usize = 3;
-/// Pause before the first retry. It doubles before each further one.
+/// Pause before the first retry of a request to the trace collector. It doubles before each further
+/// one.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// Longest answer of the collector that is read, in bytes.
+/// Longest answer of the trace collector that is read, in bytes.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
-/// Path of the trace endpoint under the collector's URL.
+/// Path of the OTLP endpoint for traces under the collector's URL.
 const PATH: &str = "/v1/traces";
 
-/// Sender of spans to a collector.
+/// Sender of trace spans to a collector.
 pub(super) struct TraceExporter {
     queue: mpsc::Sender<ExportItem>,
     counts: Arc<SpanCounters>,
@@ -44,7 +45,7 @@ pub(super) struct TraceExporter {
     is_closed: AtomicBool,
 }
 
-/// Numbers of sent and dropped spans.
+/// Numbers of trace spans that were sent and dropped.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct SpanCounts {
     pub(crate) sent: u64,
@@ -55,18 +56,19 @@ pub(crate) struct SpanCounts {
 struct SpanCounters {
     sent: AtomicU64,
     dropped: AtomicU64,
-    /// True when the server stops and only waits for the remaining spans.
+    /// True when the server stops and only waits until the remaining trace spans are sent.
     is_closing: AtomicBool,
 }
 
 enum ExportItem {
     Span(Box<FinishedSpan>),
-    /// Request to be notified once all earlier spans are sent.
+    /// Request to be notified once all earlier trace spans are sent.
     Flush(oneshot::Sender<()>),
 }
 
 impl TraceExporter {
-    /// Starts the thread that sends spans to the collector at `url`, without contacting it yet.
+    /// Starts the thread that sends trace spans to the collector at `url`, without contacting it
+    /// yet.
     ///
     /// # Errors
     /// `url` is invalid, or no thread can be started.
@@ -89,25 +91,26 @@ impl TraceExporter {
         Ok(Self { queue, counts, is_closed: AtomicBool::new(false) })
     }
 
-    /// Opens the span of a call. Returns `None` if the client's trace is not sampled.
+    /// Opens the trace span of a call. Returns `None` if the client's trace is not sampled.
     pub(super) fn begin_span(&self, call: &CallStart<'_>) -> Option<OpenSpan> {
         OpenSpan::for_call(call)
     }
 
-    /// Ends the span of a call and queues it, or drops it if the queue is full.
+    /// Ends the trace span of a call and queues it, or drops it if the queue is full.
     pub(super) fn end_span(&self, span: OpenSpan, how: &CallEnd<'_>) {
         if self.queue.try_send(ExportItem::Span(Box::new(span.finish(how)))).is_err() {
             self.counts.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Returns the numbers of sent and dropped spans.
+    /// Returns the numbers of trace spans that were sent and dropped.
     pub(super) fn span_counts(&self) -> SpanCounts {
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         SpanCounts { sent: count(&self.counts.sent), dropped: count(&self.counts.dropped) }
     }
 
-    /// Waits up to `at_most` until all queued spans are sent. If called again, returns at once.
+    /// Waits up to `at_most` until all queued trace spans are sent. If called again, returns at
+    /// once.
     pub(super) async fn close(&self, at_most: Duration) {
         if self.is_closed.swap(true, Ordering::Relaxed) {
             return;
@@ -125,16 +128,16 @@ impl TraceExporter {
     }
 }
 
-/// Thread that reads the queue and sends batches.
+/// Thread that sends the queued trace spans to the collector.
 struct SpanSender {
     target: HttpUrl,
     fetch: HttpFetcher,
     counts: Arc<SpanCounters>,
-    /// True if the last batch failed.
+    /// True if the last request to the trace collector failed.
     failing: bool,
 }
 
-/// Collector's answer to an export request.
+/// Trace collector's answer to an export request.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct ExportResponse {
@@ -144,13 +147,14 @@ struct ExportResponse {
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct PartialSuccess {
-    /// Number of rejected spans. The JSON form of protocol buffers writes this number as a string.
+    /// Number of spans that the collector rejected. The JSON form of protocol buffers writes this
+    /// number as a string.
     rejected_spans: Value,
 }
 
-/// Failure of an export request.
+/// Failure to send trace spans to the collector.
 enum ExportFailure {
-    /// A temporary failure, with the pause that the collector requested.
+    /// A temporary failure: the pause that the collector requested, and the reason.
     Retryable(Option<Duration>, String),
     Permanent(String),
 }
@@ -194,7 +198,7 @@ impl SpanSender {
         }
     }
 
-    /// Sends `spans`, with up to three retries.
+    /// Sends `spans` to the trace collector, with up to three retries.
     async fn send_batch(&mut self, spans: &[Value]) {
         let json = export_request(spans);
         let mut backoff = Backoff::new(RETRY_PAUSE, SEND_TIMEOUT);
@@ -229,7 +233,8 @@ impl SpanSender {
         }
     }
 
-    /// Sends one request. Returns the number of spans that the collector rejected.
+    /// Sends one request to the trace collector. Returns the number of spans that the collector
+    /// rejected.
     async fn try_send(&self, json: &[u8]) -> Result<u64, ExportFailure> {
         let json = json.to_owned();
         let answer_bytes_max = ANSWER_BYTES_MAX;
@@ -248,7 +253,7 @@ impl SpanSender {
     }
 }
 
-/// Returns the body of an export request.
+/// Returns the body of a request that exports trace `spans`.
 fn export_request(spans: &[Value]) -> Vec<u8> {
     let version = env!("CARGO_PKG_VERSION");
     let service = [("service.name", json!("toolgate")), ("service.version", json!(version))];
@@ -260,7 +265,7 @@ fn export_request(spans: &[Value]) -> Vec<u8> {
     request.to_string().into_bytes()
 }
 
-/// Parses the number of rejected spans from a successful answer.
+/// Parses the number of rejected spans from the trace collector's successful answer.
 fn rejected_spans(body: &[u8]) -> u64 {
     let response: ExportResponse = serde_json::from_slice(body).unwrap_or_default();
     let rejected = response.partial_success.unwrap_or_default().rejected_spans;

@@ -20,14 +20,15 @@ use crate::owned_files::stamp_of;
 use crate::sync::lock_mutex;
 use crate::upstreams::pins;
 
-/// Cache of upstream listings, connected to a host's catalog.
+/// Cache of upstreams' tool lists, connected to a host's catalog.
 pub(crate) struct UpstreamCache {
     folder: Option<PathBuf>,
-    /// Path of the lock file.
+    /// Path of the lock file with the approved tools.
     lock_file: PathBuf,
     /// Result of the last read of the lock file, with the file's stamp.
     last_read: Mutex<Option<(EntryStamp, LockFileResult)>>,
-    /// True once the lock file existed. `knows_pins` is true while the file can be read.
+    /// True once the lock file with the approved tools existed. `lock_file_is_readable` is true
+    /// while the file can be read.
     had_lock_file: AtomicBool,
     lock_file_is_readable: AtomicBool,
     on_change: Mutex<PinMismatchReaction>,
@@ -125,7 +126,8 @@ impl UpstreamCache {
         }
     }
 
-    /// Creates the cache for `tables` in `folder`. `pins` is the path of the lock file.
+    /// Creates the cache for the upstreams in `tables`, stored in `folder`. The approved tools are
+    /// in the file `lock_file`, and `on_change` is the reaction to other tools.
     pub(super) fn new(
         folder: Option<PathBuf>,
         (lock_file, on_change): (PathBuf, PinMismatchReaction),
@@ -143,25 +145,26 @@ impl UpstreamCache {
         }
     }
 
-    /// Sets the reaction to changed tools from now on.
+    /// Sets the reaction to changed upstream tools from now on.
     pub(super) fn set_pin_reaction(&self, on_change: PinMismatchReaction) {
         *lock_mutex(&self.on_change) = on_change;
     }
 
-    /// Checks the rules again once the upstreams of `tables` that are not `served` yet have sent
-    /// their tools.
+    /// Checks the policy rules again once the upstreams of `tables` that are not `served` yet have
+    /// sent their tools.
     pub(super) fn expect_listings(&self, tables: &UpstreamTables, served: &[String]) {
         let mut expected = prefixes(tables);
         expected.retain(|name, _| !served.contains(name));
         lock_mutex(&self.unlisted).extend(expected);
     }
 
-    /// Sets the host whose catalog gets the tools.
+    /// Sets the host whose catalog gets the upstreams' tools.
     pub(super) fn set_host(&self, host: &Arc<Host>) {
         let _ = self.host.set(Arc::downgrade(host));
     }
 
-    /// Warns about rules that match no tool, once the last upstream, `name`, has sent its tools.
+    /// Warns about policy rules that match no tool, once the last upstream, `name`, has sent its
+    /// tools.
     fn check_rules_once_listed(&self, host: &Host, name: &str) {
         let mut unlisted = lock_mutex(&self.unlisted);
         if unlisted.remove(name).is_none() {
@@ -175,7 +178,7 @@ impl UpstreamCache {
     }
 }
 
-/// Returns the prefix of the tools of each enabled upstream.
+/// Returns the prefix that the tools of each enabled upstream have.
 fn prefixes(tables: &UpstreamTables) -> BTreeMap<String, String> {
     let enabled = tables.iter().filter(|(_, settings)| settings.enabled);
     let prefix = |(name, settings): (&String, &UpstreamSettings)| {

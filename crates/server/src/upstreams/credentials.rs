@@ -15,17 +15,17 @@ use toolgate_contract::WatchGuard;
 
 use crate::config::state_folder;
 
-/// Longest wait for a lock that another process holds.
+/// Longest wait for the lock of an upstream's credential, which another process may hold.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(30);
-/// Pause between two attempts to take a lock.
+/// Pause between two attempts to lock an upstream's credential.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Returns the folder of credentials, if this user has a state folder.
+/// Returns the folder of upstreams' credentials, if this user has a state folder.
 pub(crate) fn credentials_folder() -> Option<PathBuf> {
     Some(state_folder()?.join("upstreams"))
 }
 
-/// Store of credentials in a folder.
+/// Store of upstreams' credentials in a folder.
 pub(super) struct CredentialStore(Option<PathBuf>);
 
 impl CredentialStore {
@@ -41,7 +41,7 @@ impl CredentialStore {
         Ok(folder)
     }
 
-    /// Returns the credential `name`.
+    /// Returns the stored credential `name`.
     pub(super) fn read(&self, name: &str) -> Option<String> {
         fs::read_to_string(self.0.as_ref()?.join(format!("{name}.json"))).ok()
     }
@@ -66,7 +66,7 @@ impl CredentialStore {
         stored.map_err(|err| format!("cannot write {}: {err}", file.display()))
     }
 
-    /// Locks the credential `name`, and waits up to 30 s for other processes.
+    /// Locks the stored credential `name`, and waits up to 30 s for other processes.
     pub(super) async fn lock(&self, name: &str) -> Result<WatchGuard, String> {
         let file = self.create_folder()?.join(format!("{name}.lock"));
         let failure = |err: std::io::Error| format!("cannot lock {}: {err}", file.display());

@@ -11,13 +11,14 @@ enum PatternPart {
     Literal(String),
     Variable {
         name: String,
-        /// True for `{+name}`, which also matches reserved characters such as `/`.
+        /// True for a variable written `{+name}`, which also matches reserved characters such as
+        /// `/`.
         is_reserved: bool,
     },
 }
 
 impl UriPattern {
-    /// Parses `template`.
+    /// Parses the URI `template`.
     pub(super) fn new(template: &str) -> Result<Self, String> {
         let mut parts = Vec::new();
         let mut rest = template;
@@ -46,8 +47,8 @@ impl UriPattern {
         Ok(Self(parts))
     }
 
-    /// Returns the variables of `uri` if it matches. Earlier variables are as long as possible, and
-    /// none is empty.
+    /// Returns the values of the template's variables in `uri`, if `uri` matches. Earlier variables
+    /// are as long as possible, and none is empty.
     pub(super) fn match_uri(&self, uri: &str) -> Option<TemplateVariables> {
         // For each part, from last to first: the end of the part for every start from which the
         // rest of the URI matches. The time is linear in URI length times parts, for any URI.
@@ -87,7 +88,8 @@ impl UriPattern {
     }
 }
 
-/// Returns true if `byte` may occur in a variable.
+/// Returns true if `byte` may occur in the value of a URI variable. If `reserved` is true, this
+/// includes characters such as `/`.
 fn is_variable_byte(byte: u8, reserved: bool) -> bool {
     let unreserved = byte.is_ascii_alphanumeric() || b"-._~%".contains(&byte) || !byte.is_ascii();
     unreserved || (reserved && b":/?#[]@!$&'()*+,;=".contains(&byte))

@@ -14,7 +14,7 @@ use toolgate_host::{CallRecord, LogFollower, RecordFilter, newest_records};
 use super::{FilterArgs, is_missing, no_log_message};
 use crate::cli::{complain, print};
 
-/// Interval at which a followed log is read.
+/// Time between two reads of the audit log that `--follow` follows.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(250);
 
 #[derive(clap::Args)]
@@ -85,7 +85,7 @@ impl TailArgs {
     }
 }
 
-/// Escapes control and invisible characters in `lines` of JSON.
+/// Escapes control and invisible characters in `lines` of JSON, for a terminal.
 fn for_terminals(lines: &str) -> String {
     let mut shown = String::with_capacity(lines.len());
     for c in lines.chars() {

@@ -9,36 +9,36 @@ use crate::cli::clients::{McpClient, UrlEntry};
 /// Option of `toolgate stdio` that offers only read-only tools.
 const READ_ONLY: &str = "--read-only";
 
-/// A server to add to a client.
+/// A server to add to a client's settings.
 pub(super) enum ServerTarget {
     /// A program that the client starts.
     Program {
-        /// Path of toolgate.
+        /// Path of the toolgate program.
         program: String,
-        /// Folder that it serves.
+        /// Folder that the program serves.
         folder: String,
         /// True if the server offers only read-only tools.
         read_only: bool,
     },
-    /// A running server.
+    /// A running server that the client reaches at a URL.
     Running {
-        /// URL of the MCP endpoint.
+        /// URL of the server's MCP endpoint.
         url: String,
-        /// Key of the caller, if the server needs one.
+        /// API key of the caller, if the server needs one.
         key: Option<CallerKey>,
     },
 }
 
-/// The caller's key for a running server.
+/// The caller's API key for a running server.
 pub(super) enum CallerKey {
-    /// The key itself, which is written into the settings.
+    /// The key itself, which is written into the client's settings.
     Literal(String),
-    /// Name of the environment variable with the key.
+    /// Name of the environment variable that contains the key.
     Variable(String),
 }
 
 impl ServerTarget {
-    /// Returns the entry for `client`.
+    /// Returns the entry for this server in the settings of `client`.
     ///
     /// # Errors
     /// The URL or the key is invalid, or the client cannot read the key from a variable.
@@ -91,7 +91,7 @@ impl CallerKey {
         Ok(())
     }
 
-    /// Returns the value of the header `Authorization`.
+    /// Returns the value of the header `Authorization`, in the form that `client` expects.
     fn header(&self, client: &McpClient) -> String {
         match self {
             Self::Literal(key) => format!("Bearer {key}"),
@@ -103,7 +103,7 @@ impl CallerKey {
     }
 }
 
-/// Returns true if `entry` starts a server that offers only read-only tools.
+/// Returns true if `entry` of a client's settings starts a server that offers only read-only tools.
 pub(super) fn is_read_only(entry: &Value) -> bool {
     let args = entry.get("args").and_then(Value::as_array);
     args.is_some_and(|args| args.iter().any(|arg| arg == READ_ONLY))

@@ -20,7 +20,7 @@ const OPTIONS: ParseOptions = ParseOptions {
     allow_extended_string_escapes: false,
 };
 
-/// Parses `text`. An empty text is null.
+/// Parses `text` as JSON with comments and trailing commas. An empty text is null.
 ///
 /// # Errors
 /// The text is invalid. The error names the line and the column.
@@ -29,7 +29,7 @@ pub(super) fn parse(text: &str) -> anyhow::Result<Value> {
     Ok(value.map_err(|err| syntax_error(&err))?.unwrap_or_default())
 }
 
-/// Sets the member `name` of the object `table` in the root object of `text`.
+/// Sets the member `name` of the object `table` in the root object of the JSON `text`.
 ///
 /// # Errors
 /// The text is invalid, or one of the values on the way is not an object.
@@ -53,7 +53,8 @@ pub(super) fn set(text: &str, table: &str, name: &str, entry: &Value) -> anyhow:
     Ok(root.to_string())
 }
 
-/// Removes the member `name` of the object `table` in the root object of `text`, if it is there.
+/// Removes the member `name` of the object `table` in the root object of the JSON `text`, if it is
+/// there.
 ///
 /// # Errors
 /// The text is invalid, or has a member twice.
@@ -78,8 +79,8 @@ fn syntax_error(err: &ParseError) -> anyhow::Error {
     anyhow!("{} in line {}, column {}", err.kind(), err.line_display(), err.column_display())
 }
 
-/// Returns the member `name` of `object`. Clients use the last of two members with the same name, so
-/// a repeated name is an error.
+/// Returns the member `name` of the JSON object `object`. Clients use the last of two members with
+/// the same name, so a repeated name is an error.
 fn member(object: &CstObject, name: &str) -> anyhow::Result<Option<CstObjectProp>> {
     let all = object.properties().into_iter();
     let mut found = all.filter(|member| member.decoded_name().as_deref() == Some(name));

@@ -13,10 +13,10 @@ use super::settings_file::SettingsFile;
 use crate::cli::clients::{CLIENTS, ClientScope, McpClient, is_toolgate};
 use crate::cli::{complain, print};
 
-/// Name of the server in a client, unless the user chose another.
+/// Name of toolgate in a client's settings, unless the user chose another.
 const DEFAULT_NAME: &str = "toolgate";
 
-/// One settings file in the list.
+/// A client's settings file, as a row of the list that `toolgate connect` prints.
 struct ListedSettingsFile {
     client: &'static McpClient,
     scope: ClientScope,
@@ -70,7 +70,7 @@ fn table(listed: &[ListedSettingsFile]) -> String {
     table
 }
 
-/// Returns whether the settings at `path` have a toolgate server, and which.
+/// Describes the toolgate server in the client's settings at `path`, or says that there is none.
 fn connection_state(client: &McpClient, scope: ClientScope, path: &Path, folder: &Path) -> String {
     let project = (scope == ClientScope::Project).then_some(folder);
     let format = SettingsFormat::of_file(path);
@@ -95,8 +95,8 @@ fn connection_state(client: &McpClient, scope: ClientScope, path: &Path, folder:
     }
 }
 
-/// Describes a server of a client, if it is toolgate: by its name or program, or because
-/// `toolgate connect` added it and it `is_recorded`.
+/// Describes the entry `name` of a client's settings, if it is a toolgate server: by its name or
+/// program, or because it `is_recorded` as added by `toolgate connect`.
 fn describe_server(name: &str, entry: &Value, is_recorded: bool) -> Option<String> {
     let text = |key: &str| entry.get(key).and_then(Value::as_str);
     let command = text("command").or_else(|| entry.pointer("/command/path")?.as_str());

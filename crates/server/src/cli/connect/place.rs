@@ -7,20 +7,20 @@ use serde_json::{Map, Value};
 
 use super::{json_text, toml_text};
 
-/// Byte order mark, which some editors write.
+/// Byte order mark, which some editors write at the start of a file.
 const BYTE_ORDER_MARK: &str = "\u{feff}";
 
-/// The place of one server in a settings file.
+/// The place of one server's entry in a client's settings file.
 #[derive(Clone, Copy)]
 pub(super) struct ServerEntryLocation<'a> {
     pub(super) format: SettingsFormat,
-    /// Key of the table of servers.
+    /// Key of the table of servers in the settings.
     pub(super) table: &'a str,
     /// Name of the server in that table.
     pub(super) name: &'a str,
 }
 
-/// Format of a settings file.
+/// Format of a client's settings file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SettingsFormat {
     /// JSON with comments and trailing commas.
@@ -37,7 +37,7 @@ impl SettingsFormat {
         }
     }
 
-    /// Parses `text`, which has no byte order mark.
+    /// Parses the settings `text`, which has no byte order mark.
     fn parse(self, text: &str) -> anyhow::Result<Value> {
         match self {
             Self::Json => json_text::parse(text),
@@ -47,7 +47,7 @@ impl SettingsFormat {
 }
 
 impl ServerEntryLocation<'_> {
-    /// Returns the entry at this place of `text`.
+    /// Returns the server's entry in the settings `text`, if there is one.
     ///
     /// # Errors
     /// The text is invalid. The error names the line and the column.
@@ -55,7 +55,7 @@ impl ServerEntryLocation<'_> {
         Ok(self.servers(text)?.remove(self.name))
     }
 
-    /// Returns all servers of `text`, by name.
+    /// Returns the entries of all servers in the settings `text`, by name.
     ///
     /// # Errors
     /// The text is invalid. The error names the line and the column.
@@ -67,7 +67,7 @@ impl ServerEntryLocation<'_> {
         })
     }
 
-    /// Returns `text` with `entry` at this place.
+    /// Returns the settings `text` with `entry` as the server's entry.
     ///
     /// # Errors
     /// The text is invalid, has something else at this place, or cannot be edited without another
@@ -84,7 +84,7 @@ impl ServerEntryLocation<'_> {
         Ok(edited)
     }
 
-    /// Returns `text` without an entry at this place.
+    /// Returns the settings `text` without the server's entry.
     ///
     /// # Errors
     /// The text is invalid, or cannot be edited without another change.
@@ -103,7 +103,8 @@ impl ServerEntryLocation<'_> {
         Ok(edited)
     }
 
-    /// Returns true if `one` and `other` have the same settings apart from this place.
+    /// Returns true if the texts `one` and `other` have the same settings apart from the server's
+    /// entry.
     ///
     /// # Errors
     /// One of the texts is invalid.
@@ -111,7 +112,7 @@ impl ServerEntryLocation<'_> {
         Ok(self.settings_otherwise(one)? == self.settings_otherwise(other)?)
     }
 
-    /// Returns true if `text` has no settings apart from this place.
+    /// Returns true if the settings `text` is empty apart from the server's entry.
     ///
     /// # Errors
     /// The text is invalid.
@@ -119,7 +120,8 @@ impl ServerEntryLocation<'_> {
         Ok(self.settings_otherwise(text)? == Value::Object(Map::new()))
     }
 
-    /// Returns the settings of `text` without this place. An empty table of servers counts as none.
+    /// Returns the settings in `text` without the server's entry. An empty table of servers counts
+    /// as none.
     fn settings_otherwise(&self, text: &str) -> anyhow::Result<Value> {
         let (_, text) = split_mark(text);
         let mut value = self.format.parse(text)?;
@@ -138,10 +140,10 @@ impl ServerEntryLocation<'_> {
     }
 }
 
-/// Reason to refuse an edit that would not only change the server.
+/// Reason to refuse an edit of a settings file that would change more than the server's entry.
 const OTHER_CHANGE: &str = "the text cannot be edited without other changes";
 
-/// Returns the byte order mark of `text`, and the rest.
+/// Returns the byte order mark of `text`, and the text after it.
 fn split_mark(text: &str) -> (&str, &str) {
     match text.strip_prefix(BYTE_ORDER_MARK) {
         Some(rest) => (BYTE_ORDER_MARK, rest),

@@ -11,35 +11,35 @@ use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 use toolgate::config::state_folder;
 
-/// A change of one settings file: which lines became which.
+/// A change of a client's settings file by `toolgate connect`: the changed lines before and after.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ConnectionRecord {
-    /// Path of the changed file.
+    /// Path of the changed settings file.
     file: PathBuf,
-    /// Name of the server in the file.
+    /// Name of the server in the settings file.
     name: String,
-    /// True if the change created the file.
+    /// True if the change created the settings file.
     pub(super) is_new_file: bool,
-    /// Folders that were created for the file, outermost first.
+    /// Folders that were created for the settings file, outermost first.
     pub(super) folders: Vec<PathBuf>,
-    /// Whole lines before the change.
+    /// The changed lines as they were before the change.
     before: String,
-    /// Whole lines after the change, which occur only once in the file.
+    /// The changed lines as they are after the change. They occur only once in the settings file.
     after: String,
 }
 
-/// Result of undoing a change.
+/// Result of undoing a change of a settings file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum UndoneChange {
-    /// The file did not exist before the change.
+    /// The settings file did not exist before the change.
     NoFile,
-    /// Text of the file before the change.
+    /// Text of the settings file before the change.
     Text(String),
 }
 
 impl ConnectionRecord {
-    /// Records the change of the server `name` in `file`, from `old` to `new`. The file did not
-    /// exist if `old` is `None`.
+    /// Creates the record of a change of the settings `file` for the server `name`, from the text
+    /// `old` to `new`. The file did not exist if `old` is `None`.
     pub(super) fn between(file: &Path, name: &str, old: Option<&str>, new: &str) -> Self {
         let (before, after) = changed_lines(old.unwrap_or_default(), new);
         Self {
@@ -52,8 +52,8 @@ impl ConnectionRecord {
         }
     }
 
-    /// Undoes the change in `text`, the present text of the file. Returns `None` if the changed
-    /// lines are no longer there.
+    /// Undoes the recorded change in `text`, the present text of the settings file. Returns `None`
+    /// if the changed lines are no longer there.
     pub(super) fn undo(&self, text: &str) -> Option<UndoneChange> {
         if self.is_new_file {
             return (text == self.after).then_some(UndoneChange::NoFile);
@@ -63,14 +63,16 @@ impl ConnectionRecord {
         Some(UndoneChange::Text(format!("{}{}{rest}", &text[..at], self.before)))
     }
 
-    /// Reads the record of the server `name` in `file`. Returns `None` if there is none.
+    /// Reads the record of the change that added the server `name` to the settings `file`. Returns
+    /// `None` if there is none.
     pub(super) fn load(file: &Path, name: &str) -> Option<Self> {
         let text = fs::read_to_string(record_path(file, name)?).ok()?;
         let record: Self = serde_json::from_str(&text).ok()?;
         (record.file == file && record.name == name).then_some(record)
     }
 
-    /// Stores the record, where only the user can read it, because the lines may contain keys.
+    /// Stores the record of the change where only the user can read it, because the lines may
+    /// contain keys.
     ///
     /// # Errors
     /// There is no state folder, or it cannot be written.
@@ -85,7 +87,7 @@ impl ConnectionRecord {
         Ok(())
     }
 
-    /// Deletes the record of the server `name` in `file`.
+    /// Deletes the record of the change that added the server `name` to the settings `file`.
     pub(super) fn delete(file: &Path, name: &str) {
         if let Some(path) = record_path(file, name) {
             let _ = fs::remove_file(path);
@@ -100,7 +102,8 @@ fn record_path(file: &Path, name: &str) -> Option<PathBuf> {
     Some(state_folder()?.join("connections").join(format!("{}.json", &hash[..32])))
 }
 
-/// Returns the lines of `old` and `new` that differ. The lines of `new` occur there only once.
+/// Returns the lines in which the texts `old` and `new` differ. The lines of `new` occur there only
+/// once.
 fn changed_lines<'a>(old: &'a str, new: &'a str) -> (&'a str, &'a str) {
     let old_lines: Vec<&str> = old.split_inclusive('\n').collect();
     let new_lines: Vec<&str> = new.split_inclusive('\n').collect();

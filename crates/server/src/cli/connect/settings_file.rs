@@ -10,27 +10,27 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow, bail, ensure};
 use rustix::fs::OFlags;
 
-/// Largest settings file, in bytes.
+/// Largest settings file of a client that is read, in bytes.
 const BYTES_MAX: u64 = 32 << 20;
-/// Permissions of a new file that contains a key.
+/// Permissions of a new settings file that contains a key.
 const PRIVATE_MODE: u32 = 0o600;
-/// Permissions of another new file, which the umask of the user restricts.
+/// Permissions of a new settings file without a key. The umask of the user restricts them.
 const PUBLIC_MODE: u32 = 0o666;
-/// Bits that let other users read a file.
+/// Permission bits that let other users read a file.
 const READABLE_BY_OTHERS: u32 = 0o044;
 
-/// A settings file as it was read.
+/// A client's settings file as it was read.
 pub(super) struct SettingsFile {
-    /// Path without links.
+    /// Path of the settings file without symbolic links.
     pub(super) path: PathBuf,
-    /// Content, or `None` if the file does not exist.
+    /// Content of the settings file, or `None` if it does not exist.
     pub(super) text: Option<String>,
     metadata: Option<Metadata>,
 }
 
 impl SettingsFile {
-    /// Reads the file at `path`, and follows links. If `project` is given, the file must be in that
-    /// folder, because a project may come from anyone, and its links too.
+    /// Reads the settings file at `path`, and follows links. If `project` is given, the file and
+    /// the targets of its links must be in that folder, because a project may come from anyone.
     ///
     /// # Errors
     /// The file cannot be read, belongs to another user, or is outside of the project.
@@ -73,7 +73,7 @@ impl SettingsFile {
         Ok(Self { path: resolved, text: Some(text), metadata: Some(metadata) })
     }
 
-    /// Returns the missing folders above the file, outermost first.
+    /// Returns the missing folders above the settings file, outermost first.
     pub(super) fn missing_folders(&self) -> Vec<PathBuf> {
         let above = self.path.ancestors().skip(1);
         let mut missing: Vec<_> =
@@ -82,14 +82,13 @@ impl SettingsFile {
         missing
     }
 
-    /// Returns true if the file exists and other users can read it.
+    /// Returns true if the settings file exists and other users can read it.
     pub(super) fn is_readable_by_others(&self) -> bool {
         self.metadata.as_ref().is_some_and(|it| it.mode() & READABLE_BY_OTHERS != 0)
     }
 
-    /// Writes `text` into a new file and moves it into the place of the old one, with the same owner
-    /// and permissions. A file that did not exist is created. If `is_private` is true, only the user
-    /// can read it.
+    /// Replaces the settings file by a new one with `text`, with the same owner and permissions. A
+    /// file that did not exist is created. If `is_private` is true, only the user can read it.
     ///
     /// # Errors
     /// The file has changed since it was read, or cannot be written.
@@ -125,7 +124,8 @@ impl SettingsFile {
         Ok(())
     }
 
-    /// Deletes the file, and those of `folders` that are empty. The outermost folder comes first.
+    /// Deletes the settings file, and those of `folders` that are empty then. `folders` begins with
+    /// the outermost.
     ///
     /// # Errors
     /// The file has changed since it was read, or cannot be deleted.
@@ -155,7 +155,7 @@ impl SettingsFile {
     }
 }
 
-/// Resolves the links in `path`, whose last parts may not exist yet.
+/// Resolves the symbolic links in `path`, whose last parts may not exist yet.
 fn resolve(path: &Path) -> anyhow::Result<PathBuf> {
     let shown = path.display();
     let mut missing: Vec<OsString> = Vec::new();

@@ -16,11 +16,11 @@ use super::diff_logs::{self, LogComparison};
 use crate::cli::envelope_options::EnvelopeOptions;
 use crate::cli::{FolderArgs, complain, print, run_to_end, small_runtime};
 
-/// Configuration file of a check, if the folder contains it.
+/// Configuration file that `contract check` uses, if the checked folder contains it.
 const CONFIGURATION: &str = "tests/fixtures/mcp/toolgate.toml";
-/// Document that the check loads.
+/// Document that `contract check` loads through a tool.
 const DOCUMENT: &str = "tests/fixtures/mcp/docs/sample_article.md";
-/// Path of the newest log inside the log folder.
+/// Path of the newest envelope log inside the log folder.
 const LATEST: &str = "mcp_server/envelope_validation.latest.jsonl";
 
 #[derive(clap::Args)]
@@ -54,7 +54,7 @@ pub(super) struct CheckArgs {
     folder: FolderArgs,
 }
 
-/// A request of the contract.
+/// A request that `contract check` sends.
 struct ContractStep {
     name: &'static str,
     method: Method,
@@ -129,7 +129,7 @@ impl ContractStep {
     }
 }
 
-/// Formats a step for people.
+/// Formats the result of one request of `contract check` for people.
 fn step_line(name: &str, status: u16, envelope: &Value) -> String {
     let meta = &envelope["meta"];
     let outcome = match envelope["error"]["message"].as_str() {
@@ -144,7 +144,7 @@ fn step_line(name: &str, status: u16, envelope: &Value) -> String {
     )
 }
 
-/// Returns true if the file `log` equals the file `golden`.
+/// Returns true if the envelope log `log` equals the file `golden`.
 fn is_same_log(log: &Path, golden: &Path) -> anyhow::Result<bool> {
     let differences = LogComparison::default().differences(log, golden)?;
     diff_logs::print_differences(&differences)?;

@@ -9,11 +9,12 @@ use toolgate_contract::{exact_json, strip_byte_order_mark};
 
 use crate::cli::{complain, print};
 
-/// Default log to check: the newest log that `contract check` writes.
+/// Default envelope log to check: the newest one that `contract check` writes.
 const NEW_LOG: &str = "runs/mcp_server/envelope_validation.latest.jsonl";
-/// Default log to compare with.
+/// Default envelope log to compare with.
 const GOLDEN_LOG: &str = "tests/fixtures/mcp/envelope_validation_golden.jsonl";
-/// Fields that differ between runs. The ids differ, too, unless both logs are deterministic.
+/// Fields of an envelope log that differ between runs. The ids differ, too, unless both logs are
+/// deterministic.
 const VARYING_FIELDS: [&str; 8] = [
     "ts",
     "durationMs",
@@ -53,7 +54,7 @@ pub(super) struct DiffLogsArgs {
     whitelist: Option<Vec<String>>,
 }
 
-/// Comparison of two logs, with the fields to ignore.
+/// Comparison of two envelope logs, with the fields to ignore.
 #[derive(Default)]
 pub(super) struct LogComparison {
     ignored: Vec<String>,
@@ -61,12 +62,12 @@ pub(super) struct LogComparison {
     whitelist: Option<Vec<String>>,
 }
 
-/// A difference between two logs.
+/// A difference between two envelope logs.
 #[derive(Debug, PartialEq)]
 pub(super) struct LogDifference {
-    /// Line number, from 1.
+    /// Line number in the log, from 1.
     line: usize,
-    /// Field name. Empty for the whole line.
+    /// Name of the field that differs. Empty if the whole line does.
     field: String,
     golden: Option<Value>,
     new: Option<Value>,
@@ -80,7 +81,7 @@ pub(super) fn run(args: &DiffLogsArgs) -> anyhow::Result<ExitCode> {
     Ok(if differences.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// Prints the differences.
+/// Prints the differences between two envelope logs.
 pub(super) fn print_differences(differences: &[LogDifference]) -> anyhow::Result<()> {
     if differences.is_empty() {
         return print("the logs are equal\n");
@@ -105,7 +106,7 @@ pub(super) fn print_differences(differences: &[LogDifference]) -> anyhow::Result
 }
 
 impl LogComparison {
-    /// Compares the log `new` with `golden`.
+    /// Returns the differences of the envelope log `new` from `golden`.
     ///
     /// # Errors
     ///
@@ -133,8 +134,8 @@ impl LogComparison {
         Ok(all)
     }
 
-    /// Removes each record of `new` that `golden` has too, in whatever line, together with that
-    /// one.
+    /// Removes records that are equal in `new` and `golden` from both, on whatever lines they are.
+    /// Each record pairs with one other.
     fn remove_equal(&self, new: &mut [Option<Value>], golden: &mut [Option<Value>]) {
         let is_equal = |new: &Value, golden: &Option<Value>| {
             let mut differences = Vec::new();
@@ -181,8 +182,8 @@ impl LogComparison {
     }
 }
 
-/// Returns true if the ids of `record` are derived from its request. RAGX's golden log has
-/// placeholders.
+/// Returns true if the ids of the envelope `record` are derived from its request. RAGX's golden log
+/// has placeholders instead.
 fn has_fixed_ids(record: &Value) -> bool {
     let is_uuid = |field: &str| {
         let id = record[field].as_str().unwrap_or_default();
@@ -194,7 +195,7 @@ fn has_fixed_ids(record: &Value) -> bool {
 
 type FieldDifference = (String, Option<Value>, Option<Value>);
 
-/// Collects the innermost fields in which `new` and `golden` differ.
+/// Collects the innermost fields in which the records `new` and `golden` differ.
 fn collect_differences(
     at: &str,
     new: Option<&Value>,

@@ -70,7 +70,7 @@ pub(super) fn run(args: &SchemasArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the schemas named `name`.
+/// Returns the schemas named `name`: of envelopes or calls, or of the tool with this id.
 fn find_schemas(
     registry: &SchemaRegistry,
     name: &str,
@@ -143,7 +143,7 @@ fn schema_list(workspace: &ServedWorkspace) -> String {
     )
 }
 
-/// Writes all schemas into `folder`, at the paths of the contract.
+/// Writes all schemas into `folder`, at the paths where the contract expects them.
 #[allow(clippy::disallowed_methods, reason = "the user's own folder, named on the command line")]
 fn write(folder: &Path, workspace: &ServedWorkspace) -> anyhow::Result<()> {
     let registry = &*workspace.host.schemas();

@@ -14,7 +14,7 @@ use toolgate_world::Root;
 
 use crate::cli::{FolderArgs, print};
 
-/// Largest asset, in bytes.
+/// Largest asset file that is validated, in bytes.
 const BYTES_MAX: u64 = 64 << 20;
 
 #[derive(clap::Args)]
@@ -41,7 +41,7 @@ pub(super) struct ValidateArgs {
     config: Option<PathBuf>,
 }
 
-/// The JSON report and the exit code.
+/// JSON report of `contract validate`, and its exit code.
 type ValidationReport = (Value, u8);
 
 pub(super) fn run(args: &ValidateArgs) -> anyhow::Result<ExitCode> {
@@ -50,7 +50,7 @@ pub(super) fn run(args: &ValidateArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(code))
 }
 
-/// Validates the asset. Returns an error report if nothing could be validated.
+/// Validates the asset file. Returns an error report if nothing could be validated.
 fn validate_asset(args: &ValidateArgs) -> Result<ValidationReport, ValidationReport> {
     let asset = read_asset(&args.path)?;
     let assets =
@@ -100,7 +100,7 @@ fn read_asset(path: &Path) -> Result<Value, ValidationReport> {
     })
 }
 
-/// Creates the report if there is nothing to validate.
+/// Creates the report for an asset that could not be validated.
 fn nothing_to_validate(reason: &str, message: &str) -> ValidationReport {
     (json!({ "ok": false, "reason": reason, "errors": [{ "path": "", "msg": message }] }), 2)
 }

@@ -12,21 +12,21 @@ use toolgate_contract::OutputStream;
 use super::WorkUpdate;
 use super::terminal_text::{IncompleteLine, plain_line, repeats_line};
 
-/// Maximum number of updates that wait to be written.
+/// Maximum number of progress updates that wait to be written.
 const WAITING: usize = 256;
 
-/// A thread that writes lines, with its queue.
+/// A thread that writes progress and output as lines, with its queue.
 pub(in crate::cli) struct LineDisplay {
     sender: UpdateSender,
     writing: JoinHandle<()>,
 }
 
-/// Sender of updates to the writing thread.
+/// Sender of progress updates to the thread that writes them.
 #[derive(Clone)]
 pub(in crate::cli) struct UpdateSender {
-    /// Queue of updates. `None` ends the thread.
+    /// Queue of progress updates. `None` ends the thread.
     queue: Sender<Option<WorkUpdate>>,
-    /// Number of updates that found the queue full.
+    /// Number of updates that were dropped because the queue was full.
     lost: Arc<AtomicUsize>,
 }
 
@@ -70,9 +70,9 @@ struct UpdateWriter<W> {
     out: W,
     stdout: IncompleteLine,
     stderr: IncompleteLine,
-    /// Last complete line of output. Progress that repeats this line is not printed.
+    /// Last complete line of the program's output. Progress that repeats this line is not printed.
     last_line: String,
-    /// Last progress line.
+    /// Last progress line that was printed.
     last_progress: String,
 }
 
@@ -82,7 +82,7 @@ impl<W: Write> UpdateWriter<W> {
         Self { out, stdout, stderr, last_line: String::new(), last_progress: String::new() }
     }
 
-    /// Writes updates until the queue ends.
+    /// Writes progress updates until the queue ends.
     fn write_all_of(
         &mut self,
         mut waiting: Receiver<Option<WorkUpdate>>,
@@ -188,7 +188,7 @@ fn stream_name(stream: OutputStream) -> &'static str {
     }
 }
 
-/// Returns the level as the prefix of a line.
+/// Returns the log level as the prefix of a line.
 pub(super) fn level_name(level: toolgate_contract::LogLevel) -> &'static str {
     use toolgate_contract::LogLevel;
     match level {

@@ -16,9 +16,9 @@ use super::WorkUpdate;
 use super::lines::level_name;
 use super::terminal_text::{IncompleteLine, cut_to_width, format_clock, plain_line, repeats_line};
 
-/// Maximum number of lines of output that are shown.
+/// Maximum number of lines of program output that are shown under the progress bar.
 const TAIL_LINES: usize = 5;
-/// Interval between redraws.
+/// Interval between redraws of the progress bar.
 const TICK: Duration = Duration::from_millis(100);
 const SPINNER: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
 
@@ -28,23 +28,23 @@ pub(in crate::cli) struct LiveDisplay {
     _quiet: Option<ControlEchoGuard>,
 }
 
-/// Handle that hides, shows and ends the bar.
+/// Handle that hides, shows and ends the progress bar.
 #[derive(Clone)]
 pub(in crate::cli) struct ProgressView {
     view: SharedProgressContent,
     drawn: Arc<Mutex<DrawState>>,
 }
 
-/// Drawing state of the bar.
+/// Drawing state of the progress bar.
 enum DrawState {
     Visible(ProgressBar),
-    /// Hidden, because the terminal is used for something else.
+    /// The bar is hidden, because the terminal is used for something else.
     Hidden,
-    /// Ended permanently.
+    /// The bar has ended permanently.
     Ended,
 }
 
-/// Guard that hides the bar until it is dropped.
+/// Guard that hides the progress bar until it is dropped.
 pub(in crate::cli) struct HiddenProgressBar<'a>(&'a ProgressView);
 
 /// The content of the progress bar, which clones share.
@@ -57,17 +57,17 @@ struct ProgressContent {
     fraction: Option<f64>,
     message: Option<String>,
     tail: VecDeque<String>,
-    /// Last complete line of output.
+    /// Last complete line of the program's output.
     last: String,
     stdout: IncompleteLine,
     stderr: IncompleteLine,
 }
 
-/// Guard that turns off the echo of control keys, because `^C` would shift the bar.
+/// Guard that turns off the echo of control keys, because `^C` would shift the progress bar.
 struct ControlEchoGuard;
 
 impl LiveDisplay {
-    /// Creates a bar if standard error is a terminal in the foreground.
+    /// Creates a progress bar for `name` if standard error is a terminal in the foreground.
     pub(super) fn begin(name: &str, running_for: Duration) -> Option<Self> {
         let dumb =
             config::environment().iter().any(|(name, value)| name == "TERM" && value == "dumb");
@@ -94,7 +94,7 @@ impl LiveDisplay {
 }
 
 impl ProgressView {
-    /// Hides the bar until the returned guard is dropped.
+    /// Hides the progress bar until the returned guard is dropped.
     pub(in crate::cli) fn hide(&self) -> HiddenProgressBar<'_> {
         self.set_state(DrawState::Hidden);
         HiddenProgressBar(self)
@@ -138,7 +138,7 @@ impl SharedProgressContent {
         self.scene().take(update);
     }
 
-    /// Starts drawing.
+    /// Starts drawing the progress bar.
     fn draw(&self) -> Option<ProgressBar> {
         let head = self.clone();
         let tail = self.clone();
@@ -206,7 +206,7 @@ impl ProgressContent {
         push(&mut self.tail, line);
     }
 
-    /// Returns the first line: name, progress, elapsed time and message.
+    /// Returns the first line of the progress display: name, progress, elapsed time and message.
     fn head(&self, columns: usize) -> String {
         let elapsed = self.since.elapsed();
         let beat = elapsed.as_millis() / TICK.as_millis();
@@ -225,7 +225,8 @@ impl ProgressContent {
         cut_to_width(head, columns)
     }
 
-    /// Returns the last lines of output, each after a line break.
+    /// Returns the last lines of program output, each after a line break, for the lines under the
+    /// progress bar.
     fn tail(&self, columns: usize, rows: usize) -> String {
         let lines: Vec<_> = self.shown().collect();
         let room = TAIL_LINES.min(rows.saturating_sub(2));

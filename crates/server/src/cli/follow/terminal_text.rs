@@ -5,17 +5,18 @@ use std::time::Duration;
 use console::{measure_text_width, truncate_str};
 use toolgate_contract::printable::is_active;
 
-/// Longest incomplete line, in bytes. A longer line is split.
+/// Longest incomplete line of program output that is kept, in bytes. A longer line is split.
 const LINE_BYTES: usize = 16 << 10;
 /// Tab width in columns.
 const TAB: usize = 8;
 
-/// The start of an incomplete line.
+/// The start of a line of program output, whose end has not arrived yet.
 #[derive(Debug, Default)]
 pub(in crate::cli) struct IncompleteLine(String);
 
 impl IncompleteLine {
-    /// Passes each line that `text` completes to `each`, and keeps the rest.
+    /// Adds `text` to the incomplete line. Passes each line that is complete then to `each`, and
+    /// keeps the rest.
     pub(in crate::cli) fn take(&mut self, text: &str, mut each: impl FnMut(&str)) {
         for piece in text.split_inclusive('\n') {
             match piece.strip_suffix('\n') {
@@ -44,12 +45,12 @@ impl IncompleteLine {
         }
     }
 
-    /// Returns the incomplete line.
+    /// Returns the incomplete line of program output.
     pub(in crate::cli) fn text(&self) -> &str {
         &self.0
     }
 
-    /// Drops the incomplete line.
+    /// Drops the incomplete line of program output.
     pub(in crate::cli) fn clear(&mut self) {
         self.0.clear();
     }
@@ -83,7 +84,7 @@ pub(in crate::cli) fn plain_line(line: &str) -> String {
     plain
 }
 
-/// Returns the lines of `text` as [`plain_line`] returns them, with their line ends.
+/// Returns `text` with each line as [`plain_line`] returns it, and with its line ends.
 pub(in crate::cli) fn plain_text(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
@@ -95,8 +96,8 @@ pub(in crate::cli) fn plain_text(text: &str) -> String {
     plain
 }
 
-/// Returns true if `message` repeats the start of the line `raw`. Some tools report the last line
-/// of a program as their progress.
+/// Returns true if the progress `message` repeats the start of the program's output line `raw`.
+/// Some tools report the last line of a program as their progress.
 pub(in crate::cli) fn repeats_line(message: &str, raw: &str) -> bool {
     let line = plain_line(raw.trim().rsplit('\r').next().unwrap_or_default());
     let message = plain_line(message);
@@ -104,12 +105,12 @@ pub(in crate::cli) fn repeats_line(message: &str, raw: &str) -> bool {
     !message.is_empty() && line.trim().starts_with(message)
 }
 
-/// Skips the rest of a control sequence, up to its final letter.
+/// Skips the rest of a terminal control sequence, up to its final letter.
 fn skip_control(chars: &mut std::str::Chars<'_>) {
     let _ = chars.find(|c| matches!(c, '\u{40}'..='\u{7e}'));
 }
 
-/// Skips the rest of a control string, up to a bell or string terminator.
+/// Skips the rest of a terminal control string, up to a bell or string terminator.
 fn skip_string(chars: &mut std::str::Chars<'_>) {
     while let Some(c) = chars.next() {
         match c {

@@ -2,21 +2,21 @@
 
 use serde_json::Value;
 
-/// An imported program.
+/// A program, imported as a pack of declared commands.
 pub(super) struct ImportedPack {
     /// Name of the pack.
     pub(super) name: &'static str,
-    /// Text of the pack file.
+    /// Text of the pack file, in TOML.
     pub(super) text: String,
     /// Ids of the commands in the pack.
     pub(super) commands: Vec<String>,
-    /// Parts that could not be imported, one sentence each.
+    /// Parts of the program that could not be imported, one sentence each.
     pub(super) left_out: Vec<String>,
 }
 
-/// A command to write into a pack.
+/// A declared command to write into a pack.
 pub(super) struct PackCommand {
-    /// Id in the form `stage.command`.
+    /// Id of the command in the form `stage.command`.
     pub(super) id: String,
     pub(super) about: String,
     pub(super) argv: Vec<String>,
@@ -26,23 +26,24 @@ pub(super) struct PackCommand {
     pub(super) arguments: Vec<PackArgument>,
 }
 
-/// An argument of a command in a pack.
+/// An argument of a declared command in a pack.
 pub(super) struct PackArgument {
     pub(super) name: String,
-    /// Type, in the notation of packs.
+    /// Type of the argument, in the notation of packs.
     pub(super) note: String,
     pub(super) about: String,
     /// Value that the program uses if the argument is missing.
     pub(super) default: Option<Value>,
     pub(super) aliases: Vec<String>,
-    /// True if the items of a list follow a single option. Otherwise each item has its own option.
+    /// True if a list is passed as one option with several values. Otherwise the option is repeated
+    /// for each value.
     pub(super) is_list_after_option: bool,
-    /// True if a single `-` is a valid value.
+    /// True if a single `-` is a valid value of the argument.
     pub(super) accepts_dash: bool,
 }
 
 impl PackCommand {
-    /// Returns the command's table.
+    /// Returns the command's TOML table.
     pub(super) fn to_toml(&self) -> String {
         let Self { id, about, argv, artefacts, replaces, arguments } = self;
         let mut text = format!("\n[command.{}]\nabout = {}\n", toml_string(id), toml_string(about));
@@ -89,8 +90,8 @@ impl PackArgument {
     }
 }
 
-/// Returns `text` as a TOML string on one line. The string is JSON, which is valid TOML except for
-/// the character DEL.
+/// Returns `text` as a TOML string on one line. The string is written as JSON, which is valid TOML
+/// except for the character DEL.
 pub(super) fn toml_string(text: &str) -> String {
     Value::from(text).to_string().replace('\u{7f}', "\\u007f")
 }
@@ -100,7 +101,7 @@ fn toml_strings(texts: &[String]) -> String {
     format!("[{}]", texts.join(", "))
 }
 
-/// Returns a value without nulls as TOML on one line.
+/// Returns the JSON `value`, without nulls, as TOML on one line.
 fn toml_inline(value: &Value) -> String {
     match value {
         Value::String(text) => toml_string(text),

@@ -23,9 +23,10 @@ use filters::{
     is_read_filter, is_switched_off, other_filters,
 };
 
-/// JSON pointer to the servers in the settings of older versions of VS Code.
+/// JSON pointer to the MCP servers in the settings of older versions of VS Code.
 const OLD_VSCODE_SERVERS: &str = "/mcp/servers";
-/// Keys of a server's entry that the import reads, besides filters and switches.
+/// Keys of a server's entry in a client's settings that the import reads, besides filters and
+/// switches.
 const READ_KEYS: [&str; 18] = [
     "command",
     "path",
@@ -46,11 +47,11 @@ const READ_KEYS: [&str; 18] = [
     "startup_timeout_sec",
     "tool_timeout_sec",
 ];
-/// Keys of a server's entry that have no meaning for toolgate.
+/// Keys of a server's entry in a client's settings that have no meaning for toolgate.
 const IGNORED_KEYS: [&str; 8] =
     ["name", "title", "description", "id", "icon", "source", "gallery", "version"];
 
-/// Reason why toolgate itself is not imported.
+/// Reason why an entry that starts toolgate itself is not imported.
 const IS_TOOLGATE_ITSELF: &str = "it is toolgate itself, which would start itself again and again; to serve \
                       another folder through it, write the table by hand";
 
@@ -115,17 +116,17 @@ pub(super) fn run(args: &ImportServersArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// An import in progress.
+/// A running import of MCP servers from clients' settings.
 struct ServerImport<'a> {
     root: &'a Path,
     names: UpstreamNames,
     secrets: VariableSecrets,
-    /// The tables so far.
+    /// The TOML tables of the upstreams that were imported so far.
     text: String,
 }
 
 impl ServerImport<'_> {
-    /// Adds the servers in the files of a client.
+    /// Imports the servers in the settings files of a client.
     fn add_client(&mut self, client: &ClientFiles) -> anyhow::Result<()> {
         let filters = ClientFilters::read(client.files.iter().map(|(_, it)| it), self.root);
         for (path, content) in &client.files {
@@ -139,7 +140,8 @@ impl ServerImport<'_> {
         Ok(())
     }
 
-    /// Adds the server `name` of the file at `path`, or reports why it is not added.
+    /// Imports the server `name` of the client's settings at `path`, or reports why it is not
+    /// imported.
     fn add_server(
         &mut self,
         path: &Path,
@@ -175,17 +177,17 @@ impl ServerImport<'_> {
     }
 }
 
-/// Names of upstreams.
+/// Names of upstreams that are taken.
 struct UpstreamNames {
     /// Names that are already in the file to write.
     known: Vec<String>,
-    /// Names that this import has chosen, each with the client's name for the server.
+    /// Names that this import has given to upstreams, each with the client's name for the server.
     imported: BTreeMap<String, String>,
 }
 
 impl UpstreamNames {
-    /// Returns a free name for the client's server `name`. Returns `None` if the file to write
-    /// already has this server, or if this import has added it.
+    /// Returns a free upstream name for the client's server `name`. Returns `None` if the file to
+    /// write already has this server, or if this import has added it.
     fn find_free(&self, name: &str) -> Option<String> {
         if self.imported.values().any(|imported| imported == name) {
             return None;
@@ -201,7 +203,8 @@ impl UpstreamNames {
     }
 }
 
-/// Returns the servers in `content`. The servers of the project in `root` come first.
+/// Returns the MCP servers in `content`, a client's settings. The servers of the project in `root`
+/// come first.
 fn servers(content: &Value, root: &Path) -> Vec<(String, Value)> {
     let mut tables = Vec::new();
     if let Ok(root) = root.canonicalize()
@@ -215,18 +218,18 @@ fn servers(content: &Value, root: &Path) -> Vec<(String, Value)> {
     servers.map(|(name, server)| (name.clone(), server.clone())).collect()
 }
 
-/// Secrets of all upstreams that are replaced by environment variables, by the name of the
-/// variable.
+/// Secrets in the entries of all upstreams, by the name of the environment variable that replaces
+/// each.
 type VariableSecrets = BTreeMap<String, String>;
 
-/// An upstream to write into the settings.
+/// An upstream to write into toolgate's settings.
 struct ImportedUpstream {
     name: String,
     table: Table,
-    /// Notes for the user, one sentence each.
+    /// Notes about the imported upstream for the user, one sentence each.
     notes: Vec<String>,
     secrets: VariableSecrets,
-    /// Path that replaces a client's `${workspaceFolder}`.
+    /// Path of the workspace, which replaces a client's `${workspaceFolder}`.
     folder: String,
 }
 
@@ -235,7 +238,8 @@ impl ImportedUpstream {
         Self { name, table: Table::new(), notes: Vec::new(), secrets, folder: ".".to_owned() }
     }
 
-    /// Converts a client's entry. Returns the reason if that is impossible.
+    /// Converts a client's entry for `server` to an upstream. Returns the reason if that is
+    /// impossible.
     fn read(mut self, server: &Value, root: &Path) -> Result<Self, String> {
         let server = &flatten_entry(server.as_object().ok_or("it is not a table")?);
         let text = |key: &str| server.get(key).and_then(Value::as_str);
@@ -267,7 +271,7 @@ impl ImportedUpstream {
         Ok(self)
     }
 
-    /// Reads the entry of a program.
+    /// Reads a client's entry for a server that is a program.
     fn read_program(
         &mut self,
         command: &str,
@@ -312,7 +316,7 @@ impl ImportedUpstream {
         Ok(())
     }
 
-    /// Reads the list of variables that a program gets from its client.
+    /// Reads the list of environment variables that a program gets from its client.
     fn read_passed_variables(&mut self, passed: Option<&Value>) {
         let passed = passed.and_then(Value::as_array).into_iter().flatten();
         let name = |one: &Value| one.as_str().or(one["name"].as_str()).map(str::to_owned);
@@ -324,7 +328,7 @@ impl ImportedUpstream {
         }
     }
 
-    /// Reads the entry of a server at `url`.
+    /// Reads a client's entry for a server at `url`.
     fn read_url(&mut self, url: &str, server: &Map<String, Value>) {
         let text = |key: &str| server.get(key).and_then(Value::as_str);
         let url_filled = self.convert_word(url, "");
@@ -360,7 +364,7 @@ impl ImportedUpstream {
         self.put_table("headers", headers);
     }
 
-    /// Adds a note for each setting of the entry that is not imported.
+    /// Adds a note for each setting of the client's entry that is not imported.
     fn note_unread(&mut self, server: &Map<String, Value>) {
         let for_other: &[&str] = match self.table.contains_key("url") {
             true => &["args", "env", "env_vars", "cwd"],
@@ -379,7 +383,7 @@ impl ImportedUpstream {
         }
     }
 
-    /// Applies the client's `filters` for its server `name`.
+    /// Applies the `filters` of a client's settings to its server `name`.
     fn apply_filters(&mut self, name: &str, filters: &ClientFilters) {
         if filters.is_off(name) {
             self.put("enabled", false);
@@ -387,7 +391,7 @@ impl ImportedUpstream {
         self.leave_out(filters.denied_tools(name));
     }
 
-    /// Adds the exclusions of `tools` to the setting.
+    /// Excludes `tools` in the upstream's setting `tools`.
     fn leave_out(&mut self, tools: Vec<String>) {
         let known = self.table.get("tools").and_then(toml::Value::as_array);
         // Without a tool to serve, exclusions alone would serve all others.
@@ -410,7 +414,8 @@ impl ImportedUpstream {
         }
     }
 
-    /// Converts variables or headers. A secret is replaced by the variable that `variable` names.
+    /// Converts the environment variables or headers of a client's entry. A secret is replaced by
+    /// the variable that `variable` names.
     fn convert_named(
         &mut self,
         all: Option<&Value>,
@@ -437,7 +442,8 @@ impl ImportedUpstream {
         table
     }
 
-    /// Replaces the secrets in `word`, a URL or the argument after `before`, by variables.
+    /// Replaces the secrets in `word`, a URL or a command-line argument, by environment variables.
+    /// `before` is the argument before it, such as a flag.
     fn convert_word(&mut self, word: &str, before: &str) -> String {
         let mut clean = String::new();
         let mut at = 0;
@@ -458,8 +464,8 @@ impl ImportedUpstream {
         self.convert_variables(&(clean + &word[at..]))
     }
 
-    /// Returns a reference to the variable for the secret `value` of `name`. If another secret has
-    /// the name `variable`, picks a similar name.
+    /// Returns a reference to the environment variable for the secret `value` of `name`. If another
+    /// secret has the name `variable`, picks a similar name.
     fn variable_for(&mut self, variable: String, value: &str, name: &str) -> String {
         let own = format!("{}_", self.name.to_uppercase());
         let own = (!variable.starts_with(&own)).then(|| own + &variable);
@@ -476,7 +482,7 @@ impl ImportedUpstream {
         format!("${{{variable}}}")
     }
 
-    /// Converts the variable syntax of clients in `text`.
+    /// Converts references to variables in `text` from the syntax of clients.
     fn convert_variables(&mut self, text: &str) -> String {
         let mut filled = String::new();
         let mut rest = text;
@@ -511,15 +517,15 @@ impl ImportedUpstream {
         filled + rest
     }
 
-    /// Returns the upstream's table.
+    /// Returns the upstream's TOML table.
     fn to_toml(&self) -> anyhow::Result<String> {
         let one = BTreeMap::from([(&self.name, &self.table)]);
         Ok(toml::to_string(&BTreeMap::from([("upstream", one)]))?)
     }
 }
 
-/// Returns the members of an entry, with the members of a nested `command`. Older versions of Zed
-/// write entries in this form.
+/// Returns the members of a client's entry for a server, together with those of a nested `command`.
+/// Older versions of Zed write entries in this form.
 fn flatten_entry(server: &Map<String, Value>) -> Map<String, Value> {
     let mut entry = server.clone();
     if let Some(Value::Object(nested)) = server.get("command") {
@@ -532,7 +538,7 @@ fn flatten_entry(server: &Map<String, Value>) -> Map<String, Value> {
     entry
 }
 
-/// Returns true if a setting has no effect: it is null, or empty.
+/// Returns true if the `value` of a client's setting has no effect: it is null, or empty.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// The number of values of an option.
+/// The number of values that a command-line option takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OptionValues {
     None,
@@ -14,17 +14,17 @@ pub(super) enum OptionValues {
     Many,
 }
 
-/// A parsed usage line.
+/// The usage of a command, parsed from its help.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct UsageLine {
-    /// The number of values by the name of the option, both as printed and in its long form.
+    /// Number of values of each option, by its name as the help prints it and by its long name.
     pub(super) options: BTreeMap<String, OptionValues>,
-    /// Groups of options of which exactly one is required.
+    /// Groups of options of which the command requires exactly one.
     pub(super) choices: Vec<Vec<String>>,
 }
 
 impl UsageLine {
-    /// Parses the output of a program, from `usage:` to the next empty line.
+    /// Parses the help that a program `printed`, from `usage:` to the next empty line.
     pub(super) fn parse(printed: &str) -> Option<Self> {
         let (_, usage) = printed.split_once("usage: ")?;
         let usage = usage.split("\n\n").next().unwrap_or_default();
@@ -73,7 +73,7 @@ impl UsageLine {
         }
     }
 
-    /// Parses the groups in parentheses.
+    /// Parses the groups in parentheses, such as `(--a | --b)`, of which one option is required.
     fn read_choices(&mut self, tokens: &[&str]) {
         for group in tokens.split(|token| *token == "(").skip(1) {
             let group = group.split(|token| *token == ")").next().unwrap_or_default();

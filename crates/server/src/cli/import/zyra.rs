@@ -42,7 +42,7 @@ const ALIASES: [(&str, &str); 5] = [
     ("target", "output"),
 ];
 
-/// Argument aliases of single commands.
+/// Argument aliases that only some of Zyra's commands have.
 const ALIASES_OF: [(&str, &[(&str, &str)]); 9] = [
     ("process decode-grib2", &[("input", "file_or_url")]),
     (
@@ -64,11 +64,11 @@ const ALIASES_OF: [(&str, &[(&str, &str)]); 9] = [
     ("decimate ftp", &[("output", "path")]),
 ];
 
-/// Arguments that name a file or folder that the command writes.
+/// Arguments of Zyra's commands that name a file or folder to write.
 const FILES: [&str; 6] = ["output", "to_video", "combine_to", "log_file", "state_file", "path"];
 const FOLDERS: [&str; 3] = ["output_dir", "sync_dir", "log_dir"];
 
-/// The two searches of Zyra's API, which the manifest lacks.
+/// The two searches of Zyra's API, which Zyra's manifest of commands lacks.
 const SEARCHES: [(&str, &str, &[&str]); 2] = [
     (
         "search.query",
@@ -82,7 +82,7 @@ const SEARCHES: [(&str, &str, &[&str]); 2] = [
     ),
 ];
 
-/// Creates the pack from the program `from` or from a file with its manifest.
+/// Creates the pack of Zyra's commands from the program `from`, or from a file with its manifest.
 pub(super) fn import(from: Option<&Path>) -> anyhow::Result<ImportedPack> {
     let from = from.unwrap_or(Path::new("zyra"));
     let (manifest, program) = match read_manifest(from)? {
@@ -117,7 +117,7 @@ pub(super) fn import(from: Option<&Path>) -> anyhow::Result<ImportedPack> {
     Ok(ImportedPack { name: "zyra", text, commands, left_out })
 }
 
-/// Reads the manifest in the file `from`. Returns `None` if it is not a JSON file.
+/// Reads Zyra's manifest of commands in the file `from`. Returns `None` if it is not a JSON file.
 #[allow(clippy::disallowed_methods, reason = "the user's own file, named on the command line")]
 fn read_manifest(from: &Path) -> anyhow::Result<Option<Map<String, Value>>> {
     if from.extension().is_none_or(|it| it != "json") {
@@ -137,7 +137,7 @@ fn parse(text: &str) -> anyhow::Result<Map<String, Value>> {
     Ok(manifest)
 }
 
-/// Runs the program to write its manifest.
+/// Runs Zyra to write its manifest of commands.
 #[allow(clippy::disallowed_methods, reason = "a file of our own, read once")]
 fn run_for_manifest(program: &Path) -> anyhow::Result<Map<String, Value>> {
     let folder = std::env::temp_dir().join(format!("toolgate-import-{}", std::process::id()));
@@ -156,7 +156,7 @@ fn run_for_manifest(program: &Path) -> anyhow::Result<Map<String, Value>> {
     parse(&text?)
 }
 
-/// Reads the usage of every command, several in parallel.
+/// Reads the usage of each of Zyra's commands, several in parallel.
 fn usages<'m>(
     program: &Path,
     manifest: &'m Map<String, Value>,
@@ -178,7 +178,8 @@ fn usages<'m>(
     Ok(usages)
 }
 
-/// Reads the usage of a command. If its `--help` does not work, the usage is in the error.
+/// Reads the usage of the command `words` of Zyra. If its `--help` does not work, the usage is in
+/// the error.
 fn usage(program: &Path, words: &str) -> anyhow::Result<Option<UsageLine>> {
     let words = || words.split(' ').map(Into::into);
     let help = run(program, words().chain(["--help".into()]).collect())?;
@@ -207,7 +208,7 @@ fn run(program: &Path, words: Vec<std::ffi::OsString>) -> anyhow::Result<String>
     Ok(String::from_utf8_lossy(&printed).into_owned())
 }
 
-/// Converts the command `words` of the manifest.
+/// Converts the command `words` of Zyra's manifest to a declared command.
 fn command(words: &str, entry: &Value, usage: &UsageLine) -> PackCommand {
     let (stage, name) = words.split_once(' ').unwrap_or((words, words));
     let mut argv: Vec<String> = words.split(' ').map(str::to_owned).collect();
@@ -252,7 +253,7 @@ fn command(words: &str, entry: &Value, usage: &UsageLine) -> PackCommand {
     }
 }
 
-/// Converts a positional argument.
+/// Converts a positional argument of Zyra's manifest.
 fn positional_argument(entry: &Value) -> PackArgument {
     let is_many = matches!(entry["nargs"].as_str(), Some("*" | "+"));
     let list = if is_many { "[]" } else { "" };
@@ -270,7 +271,7 @@ fn positional_argument(entry: &Value) -> PackArgument {
     }
 }
 
-/// Converts an option.
+/// Converts an option of Zyra's manifest.
 fn option_argument(option: &str, entry: &Value, usage: &UsageLine) -> PackArgument {
     let help = entry.as_str().map_or_else(|| text(&entry["help"]), str::to_owned);
     let default = Some(&entry["default"]).filter(|default| !default.is_null());
@@ -307,7 +308,7 @@ fn option_argument(option: &str, entry: &Value, usage: &UsageLine) -> PackArgume
     }
 }
 
-/// Returns the type of one value, in the notation of packs.
+/// Returns the type of one value of a Zyra argument, in the notation of packs.
 fn type_note(entry: &Value) -> String {
     if let Some(choices) = entry["choices"].as_array() {
         let choices: Vec<String> = choices.iter().map(text).collect();
@@ -329,7 +330,7 @@ fn text(value: &Value) -> String {
         .map_or_else(String::new, |text| text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// Adds the aliases that Zyra's API accepts.
+/// Adds the aliases that Zyra's API accepts for `arguments` of the command `words`.
 fn add_aliases(words: &str, arguments: &mut [PackArgument]) {
     let own = ALIASES_OF.iter().find(|(command, _)| *command == words);
     let own = own.map_or(&[][..], |(_, aliases)| aliases);
@@ -348,7 +349,7 @@ fn add_aliases(words: &str, arguments: &mut [PackArgument]) {
     }
 }
 
-/// Creates one of the searches.
+/// Creates the declared command of one of Zyra's searches.
 fn search_command(id: &str, about: &str, argv: &[&str]) -> PackCommand {
     let argument = |name: &str, note: &str, about: &str| PackArgument {
         name: name.to_owned(),

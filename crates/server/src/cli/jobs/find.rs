@@ -7,12 +7,12 @@ use super::PAGE;
 
 /// Fewest digits of an id that identify a job.
 const DIGITS_MIN: usize = 4;
-/// Maximum number of jobs that an error lists.
+/// Maximum number of jobs that an error about an ambiguous id lists.
 const NAMED_MAX: usize = 5;
-/// Largest edit distance of a suggested id.
+/// Largest edit distance between a given id and the id that an error suggests.
 const EDITS_MAX: usize = 2;
 
-/// Returns the newest `limit` jobs with their outcomes, and true if there are older jobs.
+/// Returns the newest `limit` jobs with their outcomes, and true if older jobs exist.
 pub(super) async fn newest_jobs(
     jobs: &JobService,
     limit: usize,

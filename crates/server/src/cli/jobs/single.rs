@@ -21,12 +21,12 @@ use crate::cli::follow::terminal_text::{format_age, format_duration, format_size
 use crate::cli::follow::{WorkDisplay, WorkUpdate};
 use crate::cli::{complain, print};
 
-/// Number of bytes that are copied at once.
+/// Number of bytes that are copied at once from a job's file.
 const COPY_BYTES: usize = 256 << 10;
 /// Exit code after ctrl-c.
 const EXIT_INTERRUPTED: u8 = 130;
 
-/// Options for the display of a job.
+/// Options for the display of one job.
 pub(super) struct JobViewOptions {
     /// Follow the job until it ends.
     pub(super) follow: bool,
@@ -157,7 +157,7 @@ async fn follow(
     ended
 }
 
-/// Prints the output so far of a job that has no result.
+/// Prints the output so far of a job that has not ended.
 async fn print_so_far(
     jobs: &JobService,
     job: &JobSnapshot,

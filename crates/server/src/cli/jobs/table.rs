@@ -11,15 +11,15 @@ use super::describe::{error, progress_text, running_time, time_between};
 use crate::cli::follow::terminal_text::{cut_to_width, format_age, format_duration, plain_line};
 
 const HEADS: [&str; 7] = ["JOB", "TOOL", "STATE", "DONE", "WHEN", "RAN", "MESSAGE"];
-/// Columns that are dropped first on a narrow terminal.
+/// Columns of the table of jobs that are dropped first on a narrow terminal.
 const DROPPED_FIRST: [usize; 3] = [5, 3, 4];
-/// Smallest width of the last column before others are dropped.
+/// Width of the message column, in characters, below which other columns are dropped.
 const MESSAGE_WIDTH_MIN: usize = 12;
-/// Number of id digits that are shown.
+/// Number of digits of a job's id that the table shows.
 const DIGITS: usize = 8;
 const GAP: &str = "  ";
 
-/// Formats the table, at most as wide as the terminal.
+/// Formats a table of `jobs`, at most as wide as the terminal.
 pub(super) fn format_table(jobs: &[JobSnapshot]) -> String {
     let width = if stdout().is_terminal() {
         tcgetwinsize(stdout()).ok().map(|size| usize::from(size.ws_col)).filter(|width| *width > 0)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Context;
 use jiff::{SignedDuration, Timestamp};
 
-/// Parses a duration.
+/// Parses a duration such as `90d`, `12h` or `30m`.
 pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     let units = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400), ("w", 7 * 86_400)];
     let seconds = units.iter().find_map(|(unit, seconds)| {
@@ -25,7 +25,7 @@ pub(super) fn time_from_now(duration: Duration) -> anyhow::Result<Timestamp> {
     Ok(to_the_second(until))
 }
 
-/// Rounds `at` down to seconds.
+/// Rounds the time `at` down to seconds.
 pub(super) fn to_the_second(at: Timestamp) -> Timestamp {
     Timestamp::from_second(at.as_second()).unwrap_or(at)
 }

@@ -47,7 +47,7 @@ KiB is answered with 431 and no text.
 |---|---|
 ";
 
-/// Returns the page.
+/// Returns the reference page of errors.
 pub(super) fn page() -> anyhow::Result<String> {
     let mut page = INTRO.to_owned();
     for error in sample_errors() {
@@ -68,7 +68,7 @@ pub(super) fn page() -> anyhow::Result<String> {
     Ok(page)
 }
 
-/// Returns the meaning of an error, and what to do.
+/// Returns the meaning of an error, and advice, for the reference.
 fn explain(error: &CallError) -> (&'static str, &'static str) {
     match error {
         CallError::UnknownTool { .. } => (
@@ -154,7 +154,7 @@ fn explain(error: &CallError) -> (&'static str, &'static str) {
     }
 }
 
-/// Returns one error of each variant.
+/// Returns one sample error of each variant, for the reference.
 fn sample_errors() -> Vec<CallError> {
     let text = str::to_owned;
     let problem = |pointer, message| {
@@ -203,10 +203,10 @@ fn sample_errors() -> Vec<CallError> {
     ]
 }
 
-/// Requests of each kind that has its own codes, each with a title.
+/// Sample requests that a dialect answers with different error codes, each with a title.
 type TitledRequests = Vec<(String, Vec<MessageFrame>)>;
 
-/// Returns the requests whose errors are shown, by heading and dialect.
+/// Returns the sample requests whose errors the reference shows, by heading and dialect.
 fn sample_requests() -> Vec<(&'static str, &'static str, TitledRequests)> {
     let post = |path: &str, method: &str, params: Value| {
         vec![http_frame(Method::POST, path, &[], &rpc(method, &params))]
@@ -291,8 +291,8 @@ fn sample_requests() -> Vec<(&'static str, &'static str, TitledRequests)> {
     ]
 }
 
-/// Returns a table with one row per error and one column per request. Neighbours with equal codes
-/// share a column.
+/// Returns a table of the codes that `dialect` uses, with one row per error and one column per
+/// request. Neighbours with equal codes share a column.
 fn code_table(dialect: &str, requests: TitledRequests) -> anyhow::Result<String> {
     let errors = sample_errors();
     let mut columns: Vec<(String, Vec<String>)> = Vec::new();
@@ -315,7 +315,7 @@ fn code_table(dialect: &str, requests: TitledRequests) -> anyhow::Result<String>
     Ok(table)
 }
 
-/// Returns the reply to `request` if the host refuses it.
+/// Returns the reply to `request` if the host refuses it with `error`.
 fn answer(request: &PendingRequest, error: &CallError) -> Option<Reply> {
     let Some(origin) = &request.origin else {
         return request.encoder.encode_reply(Err(error.clone()));
@@ -359,7 +359,7 @@ fn json_body(reply: &Reply) -> Value {
     }
 }
 
-/// Returns the table of refusals, with a column for each dialect.
+/// Returns a table of the refusals of transports, with a column for each dialect.
 fn refusal_table() -> anyhow::Result<String> {
     let refusals = [
         FrameRefusal::TooLarge { limit: 1 << 20 },
@@ -399,7 +399,7 @@ fn refusal_table() -> anyhow::Result<String> {
     Ok(table)
 }
 
-/// Returns the reply in a reading, if the request was refused.
+/// Returns the reply in `reading` of a dialect, if the request was refused.
 fn reply_of(reading: FrameReading) -> Option<Reply> {
     match reading {
         FrameReading::Reply(reply) => Some(reply),
@@ -423,7 +423,7 @@ fn refusal_cause(refusal: &FrameRefusal) -> &'static str {
     }
 }
 
-/// Returns `text` for a cell of a table.
+/// Returns `text` in a form for a cell of a Markdown table.
 fn in_table(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }

@@ -55,10 +55,10 @@ if the tool did; `dropped` if the server stopped before the call ended; or the r
 [error](errors.md).
 ";
 
-/// Messages of one kind of stream, each with its cause.
+/// Sample messages of one kind of stream, each with the event that causes it.
 type StreamMessages = Vec<(String, Option<Bytes>)>;
 
-/// Returns the page.
+/// Returns the reference page of events.
 pub(super) fn page() -> anyhow::Result<String> {
     let mut page = INTRO.to_owned();
     for (kind, about, fields) in tagged_variants(&schema_of::<JobEventKind>()) {
@@ -91,7 +91,7 @@ pub(super) fn page() -> anyhow::Result<String> {
     Ok(page)
 }
 
-/// Returns the messages for events of a call.
+/// Returns sample messages for the events of a call, by dialect.
 fn call_events() -> anyhow::Result<Vec<(&'static str, StreamMessages)>> {
     let events = [
         (
@@ -137,7 +137,7 @@ fn call_events() -> anyhow::Result<Vec<(&'static str, StreamMessages)>> {
     Ok(all)
 }
 
-/// Returns the messages for changes.
+/// Returns sample messages for changes of lists and resources, by dialect.
 fn changes() -> anyhow::Result<Vec<(&'static str, StreamMessages)>> {
     let messages_of = |encoder: &dyn ChangeEncoder| {
         [
@@ -169,7 +169,7 @@ fn changes() -> anyhow::Result<Vec<(&'static str, StreamMessages)>> {
     Ok(vec![("In sessions", session), ("2026-07-28: `subscriptions/listen`", stateless)])
 }
 
-/// Returns the messages for the events of a job.
+/// Returns sample messages for the events of a job, by dialect.
 fn job_events() -> anyhow::Result<Vec<(&'static str, StreamMessages)>> {
     let call = json!({ "name": "exec_run", "task": {}, "_meta": { "progressToken": "p1" } });
     let task = client::request("mcp", &client::mcp(&NEWEST_SESSION, "tools/call", call))?;

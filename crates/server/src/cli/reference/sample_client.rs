@@ -11,10 +11,10 @@ use toolgate_dialects::{
     Dialect, FrameReading, Instructions, PendingRequest, ServerInfo, all_dialects,
 };
 
-/// The id of a job in samples.
+/// The id of the job in the samples of the reference.
 pub(super) const JOB_ID: &str = "00000000000000000000000000000001";
 
-/// Returns all dialects of a server with every feature.
+/// Returns all dialects of a server with every feature, for the samples of the reference.
 pub(super) fn dialects() -> Vec<Arc<dyn Dialect>> {
     all_dialects(&Arc::new(ServerInfo {
         name: "toolgate".to_owned(),
@@ -41,7 +41,8 @@ pub(super) fn dialect(name: &str) -> anyhow::Result<Arc<dyn Dialect>> {
     found.with_context(|| format!("no dialect is named `{name}`"))
 }
 
-/// Sends `frames` as one client of the dialect `name` and returns the reading of the last.
+/// Sends `frames` as one client of the dialect `name` and returns the dialect's reading of the
+/// last.
 pub(super) fn read(name: &str, frames: &[MessageFrame]) -> anyhow::Result<FrameReading> {
     let mut conversation = dialect(name)?.start_conversation(&Caller::local());
     let mut last = None;
@@ -59,7 +60,7 @@ pub(super) fn request(name: &str, frames: &[MessageFrame]) -> anyhow::Result<Pen
     }
 }
 
-/// Returns an HTTP request with these headers and a JSON body.
+/// Returns an HTTP request with these headers and a JSON body, as a frame.
 pub(super) fn http_frame(
     method: Method,
     path: &str,

@@ -11,23 +11,24 @@ use toolgate::config::{ApiKey, Config, ConsoleMode, key_file};
 use toolgate_contract::Caller;
 use toolgate_upstream::UpstreamState;
 
-/// The data of a started server that the banner shows.
+/// The data of a started server that its startup message shows.
 pub(super) struct Banner<'a> {
     pub(super) workspace: &'a ServedWorkspace,
     pub(super) config: &'a Config,
-    /// Folder that is served.
+    /// Folder that the server serves.
     pub(super) root: &'a Path,
     /// Settings file, if there is one.
     pub(super) file: Option<&'a Path>,
     pub(super) read_only: bool,
-    /// Scheme and address, such as `http://127.0.0.1:8000`. `None` if each dialect has its own.
+    /// Scheme and address of the shared listener, such as `http://127.0.0.1:8000`. `None` if each
+    /// dialect has its own listener.
     pub(super) origin: Option<String>,
-    /// Names of the dialects that this address serves.
+    /// Names of the dialects that the shared listener serves.
     pub(super) dialects: Vec<&'static str>,
 }
 
 impl Banner<'_> {
-    /// Prints instructions to a terminal, or one line to a log.
+    /// Prints the startup message: instructions on a terminal, or one line in a log.
     #[allow(clippy::print_stderr, reason = "a person started the server to see this")]
     pub(super) fn print(&self) -> anyhow::Result<()> {
         let root = self.root.canonicalize().unwrap_or_else(|_| self.root.to_owned());
@@ -74,14 +75,14 @@ impl Banner<'_> {
         Ok(crate::cli::console::link(origin).ok())
     }
 
-    /// Returns the URL of the MCP endpoint, if this address serves it.
+    /// Returns the URL of the MCP endpoint, if the shared listener serves MCP.
     fn mcp_url(&self) -> Option<String> {
         let origin = self.origin.as_deref().filter(|_| self.dialects.contains(&"mcp"))?;
         Some(format!("{origin}/mcp"))
     }
 
-    /// Returns the URL of the MCP endpoint. If this address does not serve MCP, returns the address
-    /// and its dialects.
+    /// Returns the URL of the MCP endpoint. If the shared listener does not serve MCP, returns its
+    /// address and dialects.
     fn place(&self) -> Option<String> {
         let origin = self.origin.as_deref()?;
         Some(self.mcp_url().unwrap_or_else(|| match self.dialects.is_empty() {
@@ -165,8 +166,8 @@ fn key_caller(key: &ApiKey) -> Caller {
     Caller { roles, ..Caller::with_key(&key.name) }
 }
 
-/// Returns the commands that connect clients to `url`. If clients need a key, the commands use the
-/// key in `TOOLGATE_KEY`.
+/// Returns the shell commands that connect clients to the server at `url`. If clients need an API
+/// key, the commands use the key in `TOOLGATE_KEY`.
 fn connect_lines(url: &str, needs_key: bool) -> String {
     let (note, option, flag, headers) = match needs_key {
         false => ("", "", "", ""),

@@ -12,12 +12,12 @@ use toolgate::telemetry;
 
 /// Path of the ready file that Synesthetic's clients expect.
 const READY_FILE: &str = "/tmp/mcp.ready";
-/// Default folder of schemas.
+/// Default folder of Synesthetic's schemas.
 const SCHEMAS_DIR: &str = "libs/synesthetic-schemas/jsonschema";
 /// Values of `MCP_ENDPOINT` that select standard input and output.
 const ENDPOINTS: [&str; 2] = ["stdio", "stdio://"];
 
-/// Style of status reports.
+/// Style of the status reports that a stdio server prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StatusStyle {
     /// Plain messages, and a ready file if the configuration names one.
@@ -27,12 +27,13 @@ pub(super) enum StatusStyle {
 }
 
 impl StatusStyle {
-    /// Returns the style for `dialect`.
+    /// Returns the style of status reports for clients of `dialect`.
     pub(super) fn for_dialect(dialect: &str) -> Self {
         if dialect == "synesthetic" { Self::Synesthetic } else { Self::Plain }
     }
 
-    /// Holds back the log, because the first line must report readiness or failure.
+    /// Holds back the log in the style of Synesthetic, because the first line must report readiness
+    /// or failure.
     pub(super) fn hold_log(self) {
         match self {
             Self::Plain => {}
@@ -40,7 +41,7 @@ impl StatusStyle {
         }
     }
 
-    /// Checks `config` against the dialect's requirements and applies them.
+    /// Checks `config` against the requirements of the dialect's clients and applies them.
     pub(super) fn prepare_config(self, config: &mut Config) -> anyhow::Result<()> {
         match self {
             Self::Plain => Ok(()),
@@ -56,7 +57,7 @@ impl StatusStyle {
         }
     }
 
-    /// Reports a failed start.
+    /// Reports that the server could not start.
     pub(super) fn report_failure(self, err: anyhow::Error) -> anyhow::Result<ExitCode> {
         match self {
             Self::Plain => Err(err),
@@ -103,7 +104,7 @@ impl StatusStyle {
     }
 }
 
-/// Returns the folder of schemas, even if it does not exist.
+/// Returns the folder of Synesthetic's schemas, even if it does not exist.
 fn schemas_dir(root: &Path, config: &Config) -> PathBuf {
     let assets = &config.assets;
     let folder = match &assets.owner.schemas {
@@ -113,7 +114,7 @@ fn schemas_dir(root: &Path, config: &Config) -> PathBuf {
     std::path::absolute(&folder).unwrap_or(folder)
 }
 
-/// Prints a line to standard error, ignoring failures.
+/// Prints a status line to standard error, ignoring failures.
 fn print_line(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }

@@ -10,9 +10,9 @@ use crate::console::Console;
 use crate::console::layout::{ConsolePage, time};
 use crate::telemetry::call_lines::duration_text;
 
-/// Largest number of callers on the page.
+/// Maximum number of callers on the console page about callers.
 const CALLERS_MAX: usize = 100;
-/// Largest number of keys on the page.
+/// Maximum number of API keys on the console page about callers.
 const KEYS_MAX: usize = 100;
 
 pub(super) async fn page(console: &Console) -> Option<ConsolePage<'static>> {
@@ -70,11 +70,11 @@ pub(super) async fn page(console: &Console) -> Option<ConsolePage<'static>> {
     })
 }
 
-/// Callers with the most calls.
+/// Callers with the most calls, for the console.
 struct BusyCallers {
-    /// Calls of each caller, and the time of its last call.
+    /// Number of calls of each caller, and the time of its last call.
     busiest: Vec<(CallStatistics, Option<Timestamp>)>,
-    /// Number of other callers.
+    /// Number of callers that are not in the list.
     others: usize,
 }
 

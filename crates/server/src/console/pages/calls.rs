@@ -13,9 +13,9 @@ use crate::console::forms::FormFields;
 use crate::console::layout::{ConsolePage, HOST_NAME, field, outcome, time};
 use crate::telemetry::call_lines::duration_text;
 
-/// Number of calls on a page.
+/// Number of calls on a console page.
 const PAGE_SIZE: usize = 100;
-/// Periods of the filter, in hours.
+/// Periods that the filter of calls offers, in hours.
 const PERIODS: [(&str, i64); 4] =
     [("the last hour", 1), ("24 hours", 24), ("7 days", 168), ("30 days", 720)];
 
@@ -97,7 +97,8 @@ fn filter_form(filter: &RecordFilter, hours: Option<i64>) -> Markup {
     }
 }
 
-/// Returns the address of the calls before `seq`.
+/// Returns the address of the console page with the calls before `seq`, a number of an audit
+/// record.
 fn older(filter: &RecordFilter, hours: Option<i64>, seq: u64) -> String {
     let mut address = format!("/console/calls?before={seq}");
     for (name, value) in address_fields(filter, hours) {
@@ -106,7 +107,7 @@ fn older(filter: &RecordFilter, hours: Option<i64>, seq: u64) -> String {
     address
 }
 
-/// Returns the fields of `filter` in the address of a page.
+/// Returns the fields of `filter` for the query of a console page's address.
 fn address_fields(filter: &RecordFilter, hours: Option<i64>) -> Vec<(&'static str, String)> {
     let RecordFilter { caller, tool, outcome, failed, since: _, subject } = filter;
     let texts = [("caller", caller), ("tool", tool), ("outcome", outcome), ("subject", subject)];
@@ -116,7 +117,7 @@ fn address_fields(filter: &RecordFilter, hours: Option<i64>) -> Vec<(&'static st
     texts.chain(failed).chain(hours).collect()
 }
 
-/// Returns a table of `records`.
+/// Returns an HTML table of the audit `records`.
 pub(super) fn table<'r>(records: impl Iterator<Item = &'r CallRecord>) -> Markup {
     html! {
         div .scroll {
@@ -169,7 +170,7 @@ pub(super) async fn single(
     Some(ConsolePage { title: format!("Call {seq}"), section: "/console/calls", live: "", content })
 }
 
-/// Arguments that a subject may be, the most frequent first.
+/// Names of arguments whose value may be the subject of a call, the most frequent first.
 const SUBJECT_NAMES: [&str; 8] =
     ["path", "file_path", "uri", "url", "repo", "project", "folder", "id"];
 
@@ -255,7 +256,7 @@ fn details(record: &CallRecord, input: Option<&Value>) -> Markup {
     }
 }
 
-/// Returns a table of the time that a call spent in each step.
+/// Returns an HTML table of the time that a call spent in each step.
 fn step_table(steps: &StepTimes) -> Markup {
     html! {
         h2 { "Time of each step" }

@@ -13,13 +13,13 @@ use crate::console::forms::{FormFields, argument_fields};
 use crate::console::layout::{ConsolePage, csrf_field, field, time};
 use crate::console::{Console, job_views, problem};
 
-/// Number of jobs on a page.
+/// Number of jobs on a console page.
 const PAGE_SIZE: usize = 50;
-/// Largest part of a job's output that is shown, in bytes.
+/// Largest part of a job's output that the console shows, in bytes.
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
-/// Start of the job's events that is searched for output, in bytes.
+/// Length of the first part of a job's events that the console searches for output, in bytes.
 const EVENTS_BYTES_MAX: usize = 1 << 20;
-/// Path of the list.
+/// Path of the console's list of jobs.
 const SECTION: &str = "/console/jobs";
 
 pub(super) async fn list(console: &Console, query: &FormFields) -> Option<ConsolePage<'static>> {
@@ -89,7 +89,7 @@ pub(super) async fn single(
     Some(ConsolePage { title, section: SECTION, live, content })
 }
 
-/// Returns the end of a long text.
+/// Returns the last part of `text`, as much as the console shows.
 fn end_of(text: &str) -> String {
     let mut start = text.len().saturating_sub(OUTPUT_BYTES_MAX);
     while !text.is_char_boundary(start) {

@@ -19,26 +19,26 @@ use crate::console::{ChangedUpstream, Console, job_views};
 use crate::sessions::waiting_questions::WaitingQuestion;
 use crate::telemetry::call_lines::duration_text;
 
-/// Time that the figures cover.
+/// Period that the figures of recent calls on the console's overview cover.
 const WINDOW: SignedDuration = SignedDuration::from_mins(5);
-/// Largest number of calls from which durations are taken.
+/// Maximum number of recent calls from which the console computes durations.
 const SAMPLE_MAX: usize = 1000;
-/// Number of hours in the chart.
+/// Number of hours in the chart of calls on the console's overview.
 const HOURS: u32 = 24;
-/// Largest number of lines about one changed upstream.
+/// Maximum number of lines about one changed upstream on the console's overview.
 const SUMMARY_LINES_MAX: usize = 12;
-/// Largest number of upstreams on the page.
+/// Maximum number of upstreams on the console's overview.
 const UPSTREAMS_MAX: usize = 10;
-/// Largest number of questions to connected clients on the page.
+/// Maximum number of questions to connected clients on the console's overview.
 const QUESTIONS_MAX: usize = 10;
 /// Outcome of a call that ended with a question to its client.
 const ASKS: &str = "asks";
 /// Number of tools with the most failures on the page.
 const FAILING_MAX: usize = 5;
-/// Number of jobs that are searched for questions.
+/// Number of newest jobs that the console's overview searches for questions.
 const JOBS_MAX: usize = 100;
 
-/// Figures of the recent calls.
+/// Figures of the recent calls for the console's overview.
 struct RecentCalls {
     sample: Vec<CallRecord>,
     hours: Vec<CallStatistics>,
@@ -48,9 +48,9 @@ struct RecentCalls {
 /// Failed calls of one tool.
 struct ToolFailures {
     tool: String,
-    /// Number of failed calls.
+    /// Number of failed calls of the tool.
     calls: u64,
-    /// Outcomes with their numbers of calls.
+    /// Outcomes of the failed calls, each with its number.
     outcomes: Vec<String>,
     newest: Option<CallRecord>,
 }
@@ -119,7 +119,7 @@ fn recent_calls(
     })
 }
 
-/// Returns the tools with the most failed calls that `failed` selects.
+/// Returns the tools with the most failed calls among those that the filter `failed` selects.
 fn failing_tools(
     index: &AuditIndex,
     failed: &RecordFilter,
@@ -157,7 +157,7 @@ async fn newest_jobs(console: &Console) -> Vec<JobSnapshot> {
     jobs.list(None, None, JOBS_MAX).await.map(|page| page.jobs).unwrap_or_default()
 }
 
-/// Returns the questions to connected clients that wait for an answer.
+/// Returns the questions to connected clients that wait for an answer, in HTML.
 fn questions(console: &Console, session: &ConsoleSession) -> Markup {
     let (oldest, count) = console.questions.oldest(QUESTIONS_MAX);
     html! {
@@ -222,7 +222,7 @@ fn question(session: &ConsoleSession, waiting: &WaitingQuestion) -> Markup {
     }
 }
 
-/// Returns jobs and upstreams that wait for a person.
+/// Returns the jobs and upstreams that wait for a person, in HTML.
 fn waiting(jobs: &[JobSnapshot], report: &UpstreamReport) -> Markup {
     let asking: Vec<JobSnapshot> =
         jobs.iter().filter(|job| !job.questions.is_empty()).cloned().collect();
@@ -339,7 +339,7 @@ fn load(console: &Console, jobs: &[JobSnapshot], report: &UpstreamReport) -> Mar
     }
 }
 
-/// Returns a bar for each hour, with failed calls in another color.
+/// Returns a chart in HTML with a bar for each hour, and with failed calls in another color.
 fn chart(hours: &[CallStatistics], now: Timestamp) -> Markup {
     let most = hours.iter().map(|hour| hour.calls).max().unwrap_or(0).max(1);
     let this_hour = now.as_second().div_euclid(3600);

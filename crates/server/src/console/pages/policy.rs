@@ -14,7 +14,7 @@ use crate::console::Console;
 use crate::console::forms::FormFields;
 use crate::console::layout::ConsolePage;
 
-/// Largest number of rules on the page.
+/// Maximum number of policy rules on the console page.
 const RULES_MAX: usize = 200;
 
 pub(super) fn page(console: &Console, query: &FormFields) -> Option<ConsolePage<'static>> {
@@ -102,14 +102,15 @@ fn explanation(console: &Console, settings: &Config, query: &FormFields, tool: &
     }
 }
 
-/// Returns the roles of the valid key with this name.
+/// Returns the roles of the valid API key with the caller name `name`.
 fn key_roles(settings: &Config, name: &str) -> Vec<String> {
     let keys = settings.valid_keys(Timestamp::now()).unwrap_or_default();
     let key = keys.into_iter().rfind(|key| key.name == name);
     key.map(|key| key.roles).unwrap_or_default()
 }
 
-/// Returns advice on how to allow a call that `rule` refuses.
+/// Returns advice in HTML on how to allow the calls of `tool` by `caller` that the policy rule
+/// `rule` refuses.
 fn advice(settings: &Config, caller: &str, tool: &str, rule: &str) -> Markup {
     // A rule whose expression fails is marked.
     let rule = rule.strip_suffix(" (failed)").unwrap_or(rule);

@@ -11,9 +11,9 @@ use crate::console::console_sessions::ConsoleSession;
 use crate::console::forms::FormFields;
 use crate::console::layout::ConsolePage;
 
-/// Tool that searches.
+/// Tool that the console's search page calls to search.
 const SEARCH: &str = "search.semantic";
-/// Tool that reports the state of the index.
+/// Tool that the console's search page calls for the state of the index.
 const STATUS: &str = "search.index_status";
 
 pub(super) async fn page(
@@ -41,7 +41,7 @@ pub(super) async fn page(
     Some(ConsolePage { title: "Search".to_owned(), section: "/console/search", live: "", content })
 }
 
-/// Calls `tool` as the person, and returns its result.
+/// Calls `tool` as the signed-in person, and returns its result.
 async fn call(
     console: &Console,
     session: &ConsoleSession,

@@ -10,12 +10,14 @@ use crate::config::{Config, environment};
 use crate::console::layout::ConsolePage;
 use crate::console::{Console, SettingsPreview};
 
-/// Sections whose values may contain secrets. Only the names of their entries are shown.
+/// Sections of the settings whose values may contain secrets. The console shows only the names of
+/// their entries.
 const PRIVATE_SECTIONS: [&str; 4] = ["upstream", "keys", "oauth", "secrets"];
 
-/// Largest number of settings in a table. A setting can be one of a thousand commands.
+/// Maximum number of settings in a table of the console. A setting can be one of a thousand
+/// commands.
 const ROWS_MAX: usize = 100;
-/// Largest number of characters of a value.
+/// Maximum number of characters of a setting's value that the console shows.
 const VALUE_CHARS_MAX: usize = 300;
 
 pub(super) async fn page(console: &Console) -> Option<ConsolePage<'static>> {
@@ -54,7 +56,7 @@ pub(super) async fn page(console: &Console) -> Option<ConsolePage<'static>> {
     })
 }
 
-/// Returns the differences between the settings in force, in `table`, and those in the file.
+/// Returns in HTML how the settings in the file differ from those in force, which are in `table`.
 fn changes(table: &toml::Table, preview: &SettingsPreview) -> Markup {
     let SettingsPreview { next, applied, waiting, added, removed } = preview;
     let next = toml::Table::try_from(next).unwrap_or_default();
@@ -126,7 +128,7 @@ fn settings_table(table: &toml::Table, changed: &[String]) -> Markup {
     }
 }
 
-/// Returns a note if a table of `count` settings is cut.
+/// Returns a note in HTML if a table that would have `count` settings is cut.
 fn others(count: usize) -> Markup {
     html! {
         @if count > ROWS_MAX {
@@ -135,7 +137,7 @@ fn others(count: usize) -> Markup {
     }
 }
 
-/// Returns the value of the setting `name`, unless it may be secret.
+/// Returns the value of the setting `name` in HTML, unless it may be secret.
 fn value(table: &toml::Table, name: &str) -> Markup {
     let (section, key) = name.split_once('.').unwrap_or((name, ""));
     if PRIVATE_SECTIONS.contains(&section) {
@@ -153,7 +155,7 @@ fn value(table: &toml::Table, name: &str) -> Markup {
     }
 }
 
-/// Returns a value as text, without the rest of a long one.
+/// Returns a setting's value as text, without the rest of a long value.
 fn shorten(value: &toml::Value) -> String {
     let mut text = value.to_string();
     let end = text.char_indices().nth(VALUE_CHARS_MAX).map(|(end, _)| end);

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use crate::console::SIGN_IN_PATH;
 use crate::console::layout::bare_page;
 
-/// Returns the page that signs in: with the `token` of a one-time link, or with a key.
+/// Returns the console page for signing in: with the `token` of a one-time link, or with a key.
 pub(crate) fn page(has_keys: bool, token: Option<&str>, why: Option<&str>) -> Markup {
     let content = html! {
         @if let Some(why) = why { p .notice role="alert" { (why) } }
@@ -42,7 +42,7 @@ pub(crate) fn page(has_keys: bool, token: Option<&str>, why: Option<&str>) -> Ma
     bare_page("Console", &content)
 }
 
-/// Returns the page about a refused request.
+/// Returns the console page about a refused request.
 pub(crate) fn problem(why: &str) -> Markup {
     let content = html! {
         p .notice role="alert" { (why) }

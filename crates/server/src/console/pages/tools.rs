@@ -13,13 +13,13 @@ use crate::console::console_sessions::ConsoleSession;
 use crate::console::forms::{FormFields, argument_fields};
 use crate::console::layout::{ConsolePage, csrf_field, field};
 
-/// Path of the list.
+/// Path of the console's list of tools.
 const SECTION: &str = "/console/tools";
-/// Number of tools on a page.
+/// Number of tools on a page of the console's list.
 const PAGE_SIZE: usize = 100;
-/// Largest number of characters of a description in the list.
+/// Maximum number of characters of a tool's description in the console's list.
 const SUMMARY_CHARS_MAX: usize = 160;
-/// Largest part of a result that is shown, in bytes.
+/// Largest part of a tool's result that the console shows, in bytes.
 const RESULT_BYTES_MAX: usize = 256 << 10;
 
 pub(super) fn list(
@@ -127,7 +127,7 @@ fn call_form(session: &ConsoleSession, spec: &ToolSpec) -> Markup {
     }
 }
 
-/// Returns the result of a call. Nothing in it is interpreted.
+/// Returns the result of a call in HTML. Nothing in the result is interpreted as HTML.
 pub(crate) fn result(output: &ToolOutput) -> Markup {
     let mut text = output.full_text();
     let is_cut = text.len() > RESULT_BYTES_MAX;
@@ -160,12 +160,12 @@ fn effects(spec: &ToolSpec) -> &'static str {
     }
 }
 
-/// Returns the approximate number of tokens that the definition costs in each conversation.
+/// Returns the approximate number of tokens that the tool's definition costs in each conversation.
 fn tokens(spec: &ToolSpec) -> usize {
     estimate_tokens(model_text(spec).chars().count())
 }
 
-/// Returns the beginning of a description's first line.
+/// Returns the beginning of the first line of a tool's description.
 fn summary(description: &str) -> Cow<'_, str> {
     let line = description.lines().next().unwrap_or_default();
     match line.char_indices().nth(SUMMARY_CHARS_MAX) {

@@ -14,10 +14,10 @@ use crate::console::upstream_calls::{self, UpstreamFigures, UpstreamReport};
 use crate::console::{Console, changes_digest};
 use crate::telemetry::call_lines::duration_text;
 
-/// Path of the list.
+/// Path of the console's list of upstreams.
 const SECTION: &str = "/console/upstreams";
 
-/// Largest number of upstreams on the page.
+/// Maximum number of upstreams on the console page.
 const SHOWN_MAX: usize = 100;
 
 pub(super) async fn list(
@@ -77,7 +77,7 @@ pub(super) async fn list(
     })
 }
 
-/// Returns a table of the first `count` upstreams, for the overview.
+/// Returns an HTML table of the first `count` upstreams, for the console's overview.
 pub(super) fn short_table(report: &UpstreamReport, count: usize) -> Markup {
     html! {
         div .scroll {

@@ -21,7 +21,7 @@ pub(super) struct CallEventStream {
     pub(super) _presence: Option<PresenceGuard>,
 }
 
-/// State of a call's work.
+/// Work of a call whose events are streamed: running or finished.
 pub(super) enum WorkState {
     /// Task that runs the work.
     Running(JoinHandle<Option<CallAnswer>>),

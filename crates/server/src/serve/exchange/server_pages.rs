@@ -10,7 +10,7 @@ use crate::console::Console;
 use crate::identity::Authenticator;
 use crate::telemetry::MetricsPage;
 
-/// Pages that belong to no dialect, if they are served.
+/// The server's own pages, which belong to no dialect: metrics and the console, if they are served.
 #[derive(Default)]
 pub(crate) struct ServerPages {
     pub(crate) metrics: Option<MetricsPage>,
@@ -18,17 +18,17 @@ pub(crate) struct ServerPages {
 }
 
 impl ServerPages {
-    /// Returns true if `path` is the path of a page.
+    /// Returns true if `path` is the path of one of the server's own pages.
     pub(super) fn serve(&self, path: &str) -> bool {
         self.metrics_page(path).is_some() || self.console_at(path).is_some()
     }
 
-    /// Returns true if `path` takes forms.
+    /// Returns true if `path` is a page that accepts submitted forms.
     pub(super) fn accept_form(&self, path: &str) -> bool {
         self.console_at(path).is_some() && Console::takes_forms_at(path)
     }
 
-    /// Authenticates the sender of `head` at `peer`, if it requests a page.
+    /// Authenticates the sender of `head` at `peer`, if it requests one of the server's own pages.
     pub(super) async fn authenticate(
         &self,
         identity: &Authenticator,
@@ -42,7 +42,8 @@ impl ServerPages {
         Some(identity.authenticate(None, head, peer).await)
     }
 
-    /// Answers `incoming`, if it requests a page. `sessions` counts open sessions.
+    /// Answers `incoming`, if it requests one of the server's own pages. `sessions` counts open
+    /// sessions.
     pub(super) async fn answer(
         &self,
         identity: &Authenticator,

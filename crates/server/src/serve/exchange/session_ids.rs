@@ -17,43 +17,44 @@ use toolgate_contract::Caller;
 
 use crate::sync::lock_mutex;
 
-/// Length of the key, in bytes.
+/// Length of the key that seals session ids, in bytes.
 pub(crate) const SESSION_KEY_BYTES: usize = 32;
-/// Validity of an id, in seconds.
+/// Validity of a sealed session id, in seconds.
 const VALIDITY_S: i64 = 24 * 3600;
-/// Largest opening message in an id, in bytes. It is small, because each request contains the id in
-/// a header.
+/// Largest opening message that a session id may contain, in bytes. It is small, because each
+/// request has the id in a header.
 const OPENING_BYTES_MAX: usize = 2048;
-/// Number of ended sessions that are remembered.
+/// Maximum number of ended sessions that are remembered, so that they are not resumed.
 const ENDED_SESSIONS_MAX: usize = 10_000;
 
-/// Seals session ids and opens them.
+/// Encrypts session ids and decrypts them, so that another server with the same key can resume the
+/// sessions.
 pub(crate) struct SessionSealer {
     key: LessSafeKey,
     ended_hashes: Mutex<VecDeque<[u8; 32]>>,
 }
 
-/// Content of a sealed id.
+/// Content of a sealed session id.
 #[derive(Serialize, Deserialize)]
 struct SealedSessionContent {
-    /// Expiry, in seconds since the Unix epoch.
+    /// Time at which the session id expires, in seconds since the Unix epoch.
     until: i64,
-    /// Name of the caller. `kind` is the method of authentication.
+    /// Name of the session's caller. `kind` is the method of authentication.
     caller: String,
     kind: String,
     dialect: String,
-    /// Message that opened the session.
+    /// Message that opened the session, such as `initialize`.
     opening: String,
 }
 
 impl SessionSealer {
-    /// Creates a sealer that uses `key`.
+    /// Creates a sealer of session ids that uses `key`.
     pub(crate) fn new(key: &[u8; SESSION_KEY_BYTES]) -> Self {
         let key = UnboundKey::new(&CHACHA20_POLY1305, key).expect("a key of that length");
         Self { key: LessSafeKey::new(key), ended_hashes: Mutex::default() }
     }
 
-    /// Returns an id for the session that `caller` opened in `dialect` with `opening`.
+    /// Returns an id for the session that `caller` opened in `dialect` with the message `opening`.
     ///
     /// Returns `None` if `opening` exceeds 2048 bytes.
     pub(crate) fn seal(&self, caller: &Caller, dialect: &str, opening: &[u8]) -> Option<String> {
@@ -77,7 +78,7 @@ impl SessionSealer {
         Some(URL_SAFE_NO_PAD.encode(bytes))
     }
 
-    /// Returns the opening message of the session `id`, if the id is valid for `caller` and
+    /// Returns the message that opened the session `id`, if the id is valid for `caller` and
     /// `dialect` and this server has not ended the session.
     pub(crate) fn open(&self, id: &str, caller: &Caller, dialect: &str) -> Option<Vec<u8>> {
         let mut bytes = URL_SAFE_NO_PAD.decode(id).ok()?;

@@ -11,20 +11,20 @@ use toolgate_contract::strip_byte_order_mark;
 use crate::cli::clients::{CLIENTS, McpClient};
 use crate::cli::complain;
 
-/// Files that belong together: those of one client, or one file that the user named.
+/// Settings files that belong together: those of one client, or one file that the user named.
 pub(super) struct ClientFiles {
     pub(super) files: Vec<(PathBuf, Value)>,
 }
 
-/// The files that were read.
+/// The clients' settings files that were read.
 pub(super) struct FoundClientFiles {
     pub(super) clients: Vec<ClientFiles>,
     /// True if a file could not be read. The failure was already reported.
     pub(super) has_broken: bool,
 }
 
-/// Reads the files of the clients in `from`, or of all if it is empty. A word that is not a client
-/// is a file. A file that cannot be read is reported and skipped.
+/// Reads the settings files of the clients in `from`, or of all clients if it is empty. A word that
+/// is not a client is a file. A file that cannot be read is reported and skipped.
 ///
 /// # Errors
 ///
@@ -75,7 +75,7 @@ impl FoundClientFiles {
     }
 }
 
-/// Reads a file of a client. Returns `None` if it does not exist.
+/// Reads a settings file of a client as JSON. Returns `None` if it does not exist.
 #[allow(clippy::disallowed_methods, reason = "the user's own files")]
 fn read_file(path: &Path) -> anyhow::Result<Option<Value>> {
     let text = match std::fs::read_to_string(path) {

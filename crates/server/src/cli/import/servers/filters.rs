@@ -5,17 +5,17 @@ use std::path::Path;
 use serde_json::{Map, Value};
 use toolgate_upstream::EXCLUSION;
 
-/// Keys of the tools to serve, in a server's entry.
+/// Keys of a server's entry in a client's settings that list the tools to offer.
 const INCLUDE_KEYS: [&str; 5] =
     ["includeTools", "enabled_tools", "enabledTools", "allowedTools", "tools"];
-/// Keys of the tools to leave out, in a server's entry.
+/// Keys of a server's entry in a client's settings that list the tools to leave out.
 const EXCLUDE_KEYS: [&str; 5] =
     ["excludeTools", "disabledTools", "disabled_tools", "excludedTools", "deniedTools"];
-/// Keys that switch a server or a tool off if they are true.
+/// Keys in a client's settings that switch a server or a tool off if they are true.
 pub(super) const OFF_KEYS: [&str; 2] = ["disabled", "isDisabled"];
-/// Keys that switch a server or a tool off if they are false.
+/// Keys in a client's settings that switch a server or a tool off if they are false.
 pub(super) const ON_KEYS: [&str; 4] = ["enabled", "isActive", "active", "isEnabled"];
-/// JSON pointers to lists of servers that are switched off.
+/// JSON pointers to the lists of switched-off servers in clients' settings.
 const OFF_LISTS: [&str; 5] = [
     "/mcp/excluded",
     "/excludeMCPServers",
@@ -23,10 +23,10 @@ const OFF_LISTS: [&str; 5] = [
     "/disabledMcpjsonServers",
     "/mcp/disabled",
 ];
-/// JSON pointers to lists of the only servers that are switched on.
+/// JSON pointers to the lists of the only switched-on servers in clients' settings.
 const ON_LISTS: [&str; 2] = ["/mcp/allowed", "/allowMCPServers"];
-/// JSON pointers to filters that apply to the tools of all servers, or to some profiles, and are not
-/// imported.
+/// JSON pointers to filters in clients' settings that apply to the tools of all servers, or to some
+/// profiles. They are not imported.
 const OTHER_FILTERS: [&str; 10] = [
     "/tools/exclude",
     "/tools/core",
@@ -39,18 +39,18 @@ const OTHER_FILTERS: [&str; 10] = [
     "/allowedMcpServers",
     "/permissions/ask",
 ];
-/// Settings of a profile that are about servers.
+/// Settings of a client's profile that are about servers.
 const PROFILE_KEYS: [&str; 2] = ["context_servers", "mcp_servers"];
 /// JSON pointer to the servers that Claude Code must not start, as `{ "serverName": "…" }`.
 const DENIED_SERVERS: &str = "/deniedMcpServers";
 
-/// The filters of a client that are not in the entries of its servers.
+/// The filters in a client's settings that are outside the entries of its servers.
 #[derive(Default)]
 pub(super) struct ClientFilters {
     off: Vec<String>,
-    /// The only servers that are switched on, if the client lists them.
+    /// Names of the only servers that are switched on, if the client lists them.
     on: Option<Vec<String>>,
-    /// Tools that are denied, as `mcp__SERVER__TOOL` or `mcp__SERVER`.
+    /// Tools that the client denies, as `mcp__SERVER__TOOL` or `mcp__SERVER`.
     denied: Vec<String>,
 }
 
@@ -89,7 +89,7 @@ impl ClientFilters {
             || self.denied.iter().any(is_denied)
     }
 
-    /// Returns the tools of the server `name` that are denied.
+    /// Returns the tools of the server `name` that the client denies.
     pub(super) fn denied_tools(&self, name: &str) -> Vec<String> {
         let prefix = denied_prefix(name);
         let tool = |one: &String| Some(one.strip_prefix(&*prefix)?.strip_prefix("__")?.to_owned());
@@ -97,19 +97,19 @@ impl ClientFilters {
     }
 }
 
-/// Returns the prefix of Claude Code's rules about the server `name`.
+/// Returns the prefix of Claude Code's permission rules about the server `name`.
 fn denied_prefix(name: &str) -> String {
     let valid = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
     format!("mcp__{}", name.chars().map(valid).collect::<String>())
 }
 
-/// Returns the names of the servers that `content` denies.
+/// Returns the names of the servers that the settings `content` of Claude Code deny.
 fn denied_servers(content: &Value) -> impl Iterator<Item = String> {
     let entries = content.pointer(DENIED_SERVERS).and_then(Value::as_array).into_iter().flatten();
     entries.filter_map(|entry| entry["serverName"].as_str()).map(str::to_owned)
 }
 
-/// Returns the filters of `content` that are not imported.
+/// Returns the filters in the settings `content` of a client that are not imported.
 pub(super) fn other_filters(content: &Value) -> Vec<&'static str> {
     let has = |place: &&&str| match content.pointer(place) {
         None | Some(Value::Null) => false,
@@ -135,7 +135,7 @@ pub(super) fn other_filters(content: &Value) -> Vec<&'static str> {
     named.chain(unread.then_some(DENIED_SERVERS)).collect()
 }
 
-/// Returns true if the entry of a server switches it off.
+/// Returns true if the entry of a server in a client's settings switches the server off.
 pub(super) fn is_switched_off(server: &Map<String, Value>) -> bool {
     let is = |key: &&str, word: &str| match server.get(*key) {
         Some(Value::Bool(value)) => value.to_string() == word,
@@ -145,8 +145,8 @@ pub(super) fn is_switched_off(server: &Map<String, Value>) -> bool {
     OFF_KEYS.iter().any(|key| is(key, "true")) || ON_KEYS.iter().any(|key| is(key, "false"))
 }
 
-/// Returns the tools that an entry of a server includes, or `None` if it has no such list. A name
-/// that would exclude tools here is left out.
+/// Returns the tools that a server's entry in a client's settings includes, or `None` if it has no
+/// such list. A name that toolgate would read as an exclusion is left out.
 pub(super) fn included_tools(server: &Map<String, Value>) -> Option<Vec<String>> {
     let lists = INCLUDE_KEYS.iter().filter_map(|key| server.get(*key)?.as_array());
     lists.fold(None, |all: Option<Vec<String>>, list| {
@@ -156,8 +156,8 @@ pub(super) fn included_tools(server: &Map<String, Value>) -> Option<Vec<String>>
     })
 }
 
-/// Returns the excluded tools of an upstream's `table` as the end of a comment, for readers who do not
-/// know the notation of exclusions. Empty if there are none.
+/// Returns the end of a comment that names the tools which an upstream's `table` excludes, for
+/// readers who do not know the notation of exclusions. Empty if there are none.
 pub(super) fn excluded_tools_note(table: &toml::Table) -> String {
     let tools = table.get("tools").and_then(toml::Value::as_array);
     let entries = tools.into_iter().flatten().filter_map(toml::Value::as_str);
@@ -165,7 +165,7 @@ pub(super) fn excluded_tools_note(table: &toml::Table) -> String {
     if names.is_empty() { String::new() } else { format!(", without `{}`", names.join("`, `")) }
 }
 
-/// Returns the tools that an entry of a server leaves out.
+/// Returns the tools that a server's entry in a client's settings leaves out.
 pub(super) fn excluded_tools(server: &Map<String, Value>) -> Vec<String> {
     let lists = EXCLUDE_KEYS.iter().filter_map(|key| server.get(*key)?.as_array());
     let listed = lists.flatten().filter_map(tool_name);
@@ -175,7 +175,7 @@ pub(super) fn excluded_tools(server: &Map<String, Value>) -> Vec<String> {
     listed.chain(off).collect()
 }
 
-/// Returns true if the filter `key` of an entry can be imported completely.
+/// Returns true if the filter `key` of a server's entry can be imported completely.
 pub(super) fn is_read_filter(key: &str, value: &Value) -> bool {
     let includes = INCLUDE_KEYS.contains(&key);
     let is_read = |tool: &Value| {
@@ -190,7 +190,7 @@ pub(super) fn is_read_filter(key: &str, value: &Value) -> bool {
     }
 }
 
-/// Returns the name of a tool in a list: a text, or an object with a `name`.
+/// Returns the name of a tool in a list of a client's settings: a text, or an object with a `name`.
 fn tool_name(tool: &Value) -> Option<String> {
     tool.as_str().or_else(|| tool["name"].as_str()).map(str::to_owned)
 }
