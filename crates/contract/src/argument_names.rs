@@ -5,8 +5,8 @@ use serde_json::{Map, Value};
 
 use crate::ToolSpec;
 
-/// Names that models guess for an argument, in every own tool that has the argument. A tool's own
-/// aliases are in [`ToolSpec::aliases`].
+/// Names that models guess for an argument, in every tool of this server that has the argument.
+/// Aliases of a single tool are in [`ToolSpec::aliases`].
 const VOCABULARY: &[(&str, &[&str])] = &[
     ("limit", &["count", "max_results", "top_k", "topK", "n"]),
     ("cursor", &["next", "after", "skip"]),
@@ -22,24 +22,24 @@ const VOCABULARY: &[(&str, &[&str])] = &[
     ("destination", &["dest", "to"]),
 ];
 
-/// Separates the name of a list from the name of a field of its items in an alias.
+/// Separator in an alias between the name of a list and the name of a field of the list's items.
 const ITEM_SEPARATOR: &str = "[].";
 
-/// Arguments in which guessed names are replaced by the tool's own.
+/// Arguments of a call, in which guessed names are replaced by the tool's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RenamedArguments {
-    /// The arguments with the tool's own names.
+    /// Arguments of the call with the tool's own names.
     pub input: Value,
-    /// Each argument that was renamed: the caller's name and the tool's name.
+    /// Each argument that was renamed: the caller's name for it and the tool's name.
     pub renamed: Vec<(String, &'static str)>,
 }
 
 impl RenamedArguments {
-    /// Replaces guessed names in `input`, the arguments of the tool `spec`. Returns `None` if there
-    /// are none.
+    /// Replaces guessed names of arguments in `input`, the arguments of the tool `spec`. Returns
+    /// `None` if there are none.
     ///
-    /// An argument of the tool keeps its meaning. A name that could mean two arguments, or an
-    /// argument that is there as well, is kept too.
+    /// A name that is already an argument of the tool is kept. So is a name that could mean two
+    /// arguments, or one whose meaning is also given under its own name.
     pub fn new(spec: &ToolSpec, input: &Value) -> Option<Self> {
         if spec.group.is_some() {
             return None;
@@ -63,7 +63,7 @@ impl RenamedArguments {
         has_changed.then_some(Self { input: Value::Object(fields), renamed })
     }
 
-    /// Returns the JSON `pointer` into the renamed arguments as a pointer into those of the caller.
+    /// Converts a JSON `pointer` into the renamed arguments to a pointer into those of the caller.
     pub fn original_pointer(&self, pointer: &str) -> String {
         let Some(path) = pointer.strip_prefix('/') else { return pointer.to_owned() };
         let (first, rest) = path.split_once('/').map_or((path, None), |(a, b)| (a, Some(b)));
@@ -116,7 +116,8 @@ fn own_name(spec: &ToolSpec, known: &Map<String, Value>, alias: &str) -> Option<
     names.next().is_none().then_some(name)
 }
 
-/// Renames the `fields` for which `find` knows the name in `known`. Returns the pairs of names.
+/// Renames the arguments in `fields` for which `find` knows the name in `known`. Returns each old
+/// name with the new one.
 fn rename_fields(
     fields: &mut Map<String, Value>,
     known: &Map<String, Value>,

@@ -12,19 +12,19 @@ use crate::{
 pub struct Asker {
     supported: QuestionSupport,
     answers: Arc<Mutex<ClientAnswers>>,
-    /// True if the answers arrived before any question was sent. Consents among such answers do not
-    /// count.
+    /// True if the caller sent the answers before any question was asked. Consents among such
+    /// answers do not count.
     answers_unasked: bool,
     /// True if the caller answers by making the call again.
     repeats_calls: bool,
     /// A note that the tool leaves for its next run, which will have the answers.
     note: Arc<Mutex<Option<String>>>,
-    /// The function that redeems the request state, if a consent is valid only once.
+    /// Function that marks the request state as used, if a consent is valid only once.
     redeem: Option<ConsentRedeemer>,
     mode: AskerMode,
 }
 
-/// A function that redeems a request state. It returns false if the state was redeemed before, and
+/// Function that marks a request state as used. It returns false if the state was used before, and
 /// an error if that cannot be known.
 pub type ConsentRedeemer =
     Arc<dyn Fn() -> BoxFuture<'static, Result<bool, ToolError>> + Send + Sync>;
@@ -35,7 +35,7 @@ enum AskerMode {
     /// The caller cannot be asked.
     #[default]
     Nobody,
-    /// The call ends with its questions, and the caller calls again with the answers.
+    /// The call ends with its questions, and the caller makes the call again with the answers.
     OnRepeat,
     /// The caller answers while the call runs.
     DuringCall(Arc<dyn QuestionSender>),
@@ -53,8 +53,8 @@ impl Asker {
         Self::default()
     }
 
-    /// Creates an asker for a caller that calls again with the answers. `given` are the answers so
-    /// far.
+    /// Creates an asker for a caller that makes the call again with the answers. `given` are the
+    /// answers so far.
     pub fn on_repeat(supported: QuestionSupport, given: ClientAnswers) -> Self {
         let answers = Arc::new(Mutex::new(given));
         Self {
@@ -71,7 +71,8 @@ impl Asker {
         Self { note: Arc::new(Mutex::new(note)), ..self }
     }
 
-    /// Returns the asker with consents that are valid only once. `spend` redeems them.
+    /// Returns the asker with consents that are valid only once. `spend` marks the request state as
+    /// used.
     pub fn with_single_use(self, spend: ConsentRedeemer) -> Self {
         Self { redeem: Some(spend), ..self }
     }

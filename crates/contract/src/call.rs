@@ -23,37 +23,37 @@ use crate::{
 pub struct ToolCall {
     /// The tool's name as the dialect read it. The catalog resolves it to a tool.
     pub tool: String,
-    /// The arguments, not yet validated.
+    /// The arguments of the call, not yet validated.
     pub input: Value,
-    /// The caller.
+    /// The caller of the tool.
     pub caller: Caller,
-    /// The name of the dialect, for the audit record.
+    /// The name of the dialect in which the call arrived, for the audit record.
     pub dialect: Cow<'static, str>,
-    /// A token that is cancelled when nobody needs the result any longer.
+    /// A token that is cancelled when nobody needs the call's result any longer.
     pub cancel: CancellationToken,
     /// The receiver of the call's events.
     pub events: EventSink,
     /// The job's id, if the call runs as a job.
     pub job: Option<JobId>,
-    /// The way to ask the caller while the call runs.
+    /// The way to ask the caller questions while the call runs.
     pub asker: Asker,
     /// Metadata that the client sent with the call.
     pub metadata: CallMetadata,
-    /// The longest duration that the dialect allows, if it is shorter than the tool's deadline.
+    /// The longest duration that the dialect allows for the call, if shorter than the deadline.
     pub time_limit: Option<Duration>,
-    /// Work that was started before the call.
+    /// Work of the call that a check has started before.
     pub started_work: StartedWork,
 }
 
 /// Metadata that a client sends with a call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CallMetadata {
-    /// Arguments repeated in headers, by the names in the tool's schema. `None` if the dialect does
-    /// not require them. The gate compares them with the arguments.
+    /// Arguments of the call that headers repeat, by their names in the tool's schema. `None` if
+    /// the dialect does not require such headers. The gate compares them with the arguments.
     pub header_params: Option<Vec<(String, Result<String, String>)>>,
     /// The trace that the call belongs to.
     pub trace: Option<TraceContext>,
-    /// The public name of the session, which is not a secret.
+    /// The public name of the client's session, which is not a secret.
     pub session: Option<Arc<str>>,
     /// True if the call must become a job.
     pub as_job: bool,
@@ -64,7 +64,7 @@ pub struct CallMetadata {
     pub via: Option<&'static str>,
     /// The client's transport: `http`, `websocket` or `stdio`; empty if there is none.
     pub transport: &'static str,
-    /// The client's profile, if it introduced itself and has one.
+    /// The known profile of the client, if it introduced itself and has one.
     pub client: Option<&'static ClientProfile>,
 }
 
@@ -76,7 +76,7 @@ pub struct StartedWork(Option<Arc<Mutex<Option<AnyWork>>>>);
 type AnyWork = Box<dyn Any + Send>;
 
 impl StartedWork {
-    /// Creates a slot that can keep started work.
+    /// Creates a slot in which a check can leave work for the call.
     pub fn with_slot() -> Self {
         Self(Some(Arc::default()))
     }
@@ -85,31 +85,31 @@ impl StartedWork {
         Some(self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Stores the started work `begun`. Drops it if there is no slot.
+    /// Stores the work `begun`, which a check has started. Drops it if there is no slot.
     pub fn put(&self, begun: impl Any + Send) {
         if let Some(mut held) = self.lock() {
             *held = Some(Box::new(begun));
         }
     }
 
-    /// Removes and returns the started work, if its type is `T`.
+    /// Removes and returns the work that a check has started, if its type is `T`.
     pub fn take<T: Any>(&self) -> Option<T> {
         let begun = self.lock()?.take()?;
         begun.downcast().ok().map(|begun| *begun)
     }
 
-    /// Returns true if started work is stored.
+    /// Returns true if a check has left started work.
     pub fn has_work(&self) -> bool {
         self.lock().is_some_and(|held| held.is_some())
     }
 
-    /// Returns true if the started work has type `T` and satisfies `so`.
+    /// Returns true if the work that a check has started has the type `T` and satisfies `so`.
     pub fn matches<T: Any>(&self, so: impl FnOnce(&T) -> bool) -> bool {
         let Some(held) = self.lock() else { return false };
         held.as_ref().and_then(|begun| begun.downcast_ref()).is_some_and(so)
     }
 
-    /// Drops the started work.
+    /// Drops the work that a check has started.
     pub fn discard(&self) {
         let begun = self.lock().and_then(|mut held| held.take());
         drop(begun);
@@ -121,29 +121,29 @@ pub const OUTPUT_TOOL: &str = "exec.output";
 
 /// The context of a running tool: its caller, deadline, events and questions.
 pub struct ToolContext {
-    /// The caller.
+    /// The caller of the running tool.
     pub caller: Caller,
-    /// A token that is cancelled when nobody needs the result, the deadline has passed or the
-    /// process ends. The tool must then stop at once and leave nothing running.
+    /// A token that is cancelled when nobody needs the call's result, the deadline has passed or
+    /// the process ends. The tool must then stop at once and leave nothing running.
     pub cancel: CancellationToken,
     /// The time at which the gate cancels the call. Time spent waiting for answers does not count.
     pub deadline: Instant,
-    /// The receiver of events. Use [`ToolContext::report_progress`] and similar methods instead.
+    /// The receiver of the call's events. Use methods such as [`ToolContext::report_progress`].
     pub events: EventSink,
-    /// The way to ask the caller. Use [`ToolContext::ask`] and similar methods instead.
+    /// The way to ask the caller questions. Use [`ToolContext::ask`] and similar methods instead.
     pub asker: Asker,
     /// The trace that the call belongs to.
     pub trace: Option<TraceContext>,
-    /// The public name of the session, which is not a secret.
+    /// The public name of the client's session, which is not a secret.
     pub session: Option<Arc<str>>,
     /// The id of the tool through which the call came, such as `tools.call`. `None` if the client
     /// named the called tool itself.
     pub via: Option<&'static str>,
     /// True if the call is a job or will become one.
     pub as_job: bool,
-    /// Work that was started before the call.
+    /// Work of the call that a check has started before.
     pub started_work: StartedWork,
-    /// The write budget of the caller.
+    /// The number of bytes that the caller may still write.
     pub write_budget: WriteBudget,
     /// True if the caller may call [`OUTPUT_TOOL`], so that a result may refer to it. Always false
     /// for a tool that stores no output.
@@ -153,8 +153,7 @@ pub struct ToolContext {
 }
 
 impl ToolContext {
-    /// Creates a context without events, questions, trace or session. It is for tests and for calls
-    /// that the server makes itself.
+    /// Creates a context for tests and the server's own calls, without events and questions.
     pub fn detached(caller: Caller, deadline: Instant) -> Self {
         let cancel = CancellationToken::new();
         let events = EventSink::none();
@@ -212,7 +211,7 @@ impl ToolContext {
         }
     }
 
-    /// Asks the client's model.
+    /// Asks the client's model for an answer.
     pub async fn ask_model(
         &self,
         key: &str,
@@ -232,13 +231,13 @@ impl ToolContext {
         }
     }
 
-    /// Allows the server to close the connection while the work continues. The client comes back
-    /// for the answer, if its protocol supports that. Use it for long work.
+    /// Allows the server to close the client's connection while the tool continues. The client
+    /// comes back for the answer, if its protocol supports that. Use it for long work.
     pub fn release_connection(&self) {
         self.events.send(CallEvent::ReleaseConnection);
     }
 
-    /// Reports progress. `done` must grow with each report.
+    /// Reports progress of the tool. `done` must grow with each report.
     pub fn report_progress(&self, done: f64, total: Option<f64>, message: Option<String>) {
         self.events.send(CallEvent::Progress { done, total, message });
     }
@@ -248,7 +247,7 @@ impl ToolContext {
         self.events.send(CallEvent::ProgramOutput { stream, text });
     }
 
-    /// Reports a file that the work produced.
+    /// Reports a file that the tool or its program produced.
     pub fn report_file(&self, file: ProducedFile) {
         self.events.send(CallEvent::FileProduced(file));
     }
@@ -262,39 +261,39 @@ impl ToolContext {
 /// An event during a call.
 #[derive(Debug, Clone)]
 pub enum CallEvent {
-    /// Progress of the work.
+    /// Progress of the call's work.
     Progress {
         /// The amount of work that is done. It only grows.
         done: f64,
-        /// The total amount in the same unit, if it is known.
+        /// The total amount of work in the same unit as `done`, if it is known.
         total: Option<f64>,
-        /// The current step.
+        /// A description of the current step.
         message: Option<String>,
     },
     /// A piece of a program's output.
     ProgramOutput {
-        /// The output stream.
+        /// The output stream of the program.
         stream: OutputStream,
-        /// The text, with invalid UTF-8 replaced.
+        /// The printed text, with invalid UTF-8 replaced.
         text: String,
     },
     /// A log line for the observers of the call.
     Log {
-        /// The severity.
+        /// The severity of the log line.
         level: LogLevel,
-        /// The component that logs, if it is not this server.
+        /// The component that logs the line, if it is not this server.
         logger: Option<String>,
-        /// The content, usually a string.
+        /// The content of the log line, usually a string.
         data: Value,
     },
-    /// A person has finished a page visit.
+    /// A person has finished the visit of a page, such as a sign-in page.
     VisitFinished {
-        /// The id of the visit.
+        /// The id of the page visit.
         id: String,
     },
-    /// A file that the work produced.
+    /// A file that the call's work produced.
     FileProduced(ProducedFile),
-    /// The connection may close. The client comes back for the answer.
+    /// The client's connection may close. The client comes back for the answer.
     ReleaseConnection,
 }
 
@@ -317,10 +316,10 @@ fn no_answer(key: &str) -> ToolError {
     ToolError::new(ToolFault::Failed, format!("the answer to `{key}` does not fit its question"))
 }
 
-/// An open file that the work produced. Renaming or removing the file does not affect the handle.
+/// An open file that a call produced. Renaming or removing the file does not affect the handle.
 #[derive(Debug, Clone)]
 pub struct ProducedFile {
-    /// The path relative to the workspace, with `/`.
+    /// The path of the file relative to the workspace, with `/` between its parts.
     pub path: String,
     /// The open file, to be read from its start by offset.
     pub handle: Arc<File>,
@@ -330,9 +329,9 @@ pub struct ProducedFile {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OutputStream {
-    /// Standard output.
+    /// The standard output of the program.
     Stdout,
-    /// Standard error.
+    /// The standard error of the program.
     Stderr,
 }
 
@@ -362,18 +361,17 @@ pub struct EventSink {
 }
 
 impl EventSink {
-    /// Creates a sink that passes each event to `take`, which must not block.
+    /// Creates a sink that passes each event of a call to `take`, which must not block.
     pub fn new(take: impl Fn(CallEvent) + Send + Sync + 'static) -> Self {
         Self { receiver: Some(Arc::new(take)), log_level: None }
     }
 
-    /// Returns the sink with the lowest log level that its receiver needs. With `None`, it needs no
-    /// log lines.
+    /// Returns the sink for a receiver that needs log lines from the level `least` on, or none.
     pub fn with_log_level(self, least: Option<LogLevel>) -> Self {
         Self { log_level: least, ..self }
     }
 
-    /// Creates a sink that drops all events.
+    /// Creates a sink that drops all events of a call.
     pub fn none() -> Self {
         Self::default()
     }
@@ -399,13 +397,13 @@ impl EventSink {
 /// The output of a tool.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ToolOutput {
-    /// The structured result. Null if there is none.
+    /// The structured result of the tool. Null if there is none.
     #[serde(deserialize_with = "exact_json::deserialize")]
     pub value: Value,
-    /// True if there is a structured result.
+    /// True if the output has a structured result.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub structured: bool,
-    /// The result as text.
+    /// The result of the tool as text.
     pub text: ResultText,
     /// Further content to show with the text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -417,9 +415,9 @@ pub struct ToolOutput {
         deserialize_with = "exact_json::deserialize_object"
     )]
     pub meta: MetaFields,
-    /// The way the work ended.
+    /// The way the tool's work ended.
     pub ending: CallEnding,
-    /// True if an upstream returned the result. It reaches clients in the form that it has.
+    /// True if an upstream returned the result. The form of such a result is kept for clients.
     #[serde(default, skip_serializing_if = "is_no")]
     pub from_upstream: bool,
 }
@@ -447,14 +445,14 @@ impl ToolOutput {
         Self { value, structured: true, text, content, meta, ending, from_upstream }
     }
 
-    /// Returns the text, the note and all content as one string.
+    /// Returns the text of the output, its note and all content as one string.
     pub fn full_text(&self) -> String {
         let text = [Some(self.text.body.as_str()), self.text.note.as_deref()];
         let text = text.into_iter().flatten().filter(|text| !text.is_empty()).map(str::to_owned);
         text.chain(self.content.iter().map(ContentBlock::as_text)).collect::<Vec<_>>().join("\n")
     }
 
-    /// Returns the text and all content as one string, without the note.
+    /// Returns the text of the output and all content as one string, without the note.
     pub fn body_text(&self) -> Cow<'_, str> {
         if self.content.is_empty() {
             return self.text.body.as_str().into();
@@ -491,25 +489,24 @@ impl ToolOutput {
 /// A result as text for a person or a model.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ResultText {
-    /// The main text: a file's content, a diff, a program's output.
+    /// The main text of a result: a file's content, a diff, a program's output.
     pub body: String,
-    /// One line about the body, such as its etag, or the place where it was cut and the way to get
-    /// the rest.
+    /// One line about the main text, such as its etag, or the way to get a part that was cut off.
     pub note: Option<String>,
 }
 
 impl ResultText {
-    /// Creates a text without a note.
+    /// Creates the text of a result without a note.
     pub fn from_body(body: impl Into<String>) -> Self {
         Self { body: body.into(), note: None }
     }
 
-    /// Returns the text with `note`.
+    /// Returns the text of the result with `note`.
     pub fn with_note(self, note: impl Into<String>) -> Self {
         Self { note: Some(note.into()), ..self }
     }
 
-    /// Returns the body and the note as one text. The note stands in brackets after the body.
+    /// Returns the main text and the note as one text, with the note in brackets at the end.
     pub fn joined(&self) -> Cow<'_, str> {
         match self.joined_parts() {
             (start, end) if end.is_empty() => Cow::Borrowed(start),

@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 /// requests.
 #[derive(Debug, Clone)]
 pub struct Caller {
-    /// The name in policy, limits, jobs and the audit log. No two kinds share a name.
+    /// The name of the caller in policy, limits, jobs and the audit log. No two kinds share a name.
     pub name: Arc<str>,
-    /// The method of authentication.
+    /// The method by which the caller was authenticated.
     pub kind: CallerKind,
     /// The scopes of the caller's token.
     pub scopes: Arc<[Arc<str>]>,
@@ -29,7 +29,7 @@ pub struct Caller {
 pub struct BearerToken(Arc<str>);
 
 impl BearerToken {
-    /// Wraps the token `text`.
+    /// Wraps the token `text` of a caller.
     pub fn new(text: &str) -> Self {
         Self(text.into())
     }
@@ -57,12 +57,12 @@ pub enum CallerKind {
     Anonymous,
     /// A caller with a key.
     Key,
-    /// A caller with a token from another server.
+    /// A caller with a token that an authorization server issued.
     Token,
 }
 
 impl CallerKind {
-    /// All kinds.
+    /// All kinds of caller.
     pub const ALL: [Self; 4] = [Self::Local, Self::Anonymous, Self::Key, Self::Token];
 
     /// Returns the kind as a word: `local`, `http`, `key` or `token`.

@@ -31,7 +31,8 @@ impl ChangeFeed {
         }
     }
 
-    /// Adds the listener `hear`, which must not block. It receives changes from now on.
+    /// Adds the listener `hear`, which must not block. It receives changes that are published from
+    /// now on.
     pub fn subscribe(&self, hear: impl Fn(&ServerChange) + Send + Sync + 'static) {
         self.listeners().push(Arc::new(hear));
     }
@@ -46,14 +47,14 @@ impl ChangeFeed {
     }
 }
 
-/// The changes that a client subscribed to.
+/// The changes of lists, resources and jobs that a client subscribed to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ChangeFilter {
-    /// Changes of the tool list.
+    /// True if changes of the tool list are included.
     pub tools: bool,
-    /// Changes of the prompt list.
+    /// True if changes of the prompt list are included.
     pub prompts: bool,
-    /// Changes of the resource list.
+    /// True if changes of the resource list are included.
     pub resources: bool,
     /// URIs of the resources whose content is watched.
     pub uris: BTreeSet<String>,
@@ -62,7 +63,7 @@ pub struct ChangeFilter {
 }
 
 impl ChangeFilter {
-    /// Returns true if `change` is subscribed to.
+    /// Returns true if the client subscribed to `change`.
     pub fn includes(&self, change: &ServerChange) -> bool {
         match change {
             ServerChange::Tools => self.tools,

@@ -1,17 +1,18 @@
 //! MCP clients that treat a long list of tools in a way of their own.
 
-/// A client, and the list of tools that suits it.
+/// A known MCP client, and the list of tools that suits it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ClientProfile {
     /// Start of the name that the client sends in `clientInfo`, in lower case.
     pub name: &'static str,
-    /// Most tools of a whole list.
+    /// Maximum number of tools for which the client gets all in its list.
     pub tools_max: usize,
-    /// True if the client has a search of its own. Its model then pays for the names of tools only.
+    /// True if the client searches tools itself. Its model then pays only for the tools' names.
     pub has_search: bool,
 }
 
-/// Clients with a profile. The lists of all others depend on their tokens only.
+/// Clients that have a profile. The tool lists of all other clients depend only on their number of
+/// tokens.
 static PROFILES: [ClientProfile; 3] = [
     // Claude Code keeps the names in the context, about 20 tokens each.
     ClientProfile { name: "claude-code", tools_max: 400, has_search: true },

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub use resource_data::{ResourceContents, ResourceData, ResourceSpec, ResourceTemplate};
 
-/// One piece of content with its annotations.
+/// One piece of content of a result or message, with its annotations.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ContentBlock {
     /// The content itself.
@@ -19,7 +19,7 @@ pub struct ContentBlock {
     pub meant: ContentAnnotations,
 }
 
-/// The forms of content.
+/// The forms of content of a result or message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ContentBody {
@@ -40,7 +40,7 @@ pub enum ContentBody {
 pub struct MediaData {
     /// The media type, e.g. `image/png`.
     pub media_type: String,
-    /// The bytes.
+    /// The bytes of the image or audio clip.
     pub data: Base64Bytes,
 }
 
@@ -73,13 +73,13 @@ impl<'de> Deserialize<'de> for Base64Bytes {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ContentAnnotations {
-    /// The audience. An empty list means everybody.
+    /// The people or models that the content is for. An empty list means everybody.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub audience: Vec<MessageRole>,
-    /// The importance from 0 (optional) to 1 (required).
+    /// The importance of the content from 0 (optional) to 1 (required).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<f64>,
-    /// The time of the last change.
+    /// The time of the last change of the content.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub modified: Option<jiff::Timestamp>,
 }
@@ -91,13 +91,13 @@ impl ContentAnnotations {
     }
 }
 
-/// The speaker or addressee of a message.
+/// The role of the speaker or addressee of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MessageRole {
-    /// The person.
+    /// The person who uses the client.
     User,
-    /// The model.
+    /// The client's model.
     Assistant,
 }
 
@@ -167,12 +167,12 @@ pub type MetaFields = serde_json::Map<String, serde_json::Value>;
 /// An icon for a tool, a prompt, a resource or the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Icon {
-    /// An `https:` or `data:` URI.
+    /// An `https:` or `data:` URI of the icon.
     pub src: String,
-    /// The media type, e.g. `image/svg+xml`.
+    /// The media type of the icon, e.g. `image/svg+xml`.
     #[serde(rename = "mimeType", skip_serializing_if = "Option::is_none")]
     pub media_type: Option<String>,
-    /// The sizes, e.g. `48x48` or `any`.
+    /// The sizes of the icon, e.g. `48x48` or `any`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sizes: Vec<String>,
 }
@@ -191,19 +191,19 @@ impl Icon {
 /// A message of a rendered prompt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PromptMessage {
-    /// The speaker.
+    /// The speaker of the message.
     pub role: MessageRole,
-    /// The content.
+    /// The content of the message.
     pub content: ContentBlock,
 }
 
 impl PromptMessage {
-    /// Creates a message by the person.
+    /// Creates a prompt message by the person.
     pub fn user(content: ContentBlock) -> Self {
         Self { role: MessageRole::User, content }
     }
 
-    /// Creates a message by the model.
+    /// Creates a prompt message by the model.
     pub fn assistant(content: ContentBlock) -> Self {
         Self { role: MessageRole::Assistant, content }
     }

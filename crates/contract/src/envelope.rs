@@ -8,16 +8,16 @@ use serde_json::{Value, json};
 
 use crate::{CallError, exact_json};
 
-/// The origin of a call, for its envelope.
+/// The origin of a call: the data about its request from which its envelope is made.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallOrigin {
-    /// The transport: `http`, `stdio` or `websocket`.
+    /// The transport of the request: `http`, `stdio` or `websocket`.
     pub transport: &'static str,
     /// The kind of request, e.g. `tool`, `prompt`, `discover`.
     pub route: String,
-    /// The JSON-RPC method, e.g. `mcp.tool.invoke`.
+    /// The JSON-RPC method of the request, e.g. `mcp.tool.invoke`.
     pub method: String,
-    /// The request payload, from which ids and size are computed.
+    /// The payload of the request, from which the envelope's ids and sizes are computed.
     pub payload: Value,
     /// The called tool as the dialect spells it, if a tool was called.
     pub tool: Option<String>,
@@ -28,16 +28,16 @@ pub struct CallOrigin {
     pub io: Option<Value>,
 }
 
-/// The result and metadata of one call.
+/// The envelope of one call: its result or error, with ids, times and other metadata.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CallEnvelope {
     /// True if the call succeeded and has a result.
     pub ok: bool,
-    /// The result. Null if the call failed.
+    /// The result of the call. Null if the call failed.
     #[serde(default, deserialize_with = "exact_json::deserialize_option")]
     pub data: Option<Value>,
-    /// The error. Null if the call succeeded.
+    /// The error of the call. Null if the call succeeded.
     pub error: Option<EnvelopeError>,
     /// The metadata of the call.
     pub meta: EnvelopeMeta,
@@ -46,11 +46,11 @@ pub struct CallEnvelope {
 /// The reason for a failed call, in an envelope.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EnvelopeError {
-    /// One of the five canonical codes.
+    /// One of the five canonical error codes.
     pub code: CanonicalCode,
-    /// A sentence for the caller.
+    /// A sentence about the error for the caller.
     pub message: String,
-    /// Further details: an object.
+    /// Further details of the error: an object.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -59,7 +59,7 @@ pub struct EnvelopeError {
     pub details: Option<Value>,
 }
 
-/// The metadata of a call.
+/// The metadata of a call in its envelope.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EnvelopeMeta {
@@ -71,28 +71,28 @@ pub struct EnvelopeMeta {
     pub span_id: String,
     /// The version of the envelope's schema.
     pub schema_version: String,
-    /// True if equal requests get equal ids.
+    /// True if equal requests get equal ids in their envelopes.
     pub deterministic: bool,
-    /// The transport; see [`CallOrigin::transport`].
+    /// The transport of the call; see [`CallOrigin::transport`].
     pub transport: String,
-    /// The kind of request; see [`CallOrigin::route`].
+    /// The kind of the request; see [`CallOrigin::route`].
     pub route: String,
-    /// The JSON-RPC method; see [`CallOrigin::method`].
+    /// The JSON-RPC method of the request; see [`CallOrigin::method`].
     pub method: String,
-    /// The duration in milliseconds.
+    /// The duration of the call in milliseconds.
     pub duration_ms: f64,
-    /// `ok` or `error`.
+    /// The status of the call: `ok` or `error`.
     pub status: String,
-    /// The number of earlier attempts.
+    /// The number of earlier attempts to make the call.
     pub attempt: u32,
-    /// The size of the payload as compact JSON with sorted keys, in bytes.
+    /// The size of the request's payload as compact JSON with sorted keys, in bytes.
     pub input_bytes: u64,
     /// The size of the result as compact JSON with sorted keys, in bytes. 0 without a result.
     pub output_bytes: u64,
-    /// The called tool.
+    /// The id of the called tool, if a tool was called.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_id: Option<String>,
-    /// The requested prompt.
+    /// The id of the requested prompt, if a prompt was requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_id: Option<String>,
 }
@@ -114,12 +114,12 @@ pub enum CanonicalCode {
 }
 
 impl CallEnvelope {
-    /// The version of the envelope's schema.
+    /// The version of the schema of envelopes.
     pub const VERSION: &str = "0.1.0";
 }
 
 impl CanonicalCode {
-    /// All codes.
+    /// All canonical codes.
     pub const ALL: [Self; 5] = [
         Self::InvalidInput,
         Self::InvalidOutput,
@@ -152,7 +152,7 @@ impl CanonicalCode {
         }
     }
 
-    /// Returns the code's text, e.g. `INVALID_INPUT`.
+    /// Returns the canonical code as text, e.g. `INVALID_INPUT`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::InvalidInput => "INVALID_INPUT",
@@ -163,7 +163,7 @@ impl CanonicalCode {
         }
     }
 
-    /// Returns the HTTP status of the code.
+    /// Returns the HTTP status of the canonical code.
     pub fn http_status(self) -> u16 {
         match self {
             Self::InvalidInput => 400,
@@ -174,7 +174,7 @@ impl CanonicalCode {
         }
     }
 
-    /// Returns the JSON-RPC error code.
+    /// Returns the JSON-RPC error code of the canonical code.
     pub fn jsonrpc_code(self) -> i32 {
         match self {
             Self::InvalidInput => -32602,
@@ -185,7 +185,7 @@ impl CanonicalCode {
         }
     }
 
-    /// Returns a short description.
+    /// Returns a short description of the canonical code.
     pub fn message(self) -> &'static str {
         match self {
             Self::InvalidInput => "Invalid input payload",
@@ -290,7 +290,8 @@ pub fn canonical_json(value: &Value) -> String {
     String::from_utf8(written).expect("it is ASCII")
 }
 
-/// Returns the length of [`canonical_json`] in bytes. The order of keys does not affect it.
+/// Returns the length of the [`canonical_json`] of `value` in bytes. The order of keys does not
+/// affect it.
 pub fn canonical_json_len(value: &Value) -> u64 {
     struct ByteCounter(u64);
     impl io::Write for ByteCounter {

@@ -14,9 +14,9 @@ pub enum CallError {
     /// No tool of that name is available to this caller.
     #[error("{}", unknown_tool(name, nearest.as_deref(), unavailable.as_deref()))]
     UnknownTool {
-        /// The requested name.
+        /// The tool's name in the request.
         name: String,
-        /// The id of the tool that was probably meant.
+        /// The id of the tool that the caller probably meant.
         nearest: Option<String>,
         /// The reason why the tool is not available, if it exists and the caller may know that.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -25,7 +25,7 @@ pub enum CallError {
     /// The arguments are invalid, by the tool's schema or by a check of the tool.
     #[error("{}", list(problems))]
     InvalidInput {
-        /// The problems, each with its position.
+        /// The problems of the arguments, each with its position.
         problems: Vec<ValidationProblem>,
     },
     /// Policy, the sandbox or file permissions deny the call.
@@ -77,10 +77,10 @@ pub enum CallError {
         /// A sentence that names the dependency.
         message: String,
     },
-    /// The deadline passed.
+    /// The deadline of the call passed.
     #[error("the call took longer than {} ms and was stopped", after.as_millis())]
     TimedOut {
-        /// The time limit.
+        /// The time limit of the call.
         after: Duration,
     },
     /// The call was cancelled.
@@ -94,19 +94,19 @@ pub enum CallError {
     Failed {
         /// A sentence for the caller.
         message: String,
-        /// The cause, for the log.
+        /// The cause of the failure, for the log.
         cause: String,
     },
     /// The call asks questions. The caller must call again with the answers. This is not a failure.
     #[error("the tool asks the client a question; answer it and call again")]
     Asks {
-        /// The questions.
+        /// The questions to the caller.
         questions: ClientQuestions,
     },
     /// The call must ask a question that the caller does not support.
     #[error("{}", cannot_ask(*kind, what.as_deref()))]
     CannotAsk {
-        /// The kind of the question.
+        /// The kind of the question that the caller does not support.
         kind: QuestionKind,
         /// A sentence about the question and its reason, if the tool gave one.
         what: Option<String>,
@@ -114,13 +114,13 @@ pub enum CallError {
     /// The tool runs only as a job, and the call did not start one.
     #[error("`{tool}` runs only as a job; start it as one")]
     NeedsJob {
-        /// The tool's id.
+        /// The id of the tool.
         tool: String,
     },
     /// The tool never runs as a job, and the call asked for one.
     #[error("`{tool}` does not run as a job; call it directly")]
     NoJob {
-        /// The tool's id.
+        /// The id of the tool.
         tool: String,
     },
     /// The headers of the request contradict its arguments.
@@ -143,13 +143,13 @@ pub enum CallError {
     /// The tool's output violates the tool's own schema.
     #[error("the tool's result does not match its own output schema: {}", list(problems))]
     InvalidOutput {
-        /// The problems, each with its position.
+        /// The problems of the output, each with its position.
         problems: Vec<ValidationProblem>,
     },
 }
 
 impl CallError {
-    /// Returns the cause for the log, which the caller does not see.
+    /// Returns the cause of the error for the log, which the caller does not see.
     pub fn cause(&self) -> Option<&str> {
         match self {
             Self::Failed { cause, .. } if !cause.is_empty() => Some(cause),
@@ -176,7 +176,7 @@ impl CallError {
         }
     }
 
-    /// Returns the reason as one word, for the audit record and for programs.
+    /// Returns the reason of the error as one word, for the audit record and for programs.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::UnknownTool { .. } => "unknown_tool",
@@ -203,12 +203,12 @@ impl CallError {
     }
 }
 
-/// One validation problem.
+/// A problem that the validation of a JSON document found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ValidationProblem {
     /// RFC 6901 pointer to the invalid value. Empty for the whole document.
     pub pointer: String,
-    /// A description of the problem.
+    /// A description of the problem in words.
     pub message: String,
 }
 
@@ -219,7 +219,7 @@ pub struct ToolError {
     pub fault: ToolFault,
     /// A sentence for the caller: lower case, without a full stop. It names the item and a fix.
     pub message: String,
-    /// The cause, for the log.
+    /// The cause of the failure, for the log.
     pub cause: Option<String>,
 }
 
@@ -228,16 +228,16 @@ pub struct ToolError {
 pub enum ToolFault {
     /// The input satisfies the schema but is still invalid.
     Invalid {
-        /// RFC 6901 pointer into the input.
+        /// RFC 6901 pointer to the invalid value in the input.
         pointer: String,
     },
     /// The sandbox, policy or file permissions deny the action.
     NotAllowed,
     /// An item that the input names does not exist.
     NotFound,
-    /// The state differs from the state that the caller expected. The value contains both.
+    /// The current state differs from the state that the caller expected. The value contains both.
     Conflict(Value),
-    /// An item exceeds a size limit.
+    /// An item that the tool reads or writes exceeds a size limit.
     TooLarge,
     /// The caller exceeded a rate limit. The value is the time to wait.
     Limited(Duration),
@@ -261,23 +261,23 @@ pub enum ToolFault {
 }
 
 impl ToolError {
-    /// Creates a failure of kind `fault` with a `message` for the caller.
+    /// Creates a tool's failure of kind `fault` with a `message` for the caller.
     pub fn new(fault: ToolFault, message: impl Into<String>) -> Self {
         Self { fault, message: message.into(), cause: None }
     }
 
-    /// Creates a failure with a `message` for the caller and a `cause` for the log only.
+    /// Creates a tool's failure with a `message` for the caller and a `cause` for the log only.
     pub fn with_cause(message: impl Into<String>, cause: impl std::fmt::Display) -> Self {
         Self { fault: ToolFault::Failed, message: message.into(), cause: Some(cause.to_string()) }
     }
 
-    /// Creates an error about invalid input at `pointer`, e.g. `/edits/0/old`.
+    /// Creates a tool's error about invalid input at `pointer`, e.g. `/edits/0/old`.
     pub fn invalid(pointer: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(ToolFault::Invalid { pointer: pointer.into() }, message)
     }
 
-    /// Returns the failure with its pointer set to `pointer`. Failures without a pointer stay as
-    /// they are.
+    /// Returns the failure of a tool with its pointer into the input set to `pointer`. Failures
+    /// without a pointer stay as they are.
     pub fn with_pointer(self, pointer: impl Into<String>) -> Self {
         match self.fault {
             ToolFault::Invalid { .. } => {
@@ -297,17 +297,17 @@ impl ToolError {
         }
     }
 
-    /// Creates an error about a missing item.
+    /// Creates a tool's error about a missing item.
     pub fn not_found(message: impl Into<String>) -> Self {
         Self::new(ToolFault::NotFound, message)
     }
 
-    /// Creates an error about a denied action.
+    /// Creates a tool's error about a denied action.
     pub fn not_allowed(message: impl Into<String>) -> Self {
         Self::new(ToolFault::NotAllowed, message)
     }
 
-    /// Creates a failure whose `message` goes to both the caller and the log.
+    /// Creates a tool's failure whose `message` goes to both the caller and the log.
     pub fn failed(message: impl Into<String>) -> Self {
         Self::new(ToolFault::Failed, message)
     }
@@ -318,7 +318,7 @@ impl ToolError {
         Self::new(ToolFault::Refused { code, data: None }, message)
     }
 
-    /// Creates an error about a question that the caller does not support.
+    /// Creates a tool's error about a question that the caller does not support.
     pub fn cannot_ask(kind: QuestionKind) -> Self {
         Self::new(ToolFault::CannotAsk(kind), cannot_ask(kind, None))
     }

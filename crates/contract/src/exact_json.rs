@@ -21,7 +21,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value};
 
-/// The maximum length of a number, in bytes. Every comparison and validation reads all digits.
+/// The maximum length of a number in JSON, in bytes. Every comparison and validation reads all
+/// digits.
 pub const NUMBER_BYTES_MAX: usize = 4096;
 
 /// The key under which serde_json passes a number that is no 64-bit integer to a visitor.
@@ -30,7 +31,8 @@ const NUMBER_KEY: &str = "$serde_json::private::Number";
 /// it would be taken for something else when it is converted.
 const RESERVED_KEYS: &str = "$serde_json::private::";
 
-/// Parses `text`. If a key is repeated, the last one counts.
+/// Parses the JSON `text` without changing the spelling of numbers. If a key is repeated, the last
+/// one counts.
 ///
 /// # Errors
 /// Fails if `text` is not one JSON value, if a number is longer than [`NUMBER_BYTES_MAX`], or if a
@@ -42,7 +44,7 @@ pub fn parse(text: &str) -> serde_json::Result<Value> {
     reader.end().map(|()| value)
 }
 
-/// Parses the UTF-8 text in `bytes`. See [`parse`].
+/// Parses the JSON in `bytes`, UTF-8 text. See [`parse`].
 ///
 /// # Errors
 /// Fails as [`parse`] does, and if `bytes` are not UTF-8.
@@ -87,7 +89,7 @@ pub fn object<const COUNT: usize>(fields: [(&str, Value); COUNT]) -> Value {
     fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// Creates a number from the text of a JSON number. `None` if `text` is not a number of at most
+/// Creates a number from `text`, a number in JSON. `None` if `text` is not a number of at most
 /// [`NUMBER_BYTES_MAX`] bytes.
 pub fn parse_number(text: &str) -> Option<Number> {
     match parse(text).ok()? {
@@ -97,7 +99,8 @@ pub fn parse_number(text: &str) -> Option<Number> {
     }
 }
 
-/// Returns the nearest float. It is infinite for `1E400`, for which [`Number::as_f64`] is `None`.
+/// Returns the float that is nearest to `number`. It is infinite for `1E400`, for which
+/// [`Number::as_f64`] is `None`.
 pub fn nearest_float(number: &Number) -> f64 {
     number.as_str().parse().unwrap_or(f64::NAN)
 }
@@ -107,7 +110,8 @@ pub fn is_plain_integer(number: &Number) -> bool {
     !number.as_str().contains(['.', 'e', 'E'])
 }
 
-/// Deserializes a field of the type `Value`, for `#[serde(deserialize_with)]`.
+/// Deserializes a field of the type `Value` without changing numbers, for
+/// `#[serde(deserialize_with)]`.
 ///
 /// # Errors
 /// Fails as [`parse`] does.
@@ -115,8 +119,8 @@ pub fn deserialize<'de, D: Deserializer<'de>>(reader: D) -> Result<Value, D::Err
     parse(Box::<RawValue>::deserialize(reader)?.get()).map_err(D::Error::custom)
 }
 
-/// Deserializes a field of the type `Option<Value>`, for `#[serde(default, deserialize_with)]`.
-/// `null` counts as absent.
+/// Deserializes a field of the type `Option<Value>` without changing numbers, for `#[serde(default,
+/// deserialize_with)]`. `null` counts as absent.
 ///
 /// # Errors
 /// Fails as [`parse`] does.
@@ -124,7 +128,8 @@ pub fn deserialize_option<'de, D: Deserializer<'de>>(reader: D) -> Result<Option
     deserialize(reader).map(|value| Some(value).filter(|value| !value.is_null()))
 }
 
-/// Deserializes a field of the type `Map<String, Value>`, for `#[serde(deserialize_with)]`.
+/// Deserializes a field of the type `Map<String, Value>` without changing numbers, for
+/// `#[serde(deserialize_with)]`.
 ///
 /// # Errors
 /// Fails as [`parse`] does, and if the JSON is not an object.
@@ -134,7 +139,7 @@ pub fn deserialize_object<'de, D: Deserializer<'de>>(
     parse_object(Box::<RawValue>::deserialize(reader)?.get()).map_err(D::Error::custom)
 }
 
-/// Deserializes a field of the type `Option<Map<String, Value>>`, for
+/// Deserializes a field of the type `Option<Map<String, Value>>` without changing numbers, for
 /// `#[serde(default, deserialize_with)]`.
 ///
 /// # Errors
@@ -148,7 +153,8 @@ pub fn deserialize_optional_object<'de, D: Deserializer<'de>>(
     }
 }
 
-/// Deserializes a field of the type `Vec<Value>`, for `#[serde(deserialize_with)]`.
+/// Deserializes a field of the type `Vec<Value>` without changing numbers, for
+/// `#[serde(deserialize_with)]`.
 ///
 /// # Errors
 /// Fails as [`parse`] does, and if the JSON is not an array.
@@ -165,17 +171,18 @@ pub fn deserialize_list<'de, D: Deserializer<'de>>(reader: D) -> Result<Vec<Valu
 /// must visit every value of the text exactly once.
 #[derive(Debug)]
 pub struct NumberSource<'t> {
-    /// The text after the last number with an exponent.
+    /// The JSON text after the last number with an exponent.
     rest: Cell<&'t str>,
 }
 
 impl<'t> NumberSource<'t> {
-    /// Creates the source of the numbers in `text`.
+    /// Creates the source of the numbers in the JSON `text`.
     pub fn new(text: &'t str) -> Self {
         Self { rest: Cell::new(text) }
     }
 
-    /// Reads the first key of a map that a visitor got. serde_json passes numbers as maps, too.
+    /// Reads the first key of a map that a visitor got from serde_json, which passes numbers as
+    /// maps, too.
     ///
     /// # Errors
     /// Fails if a number is too long or a key is reserved. See [`parse`].
@@ -193,7 +200,7 @@ impl<'t> NumberSource<'t> {
         })
     }
 
-    /// Returns the number that serde_json passes as `text`.
+    /// Returns the number that serde_json passes as `text`, in its own spelling.
     fn exact_number<E: serde::de::Error>(&self, text: String) -> Result<Number, E> {
         if text.len() > NUMBER_BYTES_MAX {
             let why = format_args!("a number may have at most {NUMBER_BYTES_MAX} characters");
@@ -204,7 +211,7 @@ impl<'t> NumberSource<'t> {
         Ok(Number::from_string_unchecked(own.map_or(text, str::to_owned)))
     }
 
-    /// Returns the next number with an exponent. Strings are skipped.
+    /// Returns the next number with an exponent in the JSON text. Strings are skipped.
     fn next_with_exponent(&self) -> Option<&'t str> {
         let text = self.rest.get();
         let bytes = text.as_bytes();
@@ -230,7 +237,7 @@ impl<'t> NumberSource<'t> {
     }
 }
 
-/// Returns the end of the string that begins at `at`.
+/// Returns the position after the JSON string that begins at `at`.
 fn string_end(bytes: &[u8], at: usize) -> usize {
     let mut at = at + 1;
     loop {
@@ -264,7 +271,7 @@ pub fn check_key<E: serde::de::Error>(key: &str) -> Result<(), E> {
     }
 }
 
-/// Deserializes the first key of a map.
+/// Seed that deserializes the first key of a map.
 struct FirstKey;
 
 enum FirstKeyKind {
@@ -302,8 +309,8 @@ impl Visitor<'_> for FirstKey {
     }
 }
 
-/// Deserializes the text of a number. serde_json passes it as an owned string, but strings of the
-/// JSON text as borrowed ones. So an object with the key of a number is recognized.
+/// Seed that deserializes the text of a number. serde_json passes it as an owned string, but
+/// strings of the JSON text as borrowed ones. So an object with the key of a number is recognized.
 struct NumberText;
 
 impl<'de> DeserializeSeed<'de> for NumberText {
@@ -330,7 +337,7 @@ impl Visitor<'_> for NumberText {
     }
 }
 
-/// Deserializes a value.
+/// Seed that deserializes a JSON value without changing the spelling of its numbers.
 #[derive(Clone, Copy)]
 struct ExactValue<'a, 't>(&'a NumberSource<'t>);
 

@@ -12,20 +12,20 @@ use crate::strip_byte_order_mark_bytes;
 /// One incoming message: its unparsed bytes and its transport metadata.
 #[derive(Debug, Clone)]
 pub struct MessageFrame {
-    /// The transport metadata.
+    /// The transport metadata of the message.
     pub head: FrameHead,
-    /// The bytes, within the transport's size limit.
+    /// The bytes of the message, within the transport's size limit.
     pub body: Bytes,
 }
 
 impl MessageFrame {
-    /// Creates a frame of `body` without the byte order mark that some clients write first.
+    /// Creates a message of `body` without the byte order mark that some clients write first.
     pub fn new(head: FrameHead, mut body: Bytes) -> Self {
         body.advance(body.len() - strip_byte_order_mark_bytes(&body).len());
         Self { head, body }
     }
 
-    /// Creates a frame from a line of text without headers.
+    /// Creates a message from a line of text without headers.
     pub fn from_line(body: impl Into<Bytes>) -> Self {
         Self::new(FrameHead::Line, body.into())
     }
@@ -38,13 +38,14 @@ pub enum FrameHead {
     Line,
     /// The request line and headers of an HTTP request.
     Http {
-        /// The HTTP method.
+        /// The HTTP method of the request.
         method: Method,
-        /// The path as sent: percent-encoded, without the query.
+        /// The path of the request as sent: percent-encoded, without the query.
         path: String,
-        /// The query as sent: percent-encoded, without the `?`. Empty if there is none.
+        /// The query of the request as sent: percent-encoded, without the `?`. Empty if there is
+        /// none.
         query: String,
-        /// The headers, with lower-case names.
+        /// The headers of the request, with lower-case names.
         headers: HeaderMap,
     },
 }
@@ -58,7 +59,7 @@ impl FrameHead {
         }
     }
 
-    /// Returns all values of the header `name`. A line has none.
+    /// Returns all values of the HTTP header `name`. A line has none.
     pub fn header<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
         let headers = match self {
             Self::Line => None,
@@ -71,35 +72,35 @@ impl FrameHead {
 /// One outgoing message. Transports that have no statuses and headers send only the body.
 #[derive(Debug, Clone)]
 pub struct Reply {
-    /// The HTTP status.
+    /// The HTTP status of the reply.
     pub status: u16,
-    /// Additional headers.
+    /// Additional HTTP headers of the reply.
     pub headers: Vec<(&'static str, String)>,
-    /// The body.
+    /// The body of the reply.
     pub body: ReplyBody,
 }
 
 /// The body of a reply.
 #[derive(Debug, Clone)]
 pub enum ReplyBody {
-    /// No body, because the frame needs no answer.
+    /// No body, because the client's message needs no answer.
     Empty,
-    /// One JSON message.
+    /// A body of one JSON message.
     Json(Bytes),
-    /// A file, streamed as it is read.
+    /// A body that is a file, which is streamed as it is read.
     File(OpenFile),
 }
 
 /// An open file to send. Renaming or removing it does not affect the handle.
 #[derive(Debug, Clone)]
 pub struct OpenFile {
-    /// The file, to be read from its start by offset.
+    /// The handle of the file, to be read from its start by offset.
     pub handle: Arc<File>,
-    /// The length in bytes.
+    /// The length of the file in bytes.
     pub bytes: u64,
-    /// The media type, e.g. `image/png`.
+    /// The media type of the file, e.g. `image/png`.
     pub media_type: String,
-    /// A guard that lives as long as the file.
+    /// A guard that is kept until the file is closed.
     pub guard: Option<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -114,12 +115,12 @@ impl Reply {
         Self { status, headers: Vec::new(), body: ReplyBody::Empty }
     }
 
-    /// Returns the reply with another status.
+    /// Returns the reply with another HTTP status.
     pub fn with_status(self, status: u16) -> Self {
         Self { status, ..self }
     }
 
-    /// Returns the reply with an additional header.
+    /// Returns the reply with an additional HTTP header.
     pub fn with_header(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.headers.push((name, value.into()));
         self

@@ -56,31 +56,31 @@ pub struct JobSnapshot {
     pub id: JobId,
     /// The called tool.
     pub tool: ToolId,
-    /// The caller. Nobody else may see the job.
+    /// The caller who started the job. Nobody else may see it.
     pub caller: Caller,
     /// The state of the job.
     pub state: JobState,
-    /// The time of acceptance.
+    /// The time at which the job was accepted.
     pub created: Timestamp,
-    /// The time of the last change.
+    /// The time of the job's last change.
     pub updated: Timestamp,
-    /// The time of the last start, if the job has started.
+    /// The time of the job's last start, if it has started.
     pub started: Option<Timestamp>,
-    /// The number of starts.
+    /// The number of times that the job has started.
     pub attempts: u32,
-    /// The progress from 0 to 1.
+    /// The progress of the job from 0 to 1.
     pub progress: f64,
-    /// The latest progress message.
+    /// The latest progress message of the job.
     pub message: Option<String>,
     /// The time for which the ended job and its files are kept.
     pub keep_for: Duration,
-    /// The number of the last event.
+    /// The number of the job's last event.
     pub last_event: u64,
     /// The files that the job produced, ordered by name.
     pub artefacts: Vec<JobArtefact>,
-    /// The open questions to the caller.
+    /// The open questions of the job to its caller.
     pub questions: ClientQuestions,
-    /// The outcome, if the job has ended.
+    /// The output or error of the job, if it has ended.
     pub outcome: Option<Result<ToolOutput, CallError>>,
     /// The text that the programs of the job printed, if the outcome is an error. Empty in lists.
     pub printed: PrintedText,
@@ -89,14 +89,14 @@ pub struct JobSnapshot {
 /// Text that the programs of a job printed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PrintedText {
-    /// The text on standard output.
+    /// The text that the programs printed on standard output.
     pub stdout: String,
-    /// The text on standard error.
+    /// The text that the programs printed on standard error.
     pub stderr: String,
 }
 
 impl PrintedText {
-    /// Collects the output of the last run in `events`.
+    /// Collects the text that programs printed in the last run of the job with the events `events`.
     pub fn from_events<'e>(events: impl IntoIterator<Item = &'e JobEvent>) -> Self {
         let mut printed = Self::default();
         for event in events {
@@ -124,8 +124,8 @@ impl PrintedText {
 const PRINTED_NAME: &str = "output.txt";
 
 impl JobSnapshot {
-    /// Returns the files to download: those that the job produced or, if it produced none, the text
-    /// that it printed.
+    /// Returns the files of the job that a client can download: those that the job produced or, if
+    /// it produced none, the text that it printed.
     pub fn downloads(&self) -> Vec<JobArtefact> {
         let printed = self.printed_download().map(|text| JobArtefact {
             name: PRINTED_NAME.to_owned(),
@@ -151,23 +151,24 @@ impl JobSnapshot {
 /// A file that a job produced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct JobArtefact {
-    /// The name, unique among the job's files and without `/`.
+    /// The name of the file, unique among the job's files and without `/`.
     pub name: String,
-    /// The original path: relative to the workspace, or absolute if the file is outside.
+    /// The original path of the file: relative to the workspace, or absolute if the file is
+    /// outside.
     pub path: String,
-    /// The length in bytes.
+    /// The length of the file in bytes.
     pub bytes: u64,
-    /// The time of the last write.
+    /// The time of the last write to the file.
     #[schemars(with = "String")]
     pub modified: Timestamp,
-    /// The media type, e.g. `image/png`.
+    /// The media type of the file, e.g. `image/png`.
     pub media_type: String,
 }
 
 /// An event of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobEvent {
-    /// The event's number. Numbers start at 1 and have no gaps.
+    /// The number of the event. A job's numbers start at 1 and have no gaps.
     pub seq: u64,
     /// The time of the event.
     pub at: Timestamp,
@@ -224,45 +225,45 @@ pub enum JobEventKind {
 /// Options for the start of a job.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct JobOptions {
-    /// The time for which the ended job is kept. The settings limit it.
+    /// The time for which the job is kept after its end. The settings limit it.
     pub keep_for: Option<Duration>,
-    /// The time to wait for the end of the job. If the job ends within it, the answer is the job's
-    /// outcome.
+    /// The time for which the request waits for the end of the job. If the job ends within it, the
+    /// answer is the job's outcome.
     pub answer_within: Option<Duration>,
 }
 
 /// A page of a caller's jobs, newest first.
 #[derive(Debug, Clone)]
 pub struct JobPage {
-    /// The jobs.
+    /// The jobs of this page.
     pub jobs: Vec<JobSnapshot>,
-    /// The last job of this page, if another page follows.
+    /// The id of the last job of this page, if another page follows.
     pub next: Option<JobId>,
 }
 
-/// A selection from a job's files.
+/// A selection from the files that a job produced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ArtefactSelection {
-    /// The only file, or a zip of several.
+    /// The job's only file, or a zip of several.
     Main,
-    /// The file with this name.
+    /// The job's file with this name.
     Named(String),
-    /// All files in a zip.
+    /// A zip of all files of the job.
     All,
 }
 
 /// An open file of a job.
 #[derive(Debug, Clone)]
 pub struct OpenArtefact {
-    /// The name to offer to the client.
+    /// The file name to offer to the client.
     pub name: String,
-    /// The open file.
+    /// The open file of the job.
     pub file: OpenFile,
 }
 
 /// A stream of a job's events, from a given event on.
 pub trait JobEventStream: Send {
-    /// Returns the next item. `None` after [`JobStreamItem::Ended`].
+    /// Returns the next item of the event stream. `None` after [`JobStreamItem::Ended`].
     ///
     /// Safe to cancel and call again.
     fn next(&mut self) -> BoxFuture<'_, Option<JobStreamItem>>;
@@ -271,8 +272,8 @@ pub trait JobEventStream: Send {
 /// An item of a job's event stream.
 #[derive(Debug, Clone)]
 pub enum JobStreamItem {
-    /// An event.
+    /// An event of the job.
     Event(Arc<JobEvent>),
-    /// The ended job. It follows the last event and ends the stream.
+    /// The job after its end. This item follows the last event and ends the stream.
     Ended(Box<JobSnapshot>),
 }

@@ -8,12 +8,12 @@ use std::str::FromStr;
 pub struct JobId(u128);
 
 impl JobId {
-    /// Creates an id from `bits`, which must be unguessable.
+    /// Creates a job id from `bits`, which must be unguessable.
     pub fn from_bits(bits: u128) -> Self {
         Self(bits)
     }
 
-    /// Returns the bits.
+    /// Returns the bits of the job id.
     pub fn bits(self) -> u128 {
         self.0
     }
@@ -28,7 +28,8 @@ impl fmt::Display for JobId {
 impl FromStr for JobId {
     type Err = JobIdError;
 
-    /// Accepts only the canonical form, 32 lower-case hex digits, so that each job has one name.
+    /// Parses a job id. Accepts only the canonical form, 32 lower-case hex digits, so that each job
+    /// has one name.
     fn from_str(text: &str) -> Result<Self, JobIdError> {
         let sound = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
         if text.len() != 32 || !text.bytes().all(sound) {
@@ -38,7 +39,7 @@ impl FromStr for JobId {
     }
 }
 
-/// The error for a text that is not 32 hex digits.
+/// The error for a job id that is not 32 hex digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a job id has 32 hex digits")]
 pub struct JobIdError;

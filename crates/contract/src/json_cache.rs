@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 pub struct JsonCache(Mutex<Vec<(usize, Arc<RawValue>)>>);
 
 impl JsonCache {
-    /// Returns the entry for the number `under`. The first time, calls `spell` to create it.
+    /// Returns the cached JSON for the number `under`. The first time, calls `spell` to create it.
     pub fn get_or_create(
         &self,
         under: usize,

@@ -98,7 +98,7 @@ fn is_emoji(c: char) -> bool {
     matches!(c, '\u{fe0f}' | '\u{2190}'..='\u{2bff}' | '\u{1f000}'..='\u{1faff}')
 }
 
-/// Returns `true` if `c` acts or has no visible form. Variation selectors, which follow many emoji,
+/// Returns true if `c` acts or has no visible form. Variation selectors, which follow many emoji,
 /// are visible.
 pub fn is_hidden(c: char) -> bool {
     is_active(c)
@@ -111,7 +111,7 @@ pub fn is_hidden(c: char) -> bool {
             | '\u{ffa0}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}')
 }
 
-/// Returns `true` if `c` has an effect besides being displayed.
+/// Returns true if `c` has an effect besides being displayed, such as a change of direction.
 pub fn is_active(c: char) -> bool {
     c.is_control()
         || matches!(c,

@@ -15,24 +15,24 @@ use crate::{
 /// The description of a prompt.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PromptSpec {
-    /// The name for programs.
+    /// The name of the prompt for programs.
     pub name: String,
-    /// The name for people.
+    /// The name of the prompt for people.
     pub title: Option<String>,
-    /// The purpose of the prompt.
+    /// The purpose of the prompt, for people.
     pub description: Option<String>,
-    /// The arguments, required and optional.
+    /// The arguments of the prompt, required and optional.
     pub arguments: Vec<PromptArgument>,
-    /// The icons.
+    /// The icons of the prompt.
     pub icons: Vec<Icon>,
 }
 
 /// An argument of a prompt.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PromptArgument {
-    /// The name.
+    /// The name of the argument.
     pub name: String,
-    /// The name for people.
+    /// The name of the argument for people.
     pub title: Option<String>,
     /// The meaning of the argument.
     pub description: Option<String>,
@@ -40,37 +40,39 @@ pub struct PromptArgument {
     pub required: bool,
 }
 
-/// A rendered prompt.
+/// A rendered prompt: messages for a model.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PromptText {
-    /// The purpose of the prompt.
+    /// The purpose of the rendered prompt.
     pub description: Option<String>,
-    /// The messages, in order.
+    /// The messages of the rendered prompt, in order.
     pub messages: Vec<PromptMessage>,
 }
 
-/// The arguments of a prompt: texts by name.
+/// The arguments of a prompt: each text by its name.
 pub type PromptArguments = BTreeMap<String, String>;
 
 /// A prompt, with its argument types.
 pub trait Prompt: Send + Sync + 'static {
-    /// The name for programs.
+    /// The name of the prompt for programs.
     const NAME: &'static str;
-    /// The name for people.
+    /// The name of the prompt for people.
     const TITLE: &'static str;
-    /// The purpose of the prompt.
+    /// The purpose of the prompt, for people.
     const DESCRIPTION: &'static str;
-    /// The arguments: a struct of strings. Its schema defines which are required.
+    /// The type of the prompt's arguments: a struct of strings. Its schema defines which are
+    /// required.
     type Arguments: DeserializeOwned + JsonSchema + Send;
 
-    /// Renders the prompt.
+    /// Renders the prompt with `arguments`.
     fn make(
         &self,
         ctx: &ToolContext,
         arguments: Self::Arguments,
     ) -> impl Future<Output = Result<PromptText, ToolError>> + Send;
 
-    /// Returns candidate values for an argument. The host filters and ranks them by the typed text.
+    /// Returns candidate values for an argument of the prompt. The host filters and ranks them by
+    /// the typed text.
     fn complete(
         &self,
         _ctx: &ToolContext,
@@ -82,14 +84,15 @@ pub trait Prompt: Send + Sync + 'static {
 
 /// A prompt without its static types.
 pub trait AnyPrompt: Send + Sync + 'static {
-    /// Returns the description.
+    /// Returns the description of the prompt.
     fn spec(&self) -> &PromptSpec;
     /// Returns the tool whose policy applies to this prompt, if the prompt reads data that a tool
     /// could read. A caller without access to that tool does not see the prompt.
     fn guard(&self) -> Option<&ToolSpec> {
         None
     }
-    /// Renders the prompt. The host has checked that all arguments are known and none is missing.
+    /// Renders the prompt with `arguments`. The host has checked that all arguments are known and
+    /// none is missing.
     fn make<'a>(
         &'a self,
         ctx: &'a ToolContext,
@@ -100,7 +103,7 @@ pub trait AnyPrompt: Send + Sync + 'static {
     fn completes_in_order(&self) -> bool {
         false
     }
-    /// Returns candidate values for an argument.
+    /// Returns candidate values for an argument of the prompt.
     fn complete<'a>(
         &'a self,
         ctx: &'a ToolContext,
@@ -110,7 +113,7 @@ pub trait AnyPrompt: Send + Sync + 'static {
 
 /// A source of prompts, which may change at any time.
 pub trait PromptSource: Send + Sync + 'static {
-    /// Returns all current prompts, ordered by name.
+    /// Returns all current prompts of the source, ordered by name.
     fn all(&self) -> BoxFuture<'_, Vec<Arc<dyn AnyPrompt>>>;
     /// Returns true if the source may have a prompt with the name `name`. If false, the host skips
     /// the source.
@@ -121,7 +124,8 @@ pub trait PromptSource: Send + Sync + 'static {
     fn unusable_reason(&self, _name: &str) -> Option<String> {
         None
     }
-    /// Publishes to `changes` when the list changes, until the returned guard is dropped.
+    /// Publishes to `changes` when the list of prompts changes, until the returned guard is
+    /// dropped.
     fn watch_list(&self, _changes: &ChangeFeed) -> WatchGuard {
         WatchGuard::none()
     }

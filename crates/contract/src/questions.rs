@@ -20,17 +20,17 @@ pub enum ClientQuestion {
     Form {
         /// The text shown above the form.
         message: String,
-        /// JSON Schema of a flat object of strings, numbers, booleans and choices.
+        /// JSON Schema of the form: a flat object of strings, numbers, booleans and choices.
         #[serde(deserialize_with = "exact_json::deserialize")]
         schema: Value,
     },
     /// A page for a person to visit. The client does not see the person's input there.
     Visit {
-        /// The reason for the visit.
+        /// The reason for the visit, for the person.
         message: String,
-        /// The page's URL.
+        /// The URL of the page to visit.
         url: String,
-        /// The id of the visit.
+        /// The id of the page visit.
         id: String,
     },
     /// A request for an answer by the client's model.
@@ -42,9 +42,9 @@ pub enum ClientQuestion {
 /// A request to the client's model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SamplingRequest {
-    /// The conversation so far.
+    /// The conversation that the model continues.
     pub messages: Vec<SamplingMessage>,
-    /// The system prompt.
+    /// The system prompt for the model.
     pub system: Option<String>,
     /// The highest number of tokens in the answer.
     pub max_tokens: u64,
@@ -57,7 +57,7 @@ pub struct SamplingRequest {
 /// One message of a conversation with a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SamplingMessage {
-    /// The speaker.
+    /// The speaker of the message.
     pub role: MessageRole,
     /// The content of the message.
     pub content: ContentBlock,
@@ -92,7 +92,7 @@ pub enum ClientAnswer {
     Choice(PersonChoice),
     /// The model's answer.
     Sampled(SamplingAnswer),
-    /// The client's folders.
+    /// The folders in which the client works.
     Roots(Vec<ClientRoot>),
 }
 
@@ -100,9 +100,9 @@ pub enum ClientAnswer {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PersonChoice {
-    /// The person agreed. For a form, these are the values.
+    /// The person agreed. For a form, these are the values of its fields.
     Accepted(#[serde(deserialize_with = "exact_json::deserialize_object")] Map<String, Value>),
-    /// The person refused.
+    /// The person refused what the question asks.
     Declined,
     /// The person closed the question without a choice.
     Canceled,
@@ -125,7 +125,7 @@ pub struct SamplingAnswer {
 pub struct ClientRoot {
     /// The folder's `file:` URI.
     pub uri: String,
-    /// The folder's name, if the client gave one.
+    /// The name of the folder, if the client gave one.
     pub name: Option<String>,
 }
 
@@ -133,15 +133,15 @@ pub struct ClientRoot {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QuestionKind {
-    /// A form.
+    /// A form for a person.
     Form,
-    /// A page visit.
+    /// A page for a person to visit.
     Visit,
     /// An answer by the client's model.
     Sample,
     /// An answer by the client's model, which may use tools.
     SampleWithTools,
-    /// The client's folders.
+    /// The folders in which the client works.
     Roots,
 }
 
@@ -168,8 +168,8 @@ impl ClientQuestion {
         }
     }
 
-    /// Returns true if `answer` is an answer of the right kind. The answer to a form must also
-    /// match the form's schema.
+    /// Returns true if `answer` has the kind that this question needs. The answer to a form must
+    /// also match the form's schema.
     pub fn is_answered_by(&self, answer: &ClientAnswer) -> bool {
         match (self, answer) {
             (Self::Form { schema, .. }, ClientAnswer::Choice(PersonChoice::Accepted(content))) => {
@@ -218,16 +218,16 @@ fn fits_field(field: &Value, value: &Value) -> bool {
 /// The kinds of question that a client supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct QuestionSupport {
-    /// Forms.
+    /// True if the client shows forms to a person.
     pub form: bool,
-    /// Page visits.
+    /// True if the client asks a person to visit pages.
     pub visit: bool,
-    /// Answers by the client's model.
+    /// True if the client's model can answer.
     pub sample: bool,
-    /// Answers by the client's model with tools.
+    /// True if the client's model can answer and use tools.
     #[serde(default)]
     pub tools: bool,
-    /// Requests for the client's folders.
+    /// True if the client reports the folders in which it works.
     pub roots: bool,
 }
 
@@ -244,7 +244,7 @@ impl QuestionSupport {
     }
 }
 
-/// Questions by key.
+/// Questions to a client, by the key that identifies each within its call.
 pub type ClientQuestions = BTreeMap<String, ClientQuestion>;
-/// Answers by the key of their question.
+/// Answers of a client, by the key of their question.
 pub type ClientAnswers = BTreeMap<String, ClientAnswer>;

@@ -12,12 +12,12 @@ use crate::{
     WatchGuard,
 };
 
-/// A client's request, independent of its dialect.
+/// A client's request to the host, independent of its dialect.
 #[derive(Debug, Clone, PartialEq)]
 pub enum HostRequest {
     /// Lists a page of the available tools.
     ListTools {
-        /// The last tool of the previous page. `None` for the first page.
+        /// The id of the last tool of the previous page. `None` for the first page.
         after: Option<ToolId>,
     },
     /// Lists all available tools and prompts.
@@ -28,7 +28,7 @@ pub enum HostRequest {
     /// A tool call that the dialect rejects. The host refuses it and records it like any other
     /// call.
     RefuseCall {
-        /// The tool's name.
+        /// The called tool's name.
         tool: String,
         /// The reason why the call is refused.
         why: CallError,
@@ -37,14 +37,14 @@ pub enum HostRequest {
     CallTool {
         /// The tool's name as the dialect spells it.
         tool: String,
-        /// The arguments.
+        /// The arguments of the tool.
         input: Value,
     },
     /// Runs one tool as a job.
     StartJob {
         /// The tool's name as the dialect spells it.
         tool: String,
-        /// The arguments.
+        /// The arguments of the tool.
         input: Value,
         /// The options of the job.
         terms: JobOptions,
@@ -59,7 +59,7 @@ pub enum HostRequest {
         /// The job's id as the client sent it.
         id: String,
     },
-    /// Lists the caller's jobs, newest first.
+    /// The id of the last job of the previous page. `None` for the first page.
     ListJobs {
         /// The last job of the previous page. `None` for the first page.
         after: Option<JobId>,
@@ -75,33 +75,34 @@ pub enum HostRequest {
     OpenArtefact {
         /// The job's id as the client sent it.
         id: String,
-        /// The file to open.
+        /// The selected file of the job.
         which: ArtefactSelection,
     },
     /// Answers questions of one of the caller's jobs.
     AnswerJob {
         /// The job's id as the client sent it.
         id: String,
-        /// The answers. Answers to questions that the job does not ask are ignored.
+        /// The answers to the job's questions. Answers to questions that the job does not ask are
+        /// ignored.
         given: ClientAnswers,
     },
-    /// Lists a page of the resources.
+    /// Lists a page of the available resources.
     ListResources {
-        /// The end of the previous page. `None` for the first page.
+        /// The last resource of the previous page. `None` for the first page.
         after: Option<ResourceCursor>,
     },
     /// Lists the resource templates.
     ListTemplates,
     /// Reads a resource.
     ReadResource {
-        /// The URI of the resource.
+        /// The URI of the resource to read.
         uri: String,
     },
-    /// Lists the direct children of a folder.
+    /// Lists the resources that are direct children of a folder.
     ReadFolder {
         /// The URI of the folder.
         uri: String,
-        /// The last resource of the previous page. `None` for the first page.
+        /// The URI of the last resource of the previous page. `None` for the first page.
         after: Option<String>,
     },
     /// Subscribes to changes of a resource.
@@ -109,26 +110,26 @@ pub enum HostRequest {
         /// The URI of the resource.
         uri: String,
     },
-    /// Lists a page of the prompts.
+    /// Lists a page of the available prompts.
     ListPrompts {
-        /// The last prompt of the previous page. `None` for the first page.
+        /// The name of the last prompt of the previous page. `None` for the first page.
         after: Option<String>,
     },
     /// Renders a prompt.
     GetPrompt {
         /// The name of the prompt.
         name: String,
-        /// The arguments.
+        /// The arguments of the prompt.
         arguments: PromptArguments,
     },
     /// Completes a value that a person is typing.
     Complete(CompletionRequest),
-    /// Lists a page of the skills.
+    /// Lists a page of the available skills.
     ListSkills {
-        /// The last skill of the previous page. `None` for the first page.
+        /// The URI of the last skill of the previous page. `None` for the first page.
         after: Option<String>,
     },
-    /// Returns one skill.
+    /// Returns one skill with the list of its files.
     GetSkill {
         /// The URI of the skill's `SKILL.md`.
         uri: String,
@@ -138,18 +139,18 @@ pub enum HostRequest {
 /// The answer to the cancellation of a job that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndedJobAnswer {
-    /// The job, whose state shows how it ended. A repeated cancellation has the same result.
+    /// The ended job, whose state shows how it ended. A repeated cancellation has the same result.
     Job,
     /// The error [`CallError::Conflict`](crate::CallError::Conflict).
     Refusal,
 }
 
-/// The end of a page of resources.
+/// The last resource of a page, after which the next page begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourceCursor {
-    /// The name of the source.
+    /// The name of the source of the last resource.
     pub source: String,
-    /// The last URI of that source on the page.
+    /// The URI of the last resource.
     pub uri: String,
 }
 
@@ -160,31 +161,31 @@ pub enum HostAnswer {
     Tools(ToolPage),
     /// All available tools and prompts.
     Everything {
-        /// The tools, ordered by id.
+        /// The available tools, ordered by id.
         tools: Vec<Arc<dyn AnyTool>>,
-        /// The prompts, ordered by name.
+        /// The available prompts, ordered by name.
         prompts: Vec<Arc<dyn AnyPrompt>>,
     },
     /// The output of a tool.
     Output(ToolOutput),
-    /// One job of the caller.
+    /// One of the caller's jobs.
     Job(Box<JobSnapshot>),
-    /// A page of jobs.
+    /// A page of the caller's jobs.
     Jobs(JobPage),
-    /// A file of a job.
+    /// An open file of one of the caller's jobs.
     Artefact(OpenArtefact),
     /// A page of resources.
     Resources(ResourcePage),
-    /// The resource templates.
+    /// All resource templates.
     Templates(Vec<ResourceTemplate>),
     /// The contents of a resource.
     Contents(Vec<ResourceContents>),
-    /// The children of a folder. The second value is the last child of this page, if another page
-    /// follows.
+    /// The children of a folder that is a resource. The second value is the last child of this
+    /// page, if another page follows.
     Folder(Vec<ResourceSpec>, Option<String>),
     /// A subscription to changes of a resource, active until `hold` is dropped.
     Watched {
-        /// The URI of the resource.
+        /// The URI of the watched resource.
         uri: String,
         /// The guard that keeps the subscription active.
         hold: WatchGuard,
@@ -193,15 +194,15 @@ pub enum HostAnswer {
     Prompts(PromptPage),
     /// A rendered prompt.
     Prompt(PromptText),
-    /// Candidates for a value.
+    /// Candidates for a value that a person is typing.
     Completion(Completion),
     /// A page of skills.
     Skills(SkillPage),
     /// One skill with its files.
     Skill(Box<Skill>),
-    /// Questions. The client must make the request again with the answers and the state.
+    /// Questions to the client, which must make the request again with the answers and the state.
     Questions {
-        /// The questions.
+        /// The questions to the client.
         questions: ClientQuestions,
         /// The host's state of the request, sealed so that nobody else can create it. The client
         /// returns it unchanged.
@@ -209,40 +210,40 @@ pub enum HostAnswer {
     },
 }
 
-/// A page of resources.
+/// A page of the list of resources.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResourcePage {
-    /// The resources.
+    /// The resources of this page.
     pub resources: Vec<ResourceSpec>,
-    /// The end of this page, if another page follows.
+    /// The last resource of this page, if another page follows.
     pub next: Option<ResourceCursor>,
 }
 
-/// A page of prompts, ordered by name.
+/// A page of the list of prompts, ordered by name.
 #[derive(Clone)]
 pub struct PromptPage {
-    /// The prompts.
+    /// The prompts of this page.
     pub prompts: Vec<Arc<dyn AnyPrompt>>,
-    /// The last prompt of this page, if another page follows.
+    /// The name of the last prompt of this page, if another page follows.
     pub next: Option<String>,
 }
 
-/// A page of skills, ordered by URI.
+/// A page of the list of skills, ordered by URI.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SkillPage {
-    /// The skills.
+    /// The skills of this page.
     pub skills: Vec<Skill>,
-    /// The last skill of this page, if another page follows.
+    /// The URI of the last skill of this page, if another page follows.
     pub next: Option<String>,
 }
 
-/// A page of the catalog, ordered by id.
+/// A page of the list of tools, ordered by id.
 #[derive(Clone)]
 pub struct ToolPage {
-    /// The tools.
+    /// The tools of this page.
     pub tools: Vec<Arc<dyn AnyTool>>,
-    /// The last tool of this page, if another page follows.
+    /// The id of the last tool of this page, if another page follows.
     pub next: Option<ToolId>,
-    /// Time for which the list certainly stays the same, if that is known.
+    /// Time for which the list of tools certainly stays the same, if that is known.
     pub unchanged_for: Option<Duration>,
 }

@@ -11,10 +11,10 @@ use crate::{
     ToolError, ToolSpec,
 };
 
-/// The strength of a source's claim on a URI, strongest first.
+/// The strength of a resource source's claim on a URI, strongest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum UriClaim {
-    /// The source has the resource.
+    /// The source has a resource with this URI.
     Listed,
     /// The URI is inside a folder of the source.
     Inside,
@@ -28,18 +28,18 @@ pub enum UriClaim {
 
 /// A source of resources.
 pub trait ResourceSource: Send + Sync + 'static {
-    /// Returns the tool that policy, limits and audit records use for reads from this source. Its
+    /// Returns the tool that policy, limits and audit records name for reads from this source. Its
     /// id is also the source's name.
     fn guard(&self) -> &ToolSpec;
-    /// Returns true if `uri` belongs to the source, even if the resource does not exist.
+    /// Returns true if `uri` belongs to this source of resources, even if no such resource exists.
     fn owns(&self, uri: &str) -> bool;
     /// Returns the strength of the source's claim on `uri`. `None` if it has no claim. The source
     /// with the strongest claim reads the resource. Among equal claims, the first source does.
     fn claim(&self, uri: &str) -> Option<UriClaim> {
         self.owns(uri).then_some(UriClaim::Listed)
     }
-    /// Refreshes the data on which `claim` depends. The host calls this first if several sources
-    /// claim a URI.
+    /// Refreshes the data from which the source computes its claims. The host calls this first if
+    /// several sources claim a URI.
     fn refresh<'a>(&'a self, _ctx: &'a ToolContext) -> BoxFuture<'a, Result<(), ToolError>> {
         Box::pin(async { Ok(()) })
     }
@@ -48,14 +48,15 @@ pub trait ResourceSource: Send + Sync + 'static {
     fn policy_input(&self, uri: &str) -> Value {
         json!({ "uri": uri })
     }
-    /// Returns up to `at_most` resources that follow the URI `after`, in a fixed order.
+    /// Returns up to `at_most` resources of the source that follow the URI `after`, in a fixed
+    /// order.
     fn list<'a>(
         &'a self,
         ctx: &'a ToolContext,
         after: Option<&'a str>,
         at_most: usize,
     ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>>;
-    /// Returns the URI patterns of resources that are not all listed.
+    /// Returns the URI patterns of the source's resources that are not all listed.
     fn templates(&self) -> Vec<ResourceTemplate> {
         Vec::new()
     }
@@ -74,7 +75,7 @@ pub trait ResourceSource: Send + Sync + 'static {
         false
     }
 
-    /// Returns candidate values for a variable of a template.
+    /// Returns candidate values for a variable of one of the source's URI templates.
     fn complete<'a>(
         &'a self,
         _ctx: &'a ToolContext,
@@ -82,8 +83,8 @@ pub trait ResourceSource: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
         Box::pin(async { Ok(Vec::new()) })
     }
-    /// Publishes to `changes` when the content of `uri` changes, until the returned guard is
-    /// dropped.
+    /// Publishes to `changes` when the content of the resource `uri` changes, until the returned
+    /// guard is dropped.
     ///
     /// The host calls this once per subscription. Several subscriptions may watch one URI.
     fn watch<'a>(
@@ -94,11 +95,13 @@ pub trait ResourceSource: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<WatchGuard, ToolError>> {
         Box::pin(async { Ok(WatchGuard::none()) })
     }
-    /// Publishes to `changes` when the list changes, until the returned guard is dropped.
+    /// Publishes to `changes` when the source's list of resources changes, until the returned guard
+    /// is dropped.
     fn watch_list(&self, _changes: &ChangeFeed) -> WatchGuard {
         WatchGuard::none()
     }
-    /// Returns up to `at_most` direct children of the folder `uri` that follow `after`.
+    /// Returns up to `at_most` resources that are direct children of the folder `uri` and follow
+    /// `after`.
     ///
     /// # Errors
     /// [`crate::ToolFault::NotFound`] if `uri` is not a folder.
@@ -136,11 +139,11 @@ impl WatchGuard {
 pub struct CompletionRequest {
     /// The prompt or template that the value is for.
     pub target: CompletionTarget,
-    /// The name of the argument or variable.
+    /// The name of the prompt's argument or the template's variable.
     pub argument: String,
-    /// The text typed so far.
+    /// The text that the person has typed so far.
     pub prefix: String,
-    /// The other arguments that are already known.
+    /// The values of other arguments that are already known.
     pub other_arguments: BTreeMap<String, String>,
 }
 
@@ -153,12 +156,12 @@ pub enum CompletionTarget {
     Template(String),
 }
 
-/// Candidates for a value, best first.
+/// Candidates for a value that a person is typing, best first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Completion {
-    /// At most 100 candidates.
+    /// At most 100 candidates for the value.
     pub values: Vec<String>,
-    /// The number of all candidates.
+    /// The number of all candidates for the value.
     pub total: usize,
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The maximum number of refused hosts in a report.
+/// The maximum number of refused hosts in a report about the sandbox.
 const HOSTS_MAX: usize = 64;
 
 /// The confinement of the programs that a call ran: their sandbox profiles, and the hosts that they
@@ -19,13 +19,13 @@ struct ReportedRuns {
 }
 
 impl SandboxReport {
-    /// Adds the profile of a program: its name and the layers that were missing.
+    /// Adds the sandbox profile of a program: its name and the layers that were missing.
     pub fn add_profile(&self, how: String) {
         self.lock().profiles.insert(how);
     }
 
-    /// Adds a host that a program could not reach. `summary` is a line about it. It replaces an
-    /// earlier line about the host. Hosts beyond a limit are left out.
+    /// Adds a host that a program could not reach. `summary` is a line about this, which replaces
+    /// an earlier line about the host. Hosts beyond a limit are left out.
     pub fn add_refused_host(&self, host: &str, summary: String) {
         let mut all = self.lock();
         if all.refused_hosts.len() < HOSTS_MAX || all.refused_hosts.contains_key(host) {
@@ -39,7 +39,7 @@ impl SandboxReport {
         all.profiles.is_empty() && all.refused_hosts.is_empty()
     }
 
-    /// Returns all profiles, each once, joined by `; `. Returns `None` if no program ran.
+    /// Returns all sandbox profiles, each once, joined by `; `. Returns `None` if no program ran.
     pub fn summary(&self) -> Option<String> {
         let all = self.lock();
         let words: Vec<_> = all.profiles.iter().map(String::as_str).collect();

@@ -21,17 +21,17 @@ struct SchemaCell {
 }
 
 impl LazySchema {
-    /// Creates the schema of `T`. See [`schema_of`].
+    /// Creates the JSON Schema of `T`. See [`schema_of`].
     pub fn for_type<T: JsonSchema>() -> Self {
         Self::lazy(schema_of::<T>)
     }
 
-    /// Creates a schema that `make` generates on first use.
+    /// Creates a JSON Schema that `make` generates on first use.
     pub fn lazy(make: fn() -> Value) -> Self {
         Self(Arc::new(SchemaCell { value: OnceLock::new(), generate: make }))
     }
 
-    /// Returns true if the schema has been generated.
+    /// Returns true if the JSON Schema has been generated.
     pub fn is_generated(&self) -> bool {
         self.0.value.get().is_some()
     }
@@ -63,7 +63,8 @@ impl Serialize for LazySchema {
     }
 }
 
-/// Removes formats that only Rust has, such as `uint64`. Clients warn about them.
+/// Removes formats that only Rust has, such as `uint64`, from a JSON Schema. Clients warn about
+/// them.
 fn remove_rust_formats(schema: &mut Generated) {
     let is_rusts = |format: &Value| {
         let format = format.as_str().unwrap_or_default();

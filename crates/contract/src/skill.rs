@@ -7,7 +7,7 @@ use crate::{BoxFuture, ToolContext, ToolError, ToolSpec, UriClaim};
 /// A skill: its `SKILL.md` and further files. Each file is a resource.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Skill {
-    /// The URI `skill://PATH/SKILL.md`. The last part of the path is the skill's name.
+    /// The skill's URI `skill://PATH/SKILL.md`. The last part of the path is the skill's name.
     pub uri: String,
     /// The front matter of `SKILL.md`, unchanged.
     pub front_matter: Map<String, Value>,
@@ -18,9 +18,9 @@ pub struct Skill {
 /// The list of a skill's files.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SkillFiles {
-    /// A complete list.
+    /// A complete list of the skill's files.
     All(Vec<SkillFile>),
-    /// Files that are generated on request.
+    /// Files that are generated on request, so they cannot be listed.
     Dynamic,
 }
 
@@ -29,15 +29,15 @@ pub enum SkillFiles {
 pub struct SkillFile {
     /// The URI of the file.
     pub uri: String,
-    /// `sha256:` followed by the SHA-256 in hex.
+    /// The digest of the file: `sha256:` followed by the SHA-256 in hex.
     pub digest: String,
-    /// The length in bytes.
+    /// The length of the file in bytes.
     pub bytes: u64,
 }
 
-/// A source of skills. A resource source serves the files.
+/// A source of skills. A resource source serves their files.
 pub trait SkillSource: Send + Sync + 'static {
-    /// Returns the tool whose policy applies to these skills, if there is one.
+    /// Returns the tool whose policy applies to the skills of this source, if there is one.
     fn guard(&self) -> Option<&ToolSpec> {
         None
     }
@@ -46,7 +46,7 @@ pub trait SkillSource: Send + Sync + 'static {
     fn claim(&self, _uri: &str) -> Option<UriClaim> {
         Some(UriClaim::Scheme)
     }
-    /// Returns all listed skills, ordered by URI.
+    /// Returns all skills that the source lists, ordered by URI.
     fn all<'a>(&'a self, ctx: &'a ToolContext) -> BoxFuture<'a, Result<Vec<Skill>, ToolError>>;
     /// Returns the skill with the `SKILL.md` at `uri`, even if it is not listed.
     fn get<'a>(
@@ -54,7 +54,8 @@ pub trait SkillSource: Send + Sync + 'static {
         ctx: &'a ToolContext,
         uri: &'a str,
     ) -> BoxFuture<'a, Result<Option<Skill>, ToolError>>;
-    /// Returns the reason that the skill at `uri` is unusable, as of the last query.
+    /// Returns the reason that the skill with the `SKILL.md` at `uri` is unusable, as of the last
+    /// query.
     fn unusable_reason(&self, _uri: &str) -> Option<String> {
         None
     }

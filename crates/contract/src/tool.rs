@@ -16,13 +16,13 @@ use crate::{
 
 /// A tool with typed input and output: one action that an agent can call.
 pub trait Tool: Send + Sync + 'static {
-    /// The id, `toolset.verb` or a single verb.
+    /// The id of the tool, `toolset.verb` or a single verb.
     const NAME: &'static str;
-    /// A short name for people, e.g. `Read file`.
+    /// A short name of the tool for people, e.g. `Read file`.
     const TITLE: &'static str;
     /// A description for the agent: the action and advice on its use.
     const DESCRIPTION: &'static str;
-    /// The kind of changes that a run can make.
+    /// The kind of changes that a run of the tool can make.
     const EFFECTS: Effects;
     /// A tool whose rules for denial, confirmation and rates also apply to this tool. A tool that
     /// runs programs from the caller uses `exec.run`.
@@ -34,14 +34,14 @@ pub trait Tool: Send + Sync + 'static {
     const STORES_OUTPUT: bool = false;
     /// The time limit of one call. `None` is the configured default.
     const DEADLINE: Option<Duration> = None;
-    /// The tool's relation to jobs: never, optional, preferred or always.
+    /// The tool's relation to jobs: a call runs as a job never, optionally, preferably or always.
     const JOB: JobSupport = JobSupport::Optional;
     /// True if [`Tool::prepare`] is implemented.
     const HAS_PREPARE: bool = false;
     /// True if the arguments contain JSON documents that must keep floats such as `2.0`. Other
     /// tools receive `2`.
     const KEEPS_FLOATS: bool = false;
-    /// Tags for policy rules, in addition to the id and the effects.
+    /// Tags of the tool for policy rules, in addition to the id and the effects.
     const TAGS: &'static [&'static str] = &[];
     /// The arguments that are workspace paths. Policy rules match their normalized form.
     const PATHS: &'static [&'static str] =
@@ -56,13 +56,13 @@ pub trait Tool: Send + Sync + 'static {
     /// False if a list for models leaves the tool out, because another tool does the same. Calls by
     /// name reach it.
     const LISTED: bool = true;
-    /// The arguments. Use [`NoInput`] if there are none.
+    /// The type of the arguments. Use [`NoInput`] if there are none.
     type Input: DeserializeOwned + JsonSchema + Send + 'static;
-    /// The result: a serializable type with a schema, or [`ContentOnly`] for content without
-    /// structure.
+    /// The type of the result: a serializable type with a schema, or [`ContentOnly`] for content
+    /// without structure.
     type Output: ToolOutcome;
 
-    /// Returns the schema of the arguments, which callers see and the gate checks.
+    /// Returns the schema of the tool's arguments, which callers see and the gate checks.
     fn input_schema() -> Value {
         schema_of::<Self::Input>()
     }
@@ -77,14 +77,14 @@ pub trait Tool: Send + Sync + 'static {
         async { Ok(()) }
     }
 
-    /// Does the work.
+    /// Runs the tool: does its work and returns the result.
     fn run(
         &self,
         ctx: &ToolContext,
         input: Self::Input,
     ) -> impl Future<Output = Result<Self::Output, ToolError>> + Send;
 
-    /// Returns the result as text. By default, this is its JSON.
+    /// Returns the result of the tool as text. By default, this is its JSON.
     fn result_text(output: &Self::Output) -> ResultText {
         output.text()
     }
@@ -95,7 +95,7 @@ pub trait Tool: Send + Sync + 'static {
     }
 }
 
-/// A result of a typed tool.
+/// A result of a tool with static types.
 pub trait ToolOutcome: Send + 'static {
     /// Returns the JSON Schema of the structured result, if there is one.
     fn schema() -> Option<LazySchema>;
@@ -145,7 +145,7 @@ impl<T: Serialize + JsonSchema + Send + 'static> ToolOutcome for T {
 pub struct ContentOnly(pub Vec<ContentBlock>);
 
 impl ContentOnly {
-    /// Creates a result of one text.
+    /// Creates a tool's result of one text.
     pub fn text(text: impl Into<String>) -> Self {
         Self(vec![ContentBlock::text(text)])
     }
@@ -169,16 +169,16 @@ impl ToolOutcome for ContentOnly {
     }
 }
 
-/// Empty arguments.
+/// Arguments of a tool that takes none.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NoInput {}
 
 /// A tool without its static types, as the catalog stores it.
 pub trait AnyTool: Send + Sync + 'static {
-    /// Returns the description.
+    /// Returns the description of the tool.
     fn spec(&self) -> &ToolSpec;
-    /// Rewrites alternative spellings of arguments, before the schema check.
+    /// Rewrites alternative spellings of the tool's arguments, before the schema check.
     fn normalize_input(&self, input: Value) -> Value {
         input
     }
@@ -205,7 +205,7 @@ pub trait AnyTool: Send + Sync + 'static {
         ctx: &'a ToolContext,
         input: Value,
     ) -> BoxFuture<'a, Result<ToolOutput, ToolError>>;
-    /// Returns true if `output` is too long to return whole.
+    /// Returns true if `output` of the tool is too long to return whole.
     fn is_too_long(&self, _ctx: &ToolContext, _output: &ToolOutput) -> bool {
         false
     }
@@ -216,7 +216,7 @@ pub trait AnyTool: Send + Sync + 'static {
     }
 }
 
-/// Returns the tool with `spec` in place of its own.
+/// Returns `tool` with the description `spec` in place of its own.
 pub fn with_spec(tool: Arc<dyn AnyTool>, spec: ToolSpec) -> Arc<dyn AnyTool> {
     Arc::new(ToolWithSpec { spec, tool })
 }
@@ -360,7 +360,7 @@ fn parse_input<T: Tool>(input: Value) -> Result<T::Input, ToolError> {
     serde_json::from_value(input).map_err(|err| ToolError::invalid("", err.to_string()))
 }
 
-/// Returns the pointer to a number such as `1E400`, which would be infinite for the tool.
+/// Returns the JSON pointer to a number such as `1E400`, which would be infinite for the tool.
 fn find_infinite(value: &Value) -> Option<String> {
     match value {
         Value::Number(number) => number.as_f64().is_none().then(String::new),
@@ -376,7 +376,7 @@ fn find_infinite(value: &Value) -> Option<String> {
     }
 }
 
-/// Returns true if a number is not written as a 64-bit integer.
+/// Returns true if `value` contains a number that is not written as a 64-bit integer.
 fn has_other_form(value: &Value) -> bool {
     match value {
         Value::Number(number) => is_other_form(number),
@@ -386,12 +386,14 @@ fn has_other_form(value: &Value) -> bool {
     }
 }
 
-/// Returns true for `2.0`, `2e0` and `-0`.
+/// Returns true for a number such as `2.0`, `2e0` or `-0`, which is not written as a 64-bit
+/// integer.
 fn is_other_form(number: &Number) -> bool {
     number.as_u64().is_none() && (number.as_i64().is_none() || number.as_str() == "-0")
 }
 
-/// Replaces `2.0` with `2`. JSON Schema treats both as integers, but Rust's deserializers do not.
+/// Replaces numbers such as `2.0` with `2`. JSON Schema treats both as integers, but Rust's
+/// deserializers do not.
 fn with_integers(value: Value) -> Value {
     match value {
         Value::Number(number) => match number.as_f64() {

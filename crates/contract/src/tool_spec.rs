@@ -28,7 +28,7 @@ pub enum JobSupport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallEnding {
-    /// The work succeeded.
+    /// A program of the tool reported failure, by its exit code, a signal or a timeout.
     Done,
     /// A program reported failure, by its exit code, a signal or a timeout.
     ProgramFailed,
@@ -74,12 +74,12 @@ impl ToolId {
         id.split('.').all(sound).then(|| Self(id.into()))
     }
 
-    /// Returns the id as text.
+    /// Returns the tool's id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Returns the first part, the name of the toolset.
+    /// Returns the first part of the tool's id, the name of the toolset.
     pub fn toolset(&self) -> &str {
         self.0.split('.').next().unwrap_or_default()
     }
@@ -147,25 +147,25 @@ pub struct ConcurrencyGroup {
 /// The description of a tool.
 #[derive(Debug, Clone)]
 pub struct ToolSpec {
-    /// The id.
+    /// The id of the tool.
     pub id: ToolId,
-    /// A short name for people.
+    /// A short name of the tool for people.
     pub title: String,
-    /// A description for the agent.
+    /// A description of the tool for the agent.
     pub description: String,
-    /// The kind of changes that a run can make.
+    /// The kind of changes that a run of the tool can make.
     pub effects: Effects,
     /// The effects that lists announce, if they differ from `effects`. A tool that only passes calls
     /// on changes nothing by itself, and announces the most that these calls may do.
     pub announced_effects: Option<Effects>,
     /// A tool whose rules for denial, confirmation and rates also apply to this tool.
     pub ruled_as: Option<ToolId>,
-    /// True if the tool interacts with external systems such as the web. With `None`, it counts as
-    /// such if it runs programs.
+    /// True if the tool interacts with external systems such as the web. With `None`, this is
+    /// assumed if the tool runs programs.
     pub open_world: Option<bool>,
-    /// Tags for policy rules, in addition to the id and the effects.
+    /// Tags of the tool for policy rules, in addition to the id and the effects.
     pub tags: Vec<String>,
-    /// The arguments that are workspace paths.
+    /// The names of the arguments that are workspace paths.
     pub paths: Vec<String>,
     /// Further names that the tool accepts for its arguments. Each comes with the argument that
     /// it means.
@@ -176,7 +176,7 @@ pub struct ToolSpec {
     /// False if a list for models leaves the tool out, because another tool does the same. Calls by
     /// name reach it.
     pub listed: bool,
-    /// True if a second run is harmless.
+    /// True if a second run of the tool with the same input is harmless.
     pub idempotent: bool,
     /// True if a result may leave out a part of a program's output, and refer to
     /// [`OUTPUT_TOOL`](crate::OUTPUT_TOOL) for it.
@@ -186,19 +186,20 @@ pub struct ToolSpec {
     /// The maximum number of calls of this tool that may run at once. `None` means no separate
     /// limit.
     pub concurrency_max: Option<usize>,
-    /// The concurrency group. `None` means the group of the server's own tools.
+    /// The concurrency group to which the tool belongs. `None` means the group of the server's own
+    /// tools.
     pub group: Option<ConcurrencyGroup>,
-    /// The priority among waiting jobs. Jobs with a higher priority run first.
+    /// The priority of the tool's jobs among waiting jobs. Jobs with a higher priority run first.
     pub priority: i32,
     /// JSON Schema 2020-12 of the arguments. Its root is an object.
     pub input_schema: LazySchema,
     /// JSON Schema 2020-12 of the structured result, if it has one.
     pub output_schema: Option<LazySchema>,
-    /// The tool's relation to jobs.
+    /// The tool's relation to jobs: a call runs as a job never, optionally, preferably or always.
     pub job: JobSupport,
-    /// The icons.
+    /// The icons of the tool.
     pub icons: Vec<Icon>,
-    /// Further metadata for clients.
+    /// Further metadata about the tool for clients.
     pub meta: MetaFields,
     /// The list entries of this tool that dialects have cached.
     pub list_cache: JsonCache,

@@ -5,33 +5,33 @@ use std::sync::Arc;
 
 use crate::ToolError;
 
-/// The write budget of a call's caller, from which each write is deducted.
+/// The number of bytes that a call's caller may still write. Each write is deducted.
 #[derive(Clone, Default)]
 pub struct WriteBudget(Option<Arc<dyn RateBudget>>);
 
-/// The number of bytes that a caller may still write.
+/// A budget of bytes that a caller may still write. It refills over time.
 pub trait RateBudget: Send + Sync {
-    /// Reserves `bytes` for a write.
+    /// Reserves `bytes` of the budget for a write.
     ///
     /// # Errors
     /// Fails if the caller has exceeded its rate. The error holds the time to wait.
     fn reserve(&self, bytes: u64) -> Result<(), ToolError>;
-    /// Charges `bytes` that were already written, even beyond the budget.
+    /// Deducts `bytes` that were already written, even beyond the budget.
     fn charge(&self, bytes: u64);
 }
 
 impl WriteBudget {
-    /// Creates a budget that draws from `budget`.
+    /// Creates a write budget that draws from `budget`.
     pub fn new(budget: Arc<dyn RateBudget>) -> Self {
         Self(Some(budget))
     }
 
-    /// Creates an unlimited budget.
+    /// Creates a write budget without a limit.
     pub fn unlimited() -> Self {
         Self(None)
     }
 
-    /// Reserves `bytes` for a write.
+    /// Reserves `bytes` of the caller's budget for a write.
     ///
     /// # Errors
     /// Fails if the caller has exceeded its rate. Pass the error on with `?`.
@@ -39,7 +39,7 @@ impl WriteBudget {
         self.0.as_ref().map_or(Ok(()), |budget| budget.reserve(bytes))
     }
 
-    /// Charges `bytes` that were already written. If the size is unknown in advance, reserve 0
+    /// Deducts `bytes` that were already written. If the size is unknown in advance, reserve 0
     /// bytes first.
     pub fn charge(&self, bytes: u64) {
         if let Some(budget) = &self.0 {

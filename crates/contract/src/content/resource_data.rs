@@ -7,25 +7,25 @@ use super::{Base64Bytes, ContentAnnotations, Icon, MetaFields};
 /// The description of a resource.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ResourceSpec {
-    /// The URI.
+    /// The URI of the resource.
     pub uri: String,
-    /// The name for programs, often the last part of the URI.
+    /// The name of the resource for programs, often the last part of the URI.
     pub name: String,
-    /// The name for people.
+    /// The name of the resource for people.
     pub title: Option<String>,
-    /// A description of the content.
+    /// A description of the resource's content.
     pub about: Option<String>,
-    /// The media type, e.g. `text/plain`.
+    /// The media type of the resource, e.g. `text/plain`.
     pub media_type: Option<String>,
-    /// The length in bytes.
+    /// The length of the resource in bytes, if it is known.
     pub bytes: Option<u64>,
-    /// The audience, priority and age of the content.
+    /// The audience, priority and age of the resource's content.
     #[serde(default)]
     pub meant: ContentAnnotations,
-    /// The icons.
+    /// The icons of the resource.
     #[serde(default)]
     pub icons: Vec<Icon>,
-    /// Further metadata for clients.
+    /// Further metadata about the resource for clients.
     #[serde(
         default,
         skip_serializing_if = "MetaFields::is_empty",
@@ -40,12 +40,12 @@ impl ResourceSpec {
         Self { uri: uri.into(), name: name.into(), ..Self::default() }
     }
 
-    /// Returns the description with `about` as the text about its content.
+    /// Returns the description of the resource with `about` as the text about its content.
     pub fn with_description(self, about: impl Into<String>) -> Self {
         Self { about: Some(about.into()), ..self }
     }
 
-    /// Returns the description with `media_type`, e.g. `text/plain`.
+    /// Returns the description of the resource with `media_type`, e.g. `text/plain`.
     pub fn with_media_type(self, media_type: impl Into<String>) -> Self {
         Self { media_type: Some(media_type.into()), ..self }
     }
@@ -56,32 +56,33 @@ impl ResourceSpec {
 pub struct ResourceTemplate {
     /// The URI template (RFC 6570), e.g. `file:///src/{+path}`.
     pub uri: String,
-    /// The name for programs.
+    /// The name of the template for programs.
     pub name: String,
-    /// The name for people.
+    /// The name of the template for people.
     pub title: Option<String>,
-    /// A description of the content.
+    /// A description of the resources that match the template.
     pub description: Option<String>,
-    /// The media type, if all resources share one.
+    /// The media type of the resources that match the template, if all share one.
     pub media_type: Option<String>,
-    /// The icons.
+    /// The icons of the template.
     pub icons: Vec<Icon>,
-    /// Further metadata for clients.
+    /// Further metadata about the template for clients.
     pub meta: MetaFields,
 }
 
 impl ResourceTemplate {
-    /// Creates a template with the URI pattern `uri`, named `name`.
+    /// Creates a resource template with the URI pattern `uri`, named `name`.
     pub fn new(uri: impl Into<String>, name: impl Into<String>) -> Self {
         Self { uri: uri.into(), name: name.into(), ..Self::default() }
     }
 
-    /// Returns the template with `about` as the text about its content.
+    /// Returns the template with `about` as the text about its resources.
     pub fn with_description(self, about: impl Into<String>) -> Self {
         Self { description: Some(about.into()), ..self }
     }
 
-    /// Returns the template with `media_type`, e.g. `text/plain`.
+    /// Returns the template with the media type `media_type` for all its resources, e.g.
+    /// `text/plain`.
     pub fn with_media_type(self, media_type: impl Into<String>) -> Self {
         Self { media_type: Some(media_type.into()), ..self }
     }
@@ -90,11 +91,11 @@ impl ResourceTemplate {
 /// The contents of a resource, or of a part of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ResourceContents {
-    /// The URI.
+    /// The URI of the resource.
     pub uri: String,
-    /// The media type, e.g. `text/plain`.
+    /// The media type of the contents, e.g. `text/plain`.
     pub media_type: Option<String>,
-    /// The data.
+    /// The data of the resource.
     pub held: ResourceData,
     /// Metadata for clients, apart from the contents.
     #[serde(
@@ -109,14 +110,14 @@ pub struct ResourceContents {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResourceData {
-    /// Text.
+    /// Data of a resource that is text.
     Text(String),
-    /// Binary data.
+    /// Data of a resource that is binary.
     Bytes(Base64Bytes),
 }
 
 impl ResourceContents {
-    /// Creates text contents of type `media_type`.
+    /// Creates text contents of the resource `uri`, of type `media_type`.
     pub fn text(
         uri: impl Into<String>,
         media_type: impl Into<String>,
@@ -127,7 +128,7 @@ impl ResourceContents {
         Self { uri, media_type, held: ResourceData::Text(text.into()), meta: MetaFields::new() }
     }
 
-    /// Creates binary contents of type `media_type`.
+    /// Creates binary contents of the resource `uri`, of type `media_type`.
     pub fn bytes(
         uri: impl Into<String>,
         media_type: impl Into<String>,
