@@ -24,7 +24,8 @@ use crate::{
 
 pub use names::{canonical_tool_id, catalog_name};
 
-/// The envelope dialect.
+/// The dialect of RAGX's clients: tools and prompts over HTTP and JSON-RPC lines, with each answer
+/// in an envelope.
 #[derive(Debug, Default)]
 pub struct EnvelopeDialect;
 
@@ -115,7 +116,7 @@ impl Conversation for EnvelopeConversation {
     }
 }
 
-/// Creates the reading of a request that is answered over `transport`.
+/// Creates the reading of an envelope dialect's request that is answered over `transport`.
 fn request_reading(
     request: EnvelopeRequest,
     transport: EnvelopeTransport,
@@ -175,7 +176,7 @@ fn refusal_error(why: &FrameRefusal) -> CallError {
     }
 }
 
-/// Creates a refusal with empty ids, for a line outside the host.
+/// Creates an answer with empty ids that refuses a line which the host does not see.
 fn refusal_reply(why: &CallError) -> Reply {
     let CallOrigin { transport, route, method, payload, .. } =
         requests::unknown("stdio", "rpc", "unknown").origin;
@@ -202,7 +203,7 @@ fn refusal_reply(why: &CallError) -> Reply {
     answers::line_reply(None, None, &envelope)
 }
 
-/// Creates the answer to a health check.
+/// Creates the reading of a health check, which is its answer.
 fn health_reading() -> FrameReading {
     FrameReading::Reply(Reply::json(crate::rpc::to_json(&json!({ "status": "ok" }))))
 }

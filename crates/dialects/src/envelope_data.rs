@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use toolgate_contract::{AnyPrompt, AnyTool, HostAnswer, ToolOutput, exact_json};
 
-/// Converts `answer` to JSON.
+/// Converts the host's `answer` to JSON for an envelope.
 pub(crate) fn answer_data(answer: &HostAnswer) -> Value {
     let tool = |tool: &dyn AnyTool| {
         let spec = tool.spec();
@@ -27,7 +27,7 @@ pub(crate) fn answer_data(answer: &HostAnswer) -> Value {
     }
 }
 
-/// Converts a tool's output to a JSON object.
+/// Converts a tool's output to a JSON object for an envelope.
 pub(crate) fn output_data(output: &ToolOutput) -> Value {
     match &output.value {
         value @ Value::Object(_) => value.clone(),

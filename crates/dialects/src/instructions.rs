@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use toolgate_contract::Caller;
 
-/// Instructions for agents: a fixed text and an optional addition that depends on the caller.
+/// Instructions for agents: a fixed text and an optional addition for each caller.
 #[derive(Clone, Default)]
 pub struct Instructions {
     fixed: String,
     addition: Option<Arc<CallerInstructions>>,
 }
 
-/// A function that returns the current addition for a caller.
+/// A function that returns the current addition to the instructions for a caller.
 type CallerInstructions = dyn Fn(&Caller) -> String + Send + Sync;
 
 impl Instructions {

@@ -13,11 +13,11 @@ use serde_json::map::Entry;
 use serde_json::{Map, Value};
 use toolgate_contract::exact_json::{MapStart, NumberSource, check_key};
 
-/// The maximum number of values in one frame. Without this limit, a few megabytes of `0,` would
-/// take a gigabyte, because each value takes tens of bytes in memory.
+/// The maximum number of values in one JSON message. Without this limit, a few megabytes of `0,`
+/// would take a gigabyte, because each value takes tens of bytes in memory.
 const VALUES_MAX: usize = 1_000_000;
 
-/// The reason that bytes are not acceptable JSON.
+/// The reason that bytes are not accepted as JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum JsonError {
     /// The bytes are not JSON or not UTF-8.
@@ -33,7 +33,8 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Value, JsonError> {
     read_json(bytes, |strict, reader| strict.deserialize(reader))
 }
 
-/// Parses the members of the one object in `bytes`. Any other JSON value is returned as it is.
+/// Parses the members of the one object in the JSON `bytes`. Any other JSON value is returned as it
+/// is.
 pub(crate) fn parse_members(bytes: &[u8]) -> Result<Result<MessageMembers, Value>, JsonError> {
     match bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
         Some(b'{') => read_json(bytes, |strict, reader| {
@@ -67,16 +68,16 @@ fn read_json<T>(
     })
 }
 
-/// Deserializes one value with all checks.
+/// Seed that deserializes one JSON value and checks for duplicate keys and too many values.
 #[derive(Clone, Copy)]
 struct StrictJson<'a> {
-    /// The number of values that are still allowed.
+    /// The number of JSON values that are still allowed.
     left: &'a Cell<usize>,
     numbers: &'a NumberSource<'a>,
 }
 
 impl StrictJson<'_> {
-    /// Counts one more value.
+    /// Counts one more JSON value.
     fn count_value<E: Error>(self) -> Result<(), E> {
         let left = self.left.get().checked_sub(1);
         let left = left.ok_or_else(|| {
@@ -158,7 +159,8 @@ impl<'de> Visitor<'de> for StrictJson<'_> {
     }
 }
 
-/// The members of a message. It has one field per member, which is faster than a map.
+/// The members of a JSON-RPC message. The type has one field per member, which is faster than a
+/// map.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct MessageMembers {
     pub(crate) jsonrpc: Option<Value>,
@@ -169,17 +171,17 @@ pub(crate) struct MessageMembers {
     pub(crate) error: Option<Value>,
 }
 
-/// The value of `params`.
+/// The value of the member `params` of a JSON-RPC message.
 #[derive(Debug, PartialEq)]
 pub(crate) enum RawParams {
-    /// An object.
+    /// Parameters that are an object, as usual.
     Params(RpcParams),
-    /// Any other value.
+    /// Parameters that are any other value.
     Other(Value),
 }
 
-/// The parameters of a message by name, in order of arrival. For so few entries, a list is faster
-/// than a map.
+/// The parameters of a JSON-RPC message by name, in order of arrival. For so few entries, a list is
+/// faster than a map.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct RpcParams(Vec<(String, Value)>);
 
@@ -214,7 +216,7 @@ impl From<Value> for RawParams {
 }
 
 impl MessageMembers {
-    /// Returns the field for the member `name`. `None` for `params` and unknown members.
+    /// Returns the field for the message's member `name`. `None` for `params` and unknown members.
     fn member_mut(&mut self, name: &str) -> Option<&mut Option<Value>> {
         Some(match name {
             "jsonrpc" => &mut self.jsonrpc,
@@ -227,7 +229,7 @@ impl MessageMembers {
     }
 }
 
-/// The name of the member that holds the parameters.
+/// The name of the member that holds the parameters of a message.
 const PARAMS: &str = "params";
 
 impl From<Map<String, Value>> for MessageMembers {
@@ -244,7 +246,7 @@ impl From<Map<String, Value>> for MessageMembers {
     }
 }
 
-/// Deserializes a message.
+/// Visitor that deserializes a JSON-RPC message.
 struct MessageVisitor<'a>(StrictJson<'a>);
 
 impl<'de> Visitor<'de> for MessageVisitor<'_> {
@@ -280,7 +282,7 @@ impl<'de> Visitor<'de> for MessageVisitor<'_> {
     }
 }
 
-/// Deserializes the value of `params`.
+/// Visitor that deserializes the value of `params`.
 struct ParamsVisitor<'a>(StrictJson<'a>);
 
 /// The maximum number of parameters among which a linear search finds duplicates. For more, a set

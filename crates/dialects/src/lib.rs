@@ -33,7 +33,7 @@ pub mod fuzzing;
 
 pub use instructions::Instructions;
 
-/// Returns all dialects.
+/// Returns all dialects for the server that `facts` describe.
 pub fn all_dialects(facts: &Arc<ServerInfo>) -> Vec<Arc<dyn Dialect>> {
     vec![
         Arc::new(mcp::McpDialect::new(facts.clone())),
@@ -47,7 +47,7 @@ pub fn all_dialects(facts: &Arc<ServerInfo>) -> Vec<Arc<dyn Dialect>> {
 
 /// A protocol that clients use.
 pub trait Dialect: Send + Sync + 'static {
-    /// Returns the name for settings and audit records.
+    /// Returns the name of the dialect, for settings and audit records.
     fn name(&self) -> &'static str;
     /// Returns the HTTP paths of the dialect. A path that ends in `/` includes everything below it.
     fn paths(&self) -> &'static [&'static str];
@@ -57,16 +57,16 @@ pub trait Dialect: Send + Sync + 'static {
     }
     /// Starts a conversation with `caller`.
     fn start_conversation(&self, caller: &Caller) -> Box<dyn Conversation>;
-    /// Returns the session id that a frame names.
+    /// Returns the session id that a client's message names.
     fn session<'h>(&self, head: &'h FrameHead) -> Option<&'h str>;
-    /// Returns the reply to a frame that names an unknown session.
+    /// Returns the reply to a client's message that names an unknown session.
     fn unknown_session(&self) -> Reply;
-    /// Adds the new session's `id` to `reply`.
+    /// Adds the `id` of the new session to `reply`.
     fn open_session(&self, reply: Reply, id: &str) -> Reply;
-    /// Returns the reply to a frame that the transport or the server rejected.
+    /// Returns the reply to a client's message that the transport or the server rejected.
     fn refuse(&self, why: &FrameRefusal) -> Reply;
-    /// Returns the reading of a rejected frame. By default, this is the reply of
-    /// [`Dialect::refuse`]. The body of an oversized frame is empty.
+    /// Returns the reading of a client's message that was rejected. By default, this is the reply
+    /// of [`Dialect::refuse`]. The body of an oversized message is empty.
     fn reject_frame(&self, _frame: &MessageFrame, why: &FrameRefusal) -> FrameReading {
         FrameReading::Reply(self.refuse(why))
     }
@@ -75,7 +75,7 @@ pub trait Dialect: Send + Sync + 'static {
     fn reject_unreadable(&self, _head: &FrameHead, _why: &str) -> Option<FrameReading> {
         None
     }
-    /// Returns the reaction to a rejected WebSocket. By default, this is the reply of
+    /// Returns the reaction to a WebSocket that was rejected. By default, this is the reply of
     /// [`Dialect::refuse`].
     fn reject_socket(&self, _head: &FrameHead, why: &FrameRefusal) -> Result<SocketUpgrade, Reply> {
         Err(self.refuse(why))
@@ -85,15 +85,16 @@ pub trait Dialect: Send + Sync + 'static {
     fn own_paths(&self) -> &'static [&'static str] {
         self.paths()
     }
-    /// Returns the most bytes of a line, if the dialect sets a limit.
+    /// Returns the maximum number of bytes of a line, if the dialect sets a limit.
     fn line_bytes_max(&self) -> Option<usize> {
         None
     }
-    /// Returns true if each line is answered before the next is read.
+    /// Returns true if each line of a client is answered before the next is read.
     fn answers_in_order(&self) -> bool {
         false
     }
-    /// Returns the client's secret from a place that only this dialect uses.
+    /// Returns the client's API key or token from a place that only this dialect uses, such as the
+    /// query.
     fn credential(&self, _head: &FrameHead) -> Option<String> {
         None
     }
@@ -114,22 +115,22 @@ pub trait Dialect: Send + Sync + 'static {
     fn unknown_duplex(&self) -> Reply {
         Reply::empty(404)
     }
-    /// Returns the reply to a client that resumes an unknown stream.
+    /// Returns the reply to a client that wants to resume an event stream which is unknown.
     fn unknown_event(&self, _id: &str) -> Reply {
         Reply::empty(400)
     }
-    /// Returns the purpose of a WebSocket at this path, or the refusal.
+    /// Returns the purpose of a WebSocket at the request's path, or the refusal.
     fn upgrade(&self, _head: &FrameHead) -> Result<SocketUpgrade, Reply> {
         Err(Reply::empty(426))
     }
 }
 
-/// One half of a conversation whose two directions are separate requests.
+/// One half of a conversation in which each direction has its own HTTP requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DuplexHalf {
-    /// The stream to the client.
+    /// A request for the stream of messages to the client.
     Open,
-    /// A message from the client.
+    /// A request with a message from the client.
     Message {
         /// The id of the conversation.
         id: String,
@@ -140,18 +141,18 @@ pub enum DuplexHalf {
 pub enum SocketUpgrade {
     /// A conversation with one frame per message.
     Converse,
-    /// A stream of a job's events.
+    /// A stream of a job's events to the client.
     Watch(JobWatchRequest),
     /// One message, followed by a close with this status code (RFC 6455).
     Close(Bytes, u16),
 }
 
-/// The reason why a frame was rejected.
+/// The reason why a client's message was rejected before its dialect read it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FrameRefusal {
-    /// The frame exceeds the transport's limit.
+    /// The message exceeds the transport's limit.
     TooLarge {
-        /// The limit in bytes.
+        /// The limit of the transport in bytes.
         limit: usize,
     },
     /// The server is at a limit, such as the number of sessions.
@@ -159,7 +160,7 @@ pub enum FrameRefusal {
         /// A sentence that names the limit.
         message: String,
     },
-    /// The sender is not authenticated.
+    /// The sender of the message is not authenticated.
     Unauthorized {
         /// True if the sender sent a credential, which is then unknown.
         had_credential: bool,
@@ -173,14 +174,14 @@ pub enum FrameRefusal {
     },
     /// A request with the same key is still in flight.
     DuplicateId {
-        /// The key.
+        /// The key of the request.
         key: RequestKey,
     },
 }
 
-/// The frames of one client in order, and the state between them.
+/// A conversation: reads the messages of one client in order, and keeps the state between them.
 pub trait Conversation: Send {
-    /// Reads one frame.
+    /// Reads one message of the client.
     fn read(&mut self, frame: &MessageFrame) -> FrameReading;
     /// Joins the replies to a batch into one reply, in order.
     fn join_replies(&self, replies: Vec<Reply>) -> Reply;
@@ -191,23 +192,24 @@ pub trait Conversation: Send {
     }
 }
 
-/// The meaning of a frame.
+/// The meaning of a client's message, as its dialect reads it.
 #[allow(clippy::large_enum_variant, reason = "most frames are asks, and a box would cost each")]
 pub enum FrameReading {
-    /// An immediate reply.
+    /// An immediate reply, without a request to the host.
     Reply(Reply),
-    /// Several immediate replies, in this order. They are possible only for frames that are lines.
+    /// Several immediate replies, in this order. They are possible only for messages that are
+    /// lines.
     Replies(Vec<Reply>),
     /// A request to the host.
     Request(PendingRequest),
-    /// The cancellation of the request `key`.
+    /// The cancellation of an earlier request of the client.
     Cancel {
-        /// The key of the request.
+        /// The key of the request to cancel.
         key: RequestKey,
-        /// The reply to this frame.
+        /// The reply to the message.
         reply: Reply,
     },
-    /// Several messages in one frame.
+    /// Several messages in one, as in a JSON-RPC batch.
     Batch(Vec<FrameReading>),
     /// A request to stream the events of a job.
     Watch(JobWatchRequest),
@@ -215,23 +217,23 @@ pub enum FrameReading {
     Subscribe(ChangeSubscription),
     /// A request for the stream of notifications, or for the rest of a stream that was interrupted.
     OpenNotifications {
-        /// The id of the last event that the client received.
+        /// The id of the last event that the client received, if it resumes a stream.
         after: Option<String>,
     },
     /// The end of a subscription to the resource `uri`.
     Unwatch {
         /// The URI of the resource.
         uri: String,
-        /// The reply to this frame.
+        /// The reply to the message.
         reply: Reply,
     },
-    /// The client's answer to a question.
+    /// The client's answer to a question of the server.
     Response {
         /// The id of the question.
         id: String,
         /// The client's response.
         heard: ClientResponse,
-        /// The reply to this frame.
+        /// The reply to the message.
         reply: Reply,
     },
     /// The start of the conversation, with the reply. A transport without connections opens a
@@ -243,36 +245,38 @@ pub enum FrameReading {
 
 /// A request to the host and the encoder for its answer.
 pub struct PendingRequest {
-    /// The key of the request within the conversation.
+    /// The key by which the client may cancel the request, unique in the conversation.
     pub key: RequestKey,
-    /// The request.
+    /// The request to the host.
     pub request: HostRequest,
-    /// The encoder for the answer.
+    /// The encoder for the answer to the request.
     pub encoder: Arc<dyn AnswerEncoder>,
-    /// The effect of a lost connection.
+    /// The effect of a lost connection on the request.
     pub on_disconnect: OnDisconnect,
-    /// The forms of answer that the client accepts.
+    /// The forms in which the client accepts the answer.
     pub answer_form: AnswerForm,
-    /// The way to ask the client while the request runs.
+    /// The way to ask the client questions while the request runs.
     pub question_mode: QuestionMode,
-    /// Metadata sent with the request.
+    /// Metadata that the client sent with the request.
     pub metadata: CallMetadata,
-    /// The longest duration that the dialect allows, if it is shorter than the tool's deadline.
+    /// The longest duration of the request that the dialect allows, if it is shorter than the
+    /// tool's deadline.
     pub time_limit: Option<Duration>,
-    /// The origin for the envelope, if the answer is one.
+    /// The origin of the request for its envelope, if the answer is an envelope.
     pub origin: Option<Box<CallOrigin>>,
 }
 
-/// The way to ask a client.
+/// The way to ask a client questions about its request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum QuestionMode {
     /// The client cannot be asked.
     Nobody,
-    /// The request ends with the questions, and the client makes it again with the answers.
+    /// The request ends with the questions, and the client makes the request again with the
+    /// answers.
     OnRepeat {
         /// The kinds of question that the client supports.
         can: QuestionSupport,
-        /// The answers sent with this request.
+        /// The answers that the client sent with this request.
         given: ClientAnswers,
         /// The host's state from the previous request, if the client sent it.
         state: Option<String>,
@@ -281,12 +285,12 @@ pub enum QuestionMode {
     DuringCall(QuestionSupport),
 }
 
-/// A client's response to a question, before it is parsed.
+/// A client's response to a question of the server, before it is parsed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ClientResponse {
-    /// A result.
+    /// The result with the client's answer.
     Result(Value),
-    /// An error message.
+    /// The message of the client's error.
     Error(String),
 }
 
@@ -297,29 +301,30 @@ pub struct RequestKey(pub String);
 /// The effect of a lost connection on a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnDisconnect {
-    /// The request is cancelled.
+    /// The request is cancelled when the connection is lost.
     Cancels,
-    /// The work goes on.
+    /// The work for the request goes on.
     Continues,
 }
 
 /// The forms of answer that a client accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerForm {
-    /// One message.
+    /// The answer is one message.
     Message,
-    /// A stream of events that ends with the message.
+    /// The answer is a stream of events that ends with the message.
     Stream,
-    /// A stream that the client can resume after an interruption.
+    /// The answer is a stream that the client can resume after an interruption.
     Resumable,
 }
 
 /// The encoder for the answer to one request.
 pub trait AnswerEncoder: Send + Sync + 'static {
-    /// Encodes the answer. `None` if the dialect sends none, for example to a cancelled request.
+    /// Encodes the answer to the request. `None` if the dialect sends none, for example to a
+    /// cancelled request.
     fn encode_reply(&self, outcome: Result<HostAnswer, CallError>) -> Option<Reply>;
-    /// Encodes the data of an envelope; by default the plain answer. `time_limit` is that of the
-    /// called tool, or of tools without a limit of their own.
+    /// Encodes `answer` as the data of an envelope; by default the plain answer. `time_limit` is
+    /// that of the called tool, or of tools without a limit of their own.
     fn envelope_data(&self, answer: &HostAnswer, _time_limit: Duration) -> Value {
         envelope_data::answer_data(answer)
     }
@@ -327,8 +332,8 @@ pub trait AnswerEncoder: Send + Sync + 'static {
     fn envelope_error(&self, error: CallError) -> CallError {
         error
     }
-    /// Encodes the answer with its envelope. The server calls this if [`PendingRequest::origin`] is
-    /// set.
+    /// Encodes the answer to the request in its envelope. The server calls this if
+    /// [`PendingRequest::origin`] is set.
     fn encode_envelope(&self, _envelope: &CallEnvelope) -> Option<Reply> {
         None
     }
@@ -362,35 +367,35 @@ pub trait AnswerEncoder: Send + Sync + 'static {
     ) -> Result<ClientAnswer, String> {
         Err("this dialect has no questions".to_owned())
     }
-    /// Returns an encoder for the events of `job`, if the job was the answer and the client wants
-    /// its events on the same connection.
+    /// Returns an encoder for the events of `job`, if the answer to the request was this job and
+    /// the client wants its events on the same connection.
     fn job_encoder(&self, _job: &JobSnapshot) -> Option<Arc<dyn JobEventEncoder>> {
         None
     }
 }
 
-/// A client's subscription to changes.
+/// A client's subscription to changes of lists, resources and jobs.
 pub struct ChangeSubscription {
-    /// The key of the request within the conversation.
+    /// The key of the request that subscribed, unique in the conversation.
     pub key: RequestKey,
     /// The changes that the client subscribed to.
     pub filter: ChangeFilter,
-    /// The encoder for the notifications.
+    /// The encoder for the notifications of changes.
     pub encoder: Arc<dyn ChangeEncoder>,
 }
 
 /// The encoder for notifications of changes. Each method returns `None` if the dialect cannot
 /// express the notification.
 pub trait ChangeEncoder: Send + Sync + 'static {
-    /// Encodes the first message, which confirms the active part of the subscription.
+    /// Encodes the first message of a subscription, which confirms the active part `heard`.
     fn encode_start(&self, heard: &ChangeFilter) -> Option<Bytes>;
-    /// Encodes a change.
+    /// Encodes the notification of a change.
     fn encode_change(&self, change: &ServerChange) -> Option<Bytes>;
-    /// Encodes the state of a job after an event.
+    /// Encodes the notification of a watched job's state after an event.
     fn encode_job(&self, job: &JobSnapshot) -> Option<Bytes>;
-    /// Encodes the last messages when the server ends the subscription.
+    /// Encodes the last messages of a subscription that the server ends.
     fn encode_end(&self) -> Vec<Bytes>;
-    /// Encodes the refusal of the subscription. `None` if there was no request for it.
+    /// Encodes the refusal of the subscription. `None` if no request of the client asked for it.
     fn encode_refusal(&self, _why: &CallError) -> Option<Reply> {
         None
     }
@@ -402,19 +407,20 @@ pub struct JobWatchRequest {
     pub id: String,
     /// Schedule by which the client receives messages about the job.
     pub schedule: JobWatchSchedule,
-    /// The encoder for the messages.
+    /// The encoder for the messages about the job.
     pub encoder: Arc<dyn JobEventEncoder>,
 }
 
 /// The schedule of the messages that a client receives about a watched job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobWatchSchedule {
-    /// All events from the start, with keep-alive messages after quiet periods.
+    /// The client receives all events of the job from its start, with keep-alive messages after
+    /// quiet periods.
     Events {
         /// The time without events after which a keep-alive message is sent.
         quiet: Duration,
     },
-    /// Snapshots at an interval, until the job ends or `at_most` has passed.
+    /// The client receives snapshots at an interval, until the job ends or `at_most` has passed.
     Snapshots {
         /// The interval between two snapshots.
         every: Duration,
@@ -426,29 +432,29 @@ pub enum JobWatchSchedule {
 /// The encoder for the messages about a watched job. Each method returns `None` if there is nothing
 /// to send.
 pub trait JobEventEncoder: Send + Sync + 'static {
-    /// Encodes the first message. `job` is `None` if the caller has no such job. The stream then
-    /// ends, unless it sends snapshots.
+    /// Encodes the first message about a watched job. `job` is `None` if the caller has no such
+    /// job. The stream then ends, unless it sends snapshots.
     fn encode_start(&self, job: Option<&JobSnapshot>) -> Option<Bytes>;
-    /// Encodes an event of the job, or its end.
+    /// Encodes an event of the watched job, or its end.
     fn encode_item(&self, what: &JobStreamItem) -> Option<Bytes>;
-    /// Encodes a snapshot.
+    /// Encodes a snapshot of the watched job.
     fn encode_snapshot(&self, job: Option<&JobSnapshot>) -> Option<Bytes>;
-    /// Encodes a keep-alive message.
+    /// Encodes a keep-alive message of the stream about a job.
     fn encode_keep_alive(&self) -> Option<Bytes>;
 }
 
-/// The server's description of itself.
+/// The server's description of itself for clients.
 #[derive(Debug, Clone)]
 pub struct ServerInfo {
-    /// The name for programs.
+    /// The name of the server for programs.
     pub name: String,
-    /// The name for people.
+    /// The name of the server for people.
     pub title: String,
-    /// The version.
+    /// The version of the server.
     pub version: String,
-    /// A description in one sentence.
+    /// A description of the server in one sentence.
     pub description: String,
-    /// Instructions for agents.
+    /// Instructions of the server for agents.
     pub instructions: Instructions,
     /// True if the server has jobs.
     pub jobs: bool,
@@ -476,8 +482,8 @@ pub struct ServerInfo {
 /// The server card: a description for clients that have not connected yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerCard {
-    /// The globally unique name, e.g. `com.example/tools`.
+    /// The globally unique name of the server, e.g. `com.example/tools`.
     pub name: String,
-    /// The URL that clients use.
+    /// The URL under which clients reach the server.
     pub url: String,
 }

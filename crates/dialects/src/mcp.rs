@@ -59,7 +59,7 @@ use crate::{
 
 /// The cache time of `server/discover` in milliseconds.
 const DISCOVER_TTL_MS: u64 = 300_000;
-/// The maximum number of messages in one batch.
+/// The maximum number of messages in one JSON-RPC batch.
 const BATCH_MAX: usize = 100;
 
 const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -71,18 +71,18 @@ pub(crate) fn mcp_tool_name(id: &str) -> String {
     id.replace('.', "_")
 }
 
-/// The conversation of one client, with the session that `initialize` opened.
+/// The conversation of one MCP client, with the session that `initialize` opened.
 struct McpConversation {
     facts: Arc<ServerInfo>,
     caller: Caller,
     session: Option<McpSession>,
 }
 
-/// The settings of a session, or of one stateless request.
+/// The settings of an MCP session, or of one stateless request.
 #[derive(Clone, Copy)]
 struct McpSession {
     revision: &'static Revision,
-    /// The lowest level of log lines that the client wants. `None` if it wants none.
+    /// The lowest level of log lines that the client wants. `None` if it wants no log lines.
     log_level: Option<LogLevel>,
     /// The kinds of question that the client declared in `initialize`.
     question_support: QuestionSupport,
@@ -266,7 +266,7 @@ impl McpConversation {
         }
     }
 
-    /// Reads a request. The era is determined first, then the method.
+    /// Reads a client's request. The era of the protocol is determined first, then the method.
     fn read_request(
         &mut self,
         frame: &MessageFrame,
@@ -307,7 +307,7 @@ impl McpConversation {
         }
     }
 
-    /// Reads a stateless request, which contains all settings of the client.
+    /// Reads a request of a stateless revision, which contains all settings of the client.
     fn read_stateless(
         &self,
         frame: &MessageFrame,
@@ -343,7 +343,7 @@ impl McpConversation {
         }
     }
 
-    /// Reads a request after `initialize`.
+    /// Reads a request of a session, after `initialize`.
     fn read_in_session(
         &mut self,
         frame: &MessageFrame,
@@ -370,7 +370,7 @@ impl McpConversation {
         }
     }
 
-    /// Returns the `revision` without features that this server lacks.
+    /// Returns the protocol revision `revision` without features that this server lacks.
     fn supported_revision(&self, revision: &'static Revision) -> &'static Revision {
         if self.facts.jobs { revision } else { revision.without_tasks() }
     }
@@ -500,7 +500,7 @@ impl McpConversation {
         }))
     }
 
-    /// Checks that the version header, if sent, names a known revision.
+    /// Checks that the header with the protocol version, if sent, names a known revision.
     fn check_version_header(
         &self,
         head: &FrameHead,
@@ -522,7 +522,7 @@ impl McpConversation {
     }
 }
 
-/// Returns the server's capabilities in `revision`.
+/// Returns the server's capabilities in the protocol revision `revision`.
 fn capabilities(revision: &Revision, facts: &ServerInfo) -> Value {
     let mut capabilities = json!({ "tools": { "listChanged": true }, "logging": {} });
     tasks::declare_capabilities(revision, &mut capabilities);
@@ -530,7 +530,7 @@ fn capabilities(revision: &Revision, facts: &ServerInfo) -> Value {
     capabilities
 }
 
-/// Returns the last event that a resuming client received, if it resumes a stream.
+/// Returns the id of the last event that a client received, if it resumes an event stream.
 fn last_event(head: &FrameHead, revision: &Revision) -> Result<Option<String>, McpError> {
     let last = headers::single_value(head, headers::LAST_EVENT)
         .map_err(|why| McpError::invalid_request(None, why))?;

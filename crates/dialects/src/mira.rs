@@ -28,22 +28,23 @@ use crate::{
     Conversation, Dialect, FrameReading, FrameRefusal, RequestKey, ServerInfo, SocketUpgrade,
 };
 
-/// The HTTP path on a shared listener.
+/// The HTTP path of Mira's dialect on a listener that all dialects share.
 const RPC_PATH: &str = "/rpc";
 /// The HTTP path on the dialect's own listener. Mira's client expects the endpoint there.
 const ROOT_PATH: &str = "/";
-/// The paths of WebSockets.
+/// The paths of the WebSockets of Mira's dialect.
 const SOCKET_PATHS: [&str; 2] = ["/ws/rpc", "/ws"];
-/// The suggested wait before a retry in milliseconds, if the server is busy.
+/// The wait that a busy server suggests before a retry, in milliseconds.
 const BUSY_MS: u64 = 1000;
 
-/// The Mira dialect.
+/// The dialect of Mira's clients: JSON-RPC over lines, HTTP and WebSockets, with one method per
+/// tool.
 pub struct MiraDialect {
     facts: Arc<ServerInfo>,
 }
 
 impl MiraDialect {
-    /// Creates the dialect for the server that `facts` describe.
+    /// Creates Mira's dialect for the server that `facts` describe.
     pub fn new(facts: Arc<ServerInfo>) -> Self {
         Self { facts }
     }
@@ -102,7 +103,7 @@ impl Dialect for MiraDialect {
     }
 }
 
-/// Converts a transport-level refusal to the contract's form.
+/// Converts a transport-level refusal to the form of Mira's contract.
 fn refusal(why: &FrameRefusal) -> MiraRefusal {
     match why {
         FrameRefusal::TooLarge { limit } => {
@@ -141,7 +142,7 @@ fn refusal(why: &FrameRefusal) -> MiraRefusal {
     }
 }
 
-/// The conversation of one client, which has no state.
+/// The conversation of one Mira client, which has no state.
 struct MiraConversation {
     facts: Arc<ServerInfo>,
 }

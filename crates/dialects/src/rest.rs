@@ -30,14 +30,14 @@ use crate::{
     JobWatchSchedule, OnDisconnect, PendingRequest, QuestionMode, RequestKey,
 };
 
-/// The name in audit records.
+/// The name of the dialect in audit records.
 const NAME: &str = "rest";
 /// Media type of an error (RFC 9457).
 const PROBLEM: &str = "application/problem+json";
-/// Time without events after which a watcher of a job gets a message.
+/// Time without events after which a client that watches a job gets a keep-alive message.
 const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(15);
 
-/// The dialect of REST requests for jobs.
+/// The dialect of REST requests that start, list, watch and cancel jobs.
 #[derive(Default)]
 pub struct RestDialect;
 
@@ -48,7 +48,7 @@ struct JobRequest {
     tool: String,
     #[serde(default, deserialize_with = "exact_json::deserialize")]
     arguments: Value,
-    /// Time for which the ended job is kept.
+    /// Time in milliseconds for which the job is kept after its end.
     keep_ms: Option<u64>,
 }
 
@@ -111,7 +111,7 @@ impl Dialect for RestDialect {
     }
 }
 
-/// The requests of one client, which have no state.
+/// The REST requests of one client, which have no state.
 struct RestConversation;
 
 impl Conversation for RestConversation {
@@ -133,7 +133,7 @@ impl Conversation for RestConversation {
     }
 }
 
-/// Reads the request of `method` at `endpoint`.
+/// Reads the REST request of `method` at the path `endpoint`.
 fn read_request(
     endpoint: RestPath,
     method: &str,
@@ -223,12 +223,12 @@ fn request_reading(request: HostRequest, view: ReplyContent) -> FrameReading {
     })
 }
 
-/// The encoder for one request.
+/// The encoder for the answer to one REST request.
 struct RestEncoder {
     view: ReplyContent,
 }
 
-/// The part of an answer that a reply contains.
+/// The part of the host's answer that a REST reply contains.
 #[derive(Debug, Clone, Copy)]
 enum ReplyContent {
     Started,

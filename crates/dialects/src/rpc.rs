@@ -13,7 +13,8 @@ pub(crate) const METHOD_NOT_FOUND: i32 = -32601;
 pub(crate) const INVALID_PARAMS: i32 = -32602;
 pub(crate) const INTERNAL_ERROR: i32 = -32603;
 
-/// A request id: a string or a number. A number keeps its spelling: `1e2` differs from `100.0`.
+/// A JSON-RPC request id: a string or a number. A number keeps its spelling: `1e2` differs from
+/// `100.0`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum RequestId {
@@ -22,7 +23,7 @@ pub(crate) enum RequestId {
 }
 
 impl RequestId {
-    /// Parses an id or a progress token.
+    /// Parses a request id or a progress token.
     pub(crate) fn parse(value: &Value) -> Option<Self> {
         if is_id_too_long(value) {
             return None;
@@ -44,7 +45,7 @@ impl RequestId {
         }
     }
 
-    /// Returns the id as JSON, which distinguishes `1` from `"1"`.
+    /// Returns the request id as JSON, which distinguishes `1` from `"1"`.
     pub(crate) fn key(&self) -> RequestKey {
         match self {
             Self::Number(number) => RequestKey(number.as_str().to_owned()),
@@ -53,7 +54,8 @@ impl RequestId {
     }
 }
 
-/// The maximum size of an id or token as JSON, in bytes. Every message about a request repeats it.
+/// The maximum size of a request id or progress token as JSON, in bytes. Every message about a
+/// request repeats it.
 pub(crate) const ID_BYTES_MAX: usize = 1024;
 
 /// Returns true if `value` is a string or number that exceeds [`ID_BYTES_MAX`] as JSON.
@@ -67,8 +69,8 @@ pub(crate) fn is_id_too_long(value: &Value) -> bool {
     }
 }
 
-/// Returns the reason that `value`, the member `name`, is not a valid id or token of the type
-/// `kind`.
+/// Returns the reason that `value`, the member `name`, is not a valid request id or token of the
+/// type `kind`.
 pub(crate) fn invalid_id_reason(name: &str, value: &Value, kind: &str) -> String {
     match is_id_too_long(value) {
         true => format!("`{name}` is longer than {ID_BYTES_MAX} bytes"),
@@ -108,7 +110,7 @@ impl RpcError {
         Self { data: Some(data), ..self }
     }
 
-    /// Serializes the error. An unknown id becomes `null`.
+    /// Serializes the JSON-RPC error. An unknown request id becomes `null`.
     pub(crate) fn to_json(&self, id: Option<&RequestId>) -> Bytes {
         #[derive(Serialize)]
         struct RpcErrorFrame<'a> {
@@ -129,12 +131,13 @@ impl RpcError {
     }
 }
 
-/// Serializes a result.
+/// Serializes `result` as the JSON-RPC answer to the request `id`.
 pub(crate) fn success(id: &RequestId, result: &impl Serialize) -> Bytes {
     success_with_capacity(id, result, 0)
 }
 
-/// Serializes a result of about `bytes` bytes. The estimate avoids reallocations.
+/// Serializes `result`, of about `bytes` bytes, as the JSON-RPC answer to the request `id`. The
+/// estimate avoids reallocations.
 pub(crate) fn success_with_capacity(
     id: &RequestId,
     result: &impl Serialize,
@@ -149,7 +152,7 @@ pub(crate) fn success_with_capacity(
     to_json_with_capacity(&RpcResultFrame { jsonrpc: "2.0", id, result }, bytes)
 }
 
-/// Serializes a notification.
+/// Serializes a JSON-RPC notification.
 pub(crate) fn notification(method: &'static str, params: &impl Serialize) -> Bytes {
     #[derive(Serialize)]
     struct RpcNotificationFrame<'a, P> {

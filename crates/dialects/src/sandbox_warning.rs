@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// Returns a warning line about missing sandbox layers. `None` if no layer is missing.
+/// Returns a line that warns about sandbox layers that a program ran without. `None` if no layer
+/// was missing.
 fn warning_line(value: &Value) -> Option<String> {
     let sandbox = value.get("sandbox")?;
     let missing = sandbox.get("missing")?.as_array()?;

@@ -21,10 +21,11 @@ use crate::{
     PendingRequest, QuestionMode, RequestKey,
 };
 
-/// The prefix of the methods' tool ids.
+/// The prefix of the tool ids of Synesthetic's methods.
 const TOOLSET: &str = "assets.";
 
-/// The methods and their parameters. Each method is a tool of the toolset `assets`.
+/// The methods of Synesthetic's contract and their parameters. Each method is a tool of the toolset
+/// `assets`.
 const METHODS: [(&str, &[&str]); 7] = [
     ("list_schemas", &[]),
     ("get_schema", &["name"]),
@@ -35,10 +36,11 @@ const METHODS: [(&str, &[&str]); 7] = [
     ("populate_backend", &["asset", "validate_first"]),
 ];
 
-/// The maximum size of a request, in bytes.
+/// The maximum size of a request of Synesthetic's client, in bytes.
 const BYTES_MAX: usize = 1 << 20;
 
-/// The Synesthetic dialect.
+/// The dialect of Synesthetic's clients: seven tools by their bare names, and one JSON-RPC request
+/// per line.
 pub struct SynestheticDialect;
 
 impl Dialect for SynestheticDialect {
@@ -110,7 +112,7 @@ impl Dialect for SynestheticDialect {
     }
 }
 
-/// The conversation of one client, which has no state.
+/// The conversation of one Synesthetic client, which has no state.
 struct SynestheticConversation;
 
 impl Conversation for SynestheticConversation {
@@ -170,7 +172,7 @@ fn read_line(body: &[u8]) -> FrameReading {
     }
 }
 
-/// Parses the method and its parameters.
+/// Parses the method and the parameters of a JSON-RPC message.
 fn read_fields(
     fields: &mut Map<String, Value>,
     is_request: bool,
@@ -220,7 +222,7 @@ fn request_reading(id: LiteralId, method: &str, mut params: Map<String, Value>) 
 #[serde(transparent)]
 struct LiteralId(Box<RawValue>);
 
-/// The data needed to answer one request.
+/// The encoder for the answer to one request of Synesthetic's client.
 struct SynestheticEncoder {
     id: LiteralId,
     method: &'static str,
@@ -250,13 +252,13 @@ impl AnswerEncoder for SynestheticEncoder {
     }
 }
 
-/// Returns the error of a call of `method` with the contract's names of tools.
+/// Returns the error of a call of `method` with the tool names of Synesthetic's contract.
 fn in_own_names(method: &str, error: &CallError) -> CallError {
     let called = format!("{TOOLSET}{method}");
     rename_tools_in_error(error, Some(&called), |id| id.strip_prefix(TOOLSET).map(str::to_owned))
 }
 
-/// Converts an error to one of the contract's reasons.
+/// Converts the error of a call of `method` to one of the reasons of Synesthetic's contract.
 fn error_value(method: &str, error: &CallError) -> Value {
     let is_lookup = matches!(method, "get_schema" | "get_example");
     let message = error.to_string();
@@ -313,7 +315,7 @@ fn validation_failed(problems: &[ValidationProblem]) -> Value {
     json!({ "ok": false, "reason": "validation_failed", "errors": errors })
 }
 
-/// Creates the answer to an oversized request, whose id is unknown.
+/// Creates the answer to an oversized message, whose request id is unknown.
 fn too_large() -> Reply {
     let why = ValidationProblem { pointer: String::new(), message: "payload_too_large".to_owned() };
     Reply::json(result_message(None, &validation_failed(&[why]))).with_status(413)
@@ -323,7 +325,7 @@ fn failure_reading(id: Option<&LiteralId>, failure: &RpcError) -> FrameReading {
     FrameReading::Reply(Reply::json(error_message(id, failure)))
 }
 
-/// Serializes a result.
+/// Serializes `result` as the JSON-RPC answer to the request `id`.
 fn result_message(id: Option<&LiteralId>, result: &Value) -> Bytes {
     #[derive(Serialize)]
     struct SynestheticResultFrame<'a> {
@@ -334,7 +336,7 @@ fn result_message(id: Option<&LiteralId>, result: &Value) -> Bytes {
     to_json(&SynestheticResultFrame { jsonrpc: "2.0", id, result })
 }
 
-/// Serializes a JSON-RPC error.
+/// Serializes a JSON-RPC error as the answer to the request `id`.
 fn error_message(id: Option<&LiteralId>, failure: &RpcError) -> Bytes {
     #[derive(Serialize)]
     struct SynestheticErrorFrame<'a> {

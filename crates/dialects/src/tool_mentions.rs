@@ -168,8 +168,8 @@ pub(crate) fn rename_tools_in_error(
     }
 }
 
-/// Appends `word`, which may end in a space or punctuation. If it is a tool's name, appends the new
-/// name instead.
+/// Appends `word` of a text, which may end in a space or punctuation. If it is a tool's name,
+/// appends the new name instead.
 fn push_word(
     renamed: &mut String,
     word: &str,

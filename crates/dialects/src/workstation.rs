@@ -17,15 +17,16 @@ use self::encoding::failure;
 use crate::rpc::{INTERNAL_ERROR, INVALID_REQUEST, to_json};
 use crate::{Conversation, Dialect, FrameReading, FrameRefusal, RequestKey, ServerInfo};
 
-/// The dialect's name.
+/// The name of the workstation dialect.
 const NAME: &str = "workstation";
-/// The HTTP paths on a shared listener.
+/// The HTTP paths of the workstation dialect on a listener that all dialects share.
 const PATHS: &[&str] = &["/workstation", "/mcp/tools", "/health"];
-/// The HTTP paths on the dialect's own listener. Clients expect the endpoint at `/` or `/mcp`.
+/// The HTTP paths of the workstation dialect on its own listener. Clients expect the endpoint at
+/// `/` or `/mcp`.
 const OWN_PATHS: &[&str] = &["/", "/mcp", "/workstation", "/mcp/tools", "/health"];
-/// The header with the MCP session id.
+/// The HTTP header with the MCP session id.
 const SESSION: &str = "mcp-session-id";
-/// The header with the MCP protocol version.
+/// The HTTP header with the MCP protocol version.
 const VERSION: &str = "mcp-protocol-version";
 
 /// The dialect of ancplua's workstation contract: JSON-RPC in lines and over HTTP.
@@ -34,20 +35,20 @@ pub struct WorkstationDialect {
 }
 
 impl WorkstationDialect {
-    /// Creates the dialect for the server that `facts` describe.
+    /// Creates the workstation dialect for the server that `facts` describe.
     pub fn new(facts: Arc<ServerInfo>) -> Self {
         Self { facts }
     }
 }
 
-/// The meaning of a path.
+/// The meaning of a path in the workstation dialect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WorkstationPath {
-    /// JSON-RPC.
+    /// The endpoint for JSON-RPC messages.
     Calls,
-    /// The short tool list.
+    /// The short list of tools.
     Tools,
-    /// The health check.
+    /// The health check of the server.
     Health,
 }
 
@@ -142,10 +143,10 @@ impl Dialect for WorkstationDialect {
     }
 }
 
-/// The conversation of one client.
+/// The conversation of one client of the workstation dialect.
 struct WorkstationConversation {
     facts: Arc<ServerInfo>,
-    /// True after MCP's `initialize`.
+    /// True after the client has sent MCP's `initialize`.
     opened: bool,
 }
 
@@ -194,7 +195,7 @@ impl Conversation for WorkstationConversation {
     }
 }
 
-/// Creates the refusal of all HTTP methods but `allowed`.
+/// Creates the reply that refuses all HTTP methods but `allowed`.
 fn method_not_allowed(allowed: &str) -> Reply {
     let why = format!("this path accepts only {allowed}");
     Reply::json(failure(INVALID_REQUEST, "method_not_allowed", &why).to_json(None))

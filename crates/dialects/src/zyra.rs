@@ -24,21 +24,22 @@ use crate::{
 
 /// The name that the server reports in this dialect.
 const NAME: &str = "zyra";
-/// The error code of a failed call.
+/// The error code of a failed call in Zyra's dialect.
 const FAILED: i32 = -32000;
-/// The error code of an oversized request.
+/// The error code of an oversized request in Zyra's dialect.
 const TOO_LARGE: i32 = -32001;
 
 /// The WebSocket close code for a policy violation (RFC 6455).
 const POLICY_VIOLATION: u16 = 1008;
 
-/// The Zyra dialect.
+/// The dialect of Zyra's clients: JSON-RPC over HTTP and WebSockets, with paths for jobs and their
+/// progress.
 pub struct ZyraDialect {
     facts: Arc<ServerInfo>,
 }
 
 impl ZyraDialect {
-    /// Creates the dialect for the server that `facts` describe.
+    /// Creates Zyra's dialect for the server that `facts` describe.
     pub fn new(facts: Arc<ServerInfo>) -> Self {
         Self { facts }
     }
@@ -105,8 +106,8 @@ impl Dialect for ZyraDialect {
         }
     }
 
-    /// Returns the key in the query of a WebSocket request, because a browser cannot add headers to
-    /// it.
+    /// Returns the API key in the query of a WebSocket request, because a browser cannot add
+    /// headers to it.
     fn credential(&self, head: &FrameHead) -> Option<String> {
         let FrameHead::Http { path, query, .. } = head else { return None };
         match parse_path(path)? {
@@ -126,8 +127,8 @@ impl Dialect for ZyraDialect {
         parse_path(head.path()) == Some(ZyraPath::Health)
     }
 
-    /// Refuses a WebSocket without a key. With a wrong key, the WebSocket opens, reports the error
-    /// and closes.
+    /// Refuses a WebSocket without an API key. With a wrong key, the WebSocket opens, reports the
+    /// error and closes.
     fn reject_socket(&self, head: &FrameHead, why: &FrameRefusal) -> Result<SocketUpgrade, Reply> {
         let socket = matches!(parse_path(head.path()), Some(ZyraPath::Talk | ZyraPath::Watch(_)));
         match why {
@@ -179,7 +180,7 @@ impl Dialect for ZyraDialect {
     }
 }
 
-/// The conversation of one client, which has no state.
+/// The conversation of one Zyra client, which has no state.
 struct ZyraConversation {
     facts: Arc<ServerInfo>,
 }

@@ -16,20 +16,20 @@ use crate::AnswerEncoder;
 use crate::rpc::{INTERNAL_ERROR, RequestId, RpcError, success, to_json};
 use crate::tool_mentions::rename_tools_in_error;
 
-/// The version of every tool. No tool has had a breaking change yet.
+/// The version of every tool in the envelope dialect. No tool has had a breaking change yet.
 const TOOL_VERSION: &str = "1.0.0";
-/// Results may change at any time, so no tool is deterministic.
+/// No tool counts as deterministic, because results may change at any time.
 const IS_DETERMINISTIC: bool = false;
 
-/// The transport of an answer.
+/// The transport over which an envelope is sent.
 #[derive(Debug, Clone)]
 pub(super) enum EnvelopeTransport {
-    /// The body of an HTTP response.
+    /// The envelope is the body of an HTTP response.
     Http {
-        /// The allowed method, if the request used another method.
+        /// The HTTP method that the path allows, if the request used another method.
         allow: Option<&'static str>,
     },
-    /// A JSON-RPC line.
+    /// The envelope is in a line with a JSON-RPC message.
     Line {
         /// The request's id, if it could be read.
         id: Option<RequestId>,
@@ -38,7 +38,7 @@ pub(super) enum EnvelopeTransport {
     },
 }
 
-/// The data needed to answer one request.
+/// The encoder for the answer to one request of the envelope dialect.
 pub(super) struct EnvelopeEncoder {
     pub(super) transport: EnvelopeTransport,
     pub(super) tool: Option<String>,
@@ -159,7 +159,7 @@ impl EnvelopeEncoder {
     }
 }
 
-/// Converts a tool to its entry in discovery.
+/// Converts a tool to its entry in the answer to a discovery request.
 fn tool(tool: &dyn AnyTool, time_limit: Duration) -> Value {
     let spec = tool.spec();
     let effects = match spec.effects {
@@ -183,7 +183,7 @@ fn tool(tool: &dyn AnyTool, time_limit: Duration) -> Value {
     object(fields)
 }
 
-/// Converts a prompt to its entry in discovery.
+/// Converts a prompt to its entry in the answer to a discovery request.
 fn prompt(prompt: &dyn AnyPrompt) -> Value {
     let spec = prompt.spec();
     let arguments = spec.arguments.iter().map(|one| {
@@ -212,7 +212,7 @@ fn object<const N: usize>(fields: [(&str, Option<Value>); N]) -> Value {
     Value::Object(members.collect::<Map<_, _>>())
 }
 
-/// Converts an output without structure to JSON.
+/// Converts the output of a tool without a structured result to JSON.
 fn content_value(output: &ToolOutput) -> Value {
     let mut result = json!({ "text": output.text.body });
     if !output.content.is_empty() {

@@ -13,7 +13,8 @@ use super::{health_reading, request_reading};
 use crate::FrameReading;
 use crate::json::{JsonError, parse};
 
-/// Paths of the dialect on a shared listener. A path that ends in `/` includes everything below it.
+/// Paths of the envelope dialect on a listener that all dialects share. A path that ends in `/`
+/// includes everything below it.
 pub(super) const PATHS: &[&str] =
     &["/mcp/discover", "/mcp/prompt", "/mcp/prompt/", "/mcp/tool", "/mcp/tool/"];
 /// The path of the health check.
@@ -22,7 +23,7 @@ pub(super) const HEALTH: &str = "/healthz";
 const TRANSPORT: &str = "http";
 const KEY: &str = "http";
 
-/// The meaning of a path.
+/// The meaning of a path in the envelope dialect.
 enum EnvelopePath {
     Discover,
     Prompt(String),
@@ -31,7 +32,7 @@ enum EnvelopePath {
     Unknown,
 }
 
-/// Reads an HTTP request.
+/// Reads an HTTP request of the envelope dialect.
 pub(super) fn read(
     method: &Method,
     path: &str,
@@ -80,7 +81,7 @@ pub(super) fn read(
     )
 }
 
-/// Creates the answer to a request that the server rejected without reading it.
+/// Creates the answer to an HTTP request that the server rejected without reading it.
 pub(super) fn read_rejected(_method: &Method, path: &str, why: CallError) -> FrameReading {
     let request = match parse_path(path) {
         Ok(endpoint) => request_for_path(endpoint, path),
@@ -94,7 +95,7 @@ pub(super) fn read_rejected(_method: &Method, path: &str, why: CallError) -> Fra
     )
 }
 
-/// Creates the request for a path without its body.
+/// Creates the request for the envelope dialect's path `endpoint`, without the body.
 fn request_for_path(endpoint: EnvelopePath, path: &str) -> EnvelopeRequest {
     match endpoint {
         EnvelopePath::Discover => requests::discover(TRANSPORT),
@@ -128,7 +129,8 @@ fn parse_path(path: &str) -> Result<EnvelopePath, CallError> {
     })
 }
 
-/// Returns the rest of `path` after `above` and a `/`. For `above` itself, returns an empty string.
+/// Returns the rest of `path` after the prefix `above` and a `/`. If `path` is `above` itself,
+/// returns an empty string.
 fn strip_path_prefix<'p>(path: &'p str, above: &str) -> Option<&'p str> {
     match path.strip_prefix(above)? {
         "" => Some(""),
@@ -156,7 +158,7 @@ fn parse_arguments(query: &str) -> Result<PromptArguments, CallError> {
     Ok(all)
 }
 
-/// Parses a call of the tool `id` from the request body.
+/// Parses a call of the tool `id` from the body of an HTTP request.
 fn parse_call(id: &str, body: &[u8]) -> EnvelopeRequest {
     let why = match parse(body) {
         Ok(Value::Object(fields)) => return requests::tool(TRANSPORT, id, fields),

@@ -12,7 +12,7 @@ use crate::rpc::{ID_BYTES_MAX, PARSE_ERROR, RequestId, is_id_too_long};
 
 const TRANSPORT: &str = "stdio";
 
-/// Reads line number `count`.
+/// Reads `line`, the client's line with the number `count`.
 pub(super) fn read(line: &[u8], count: u64) -> FrameReading {
     let key = count.to_string();
     let refused = |id: Option<RequestId>, code, why| {
@@ -82,12 +82,12 @@ pub(super) fn read_rejected(why: CallError) -> FrameReading {
     )
 }
 
-/// Creates a request for a line that could not be parsed.
+/// Creates the request for a line that could not be parsed. It is refused.
 fn unknown_line() -> EnvelopeRequest {
     requests::unknown(TRANSPORT, "rpc", "unknown")
 }
 
-/// Converts a JSON-RPC message to a request.
+/// Converts a JSON-RPC message to a request of the envelope dialect.
 fn parse_message(mut fields: Map<String, Value>) -> EnvelopeRequest {
     if fields.get("jsonrpc").is_none_or(|version| version != "2.0") {
         return unknown_line().into_refusal(invalid_input("/jsonrpc", "it must be \"2.0\""));
@@ -116,8 +116,8 @@ fn parse_message(mut fields: Map<String, Value>) -> EnvelopeRequest {
     }
 }
 
-/// Parses a prompt request. The prompt is named by `promptId`, whose version may be in `major`, or
-/// by `domain`, `name` and `major`.
+/// Parses the parameters of a prompt request. The prompt is named by `promptId`, whose version may
+/// be in `major`, or by `domain`, `name` and `major`.
 fn parse_prompt(params: Map<String, Value>) -> EnvelopeRequest {
     let id = parse_prompt_id(&params);
     let arguments = parse_arguments(&params);
@@ -181,7 +181,7 @@ fn parse_arguments(params: &Map<String, Value>) -> Result<PromptArguments, CallE
     text.collect()
 }
 
-/// Parses a tool call. The tool is named by `toolId`, or by `tool` as in tool IO.
+/// Parses the parameters of a tool call. The tool is named by `toolId`, or by `tool` as in tool IO.
 fn parse_tool(mut params: Map<String, Value>) -> EnvelopeRequest {
     let id = match params.remove("toolId") {
         Some(id) => Some(("toolId", id)),

@@ -5,18 +5,18 @@ use toolgate_contract::{CallError, ToolId};
 use super::requests::{clip_name, invalid_input};
 use crate::tool_mentions::own_tool_id;
 
-/// The prefix of a tool's id.
+/// The prefix of a tool's id in the envelope dialect.
 const TOOL: &str = "mcp.tool:";
-/// The prefix of a prompt's id.
+/// The prefix of a prompt's id in the envelope dialect.
 const PROMPT: &str = "core.generic.";
 /// The major version of every prompt. No prompt has had a breaking change yet.
 pub(super) const PROMPT_MAJOR: u32 = 1;
 
-/// Older names of tools in this dialect, with the catalog's names.
+/// Older names of tools in the envelope dialect, with the catalog's names.
 const ALIASES: [(&str, &str); 2] =
     [("exports.render.markdown", "docs.render"), ("vector.query.search", "docs.search")];
 
-/// Returns the dialect's id for the catalog tool `id`.
+/// Returns the envelope dialect's id for the catalog tool `id`.
 pub fn canonical_tool_id(id: &ToolId) -> String {
     let alias = ALIASES.iter().find(|(_, ours)| *ours == id.as_str());
     format!("{TOOL}{}", alias.map_or(id.as_str(), |(theirs, _)| theirs))
@@ -60,8 +60,8 @@ fn explain_invalid_id(id: &str) -> String {
     }
 }
 
-/// Returns the id that `id` spells without the prefix, with another one, or as the name of one of
-/// the server's own tools.
+/// Returns the id of the tool that `id` means: without the prefix, with another prefix, or as the
+/// name of one of the server's own tools.
 fn nearest_tool_id(id: &str) -> Option<String> {
     let name = catalog_name(id.rsplit(':').next().unwrap_or(id));
     let tool = match own_tool_id(name) {
@@ -72,19 +72,19 @@ fn nearest_tool_id(id: &str) -> Option<String> {
     ToolId::foreign(tool).map(|tool| canonical_tool_id(&tool))
 }
 
-/// Returns the catalog's name for the tool `name`, which may have the id prefix.
+/// Returns the catalog's name for the tool `name`, which may have the prefix of ids.
 pub fn catalog_name(name: &str) -> &str {
     let name = name.strip_prefix(TOOL).unwrap_or(name);
     let alias = ALIASES.iter().find(|(theirs, _)| *theirs == name);
     alias.map_or(name, |(_, ours)| ours)
 }
 
-/// Returns the id of the prompt `name`.
+/// Returns the envelope dialect's id of the prompt `name`.
 pub(super) fn prompt_id(name: &str) -> String {
     format!("{PROMPT}{name}@{PROMPT_MAJOR}")
 }
 
-/// Parses the prompt's name from its `id`.
+/// Parses the name of a prompt from its `id` in the envelope dialect.
 pub(super) fn prompt_name(id: &str) -> Result<&str, CallError> {
     let parts = id.rsplit_once('@').and_then(|(path, major)| {
         let is_valid = !path.is_empty() && major.bytes().all(|b| b.is_ascii_digit());

@@ -5,7 +5,7 @@ use toolgate_contract::{CallError, CallOrigin, HostRequest, PromptArguments, Val
 
 use super::names::{catalog_name, parse_tool_id, prompt_name};
 
-/// The maximum number of characters of a name that an error repeats.
+/// The maximum number of characters of a tool's or prompt's name that an error repeats.
 const NAME_CHARS_MAX: usize = 200;
 
 /// A request to the host, and its origin for the envelope.
@@ -26,7 +26,7 @@ impl EnvelopeRequest {
     }
 }
 
-/// Creates the request for all tools and prompts.
+/// Creates the request that lists all tools and prompts.
 pub(super) fn discover(transport: &'static str) -> EnvelopeRequest {
     let origin = origin(transport, "discover", "mcp.discover", json!({}));
     EnvelopeRequest { request: HostRequest::Discover, origin }
@@ -50,8 +50,8 @@ pub(super) fn prompt(
     EnvelopeRequest { request, origin: CallOrigin { prompt: Some(clip_name(id)), ..origin } }
 }
 
-/// Creates a call of the tool `id`. `fields` holds `arguments` or `input`, and other fields of tool
-/// IO.
+/// Creates a call of the tool `id`. `fields` contains `arguments` or `input`, and other fields of
+/// tool IO.
 pub(super) fn tool(
     transport: &'static str,
     id: &str,
@@ -93,7 +93,7 @@ pub(super) fn tool(
     request
 }
 
-/// Returns the first argument that is in `fields` itself, if there are neither `arguments` nor
+/// Returns the first tool argument that is in `fields` itself, if there are neither `arguments` nor
 /// `input`.
 fn misplaced_argument(fields: &Map<String, Value>) -> Option<&str> {
     if fields.contains_key("arguments") || fields.contains_key("input") {
@@ -112,7 +112,7 @@ pub(super) fn unreadable_tool(
     tool(transport, id, Map::new()).into_refusal(why)
 }
 
-/// Creates the refusal of an unknown method.
+/// Creates the refusal of an unknown JSON-RPC method.
 pub(super) fn unknown(transport: &'static str, route: &str, method: &str) -> EnvelopeRequest {
     let message = format!(
         "unknown method `{}`; methods are mcp.discover, mcp.prompt.get and mcp.tool.invoke",

@@ -10,7 +10,7 @@ use toolgate_contract::{
 
 use super::revision::{ContentSupport, Revision};
 
-/// A content block.
+/// A content block of MCP.
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub(crate) enum McpBlock<'a> {
@@ -39,10 +39,11 @@ pub(crate) enum McpBlock<'a> {
     },
 }
 
-/// The text of a block, in two parts: a long text is written without joining it with a note first.
+/// The text of a content block, in two parts: a long text is written without joining it with a note
+/// first.
 pub(crate) struct BlockText<'a> {
     pub(crate) start: Cow<'a, str>,
-    /// The rest, which is empty for most blocks.
+    /// The second part of the text, which is empty for most blocks.
     pub(crate) end: String,
 }
 
@@ -66,13 +67,13 @@ impl Serialize for BlockText<'_> {
 }
 
 impl<'a> McpBlock<'a> {
-    /// Creates a text block without annotations.
+    /// Creates a content block of text without annotations.
     pub(crate) fn text(text: impl Into<Cow<'a, str>>) -> Self {
         Self::Text { text: BlockText::whole(text), annotations: None }
     }
 
-    /// Converts the text of a result to blocks in the form `form`. `structured` is true if the
-    /// result also has a structured value.
+    /// Converts the text of a result to content blocks in the form `form`. `structured` is true if
+    /// the result also has a structured value.
     pub(crate) fn from_result_text(
         text: &'a ResultText,
         form: ResultForm,
@@ -94,7 +95,7 @@ impl<'a> McpBlock<'a> {
         texts.map(|text| Self::Text { text, annotations: None })
     }
 
-    /// Returns the approximate length of a text block in bytes. 0 for other blocks.
+    /// Returns the approximate length of a text block in bytes, and 0 for other blocks.
     pub(crate) fn bytes_estimate(&self) -> usize {
         match self {
             Self::Text { text: BlockText { start, end }, .. } => start.len() + end.len(),
@@ -102,7 +103,8 @@ impl<'a> McpBlock<'a> {
         }
     }
 
-    /// Converts `content` to a block. The block is text if the revision has no block of this kind.
+    /// Converts `content` to a content block. The block is text if the protocol revision has no
+    /// block of this kind.
     pub(crate) fn from_content(content: &'a ContentBlock, revision: &Revision) -> Self {
         let ContentBlock { shown, meant } = content;
         let annotations = BlockAnnotations::from_annotations(meant, revision);
@@ -133,7 +135,7 @@ impl<'a> McpBlock<'a> {
     }
 }
 
-/// The audience, priority and age of a block.
+/// The audience, priority and age of a content block.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct BlockAnnotations<'a> {
@@ -146,7 +148,7 @@ pub(crate) struct BlockAnnotations<'a> {
 }
 
 impl<'a> BlockAnnotations<'a> {
-    /// Converts the annotations `meant`. `None` if no annotation is set.
+    /// Converts the annotations `meant` of content to MCP's form. `None` if no annotation is set.
     fn from_annotations(meant: &'a ContentAnnotations, revision: &Revision) -> Option<Self> {
         let ContentAnnotations { audience, priority, modified } = meant;
         let last_modified = match revision.content {
@@ -158,7 +160,7 @@ impl<'a> BlockAnnotations<'a> {
     }
 }
 
-/// The contents of a resource, or of a part of it.
+/// The contents of a resource, or of a part of it, in MCP's form.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct EmbeddedResource<'a> {
@@ -171,7 +173,7 @@ pub(crate) struct EmbeddedResource<'a> {
     meta: Option<&'a MetaFields>,
 }
 
-/// The data of a resource.
+/// The data of a resource in MCP's form: text or Base64.
 #[derive(Serialize)]
 #[serde(rename_all = "lowercase")]
 enum EmbeddedData<'a> {
@@ -195,7 +197,7 @@ impl<'a> EmbeddedResource<'a> {
     }
 }
 
-/// A resource in a list or a link.
+/// A resource in a list or a link, in MCP's form.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ResourceEntry<'a> {
@@ -227,7 +229,7 @@ impl<'a> ResourceEntry<'a> {
     }
 }
 
-/// A resource template.
+/// A resource template in MCP's form.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TemplateEntry<'a> {
@@ -260,7 +262,7 @@ impl<'a> TemplateEntry<'a> {
     }
 }
 
-/// The names, description and icons of an item.
+/// The names, description and icons of a listed resource, template or prompt.
 #[derive(Serialize)]
 pub(crate) struct ItemInfo<'a> {
     name: &'a str,
@@ -285,7 +287,8 @@ impl<'a> ItemInfo<'a> {
     }
 }
 
-/// Returns the metadata `meta` if it is not empty and the revision supports `_meta` on items.
+/// Returns the metadata `meta` if it is not empty and the protocol revision supports `_meta` on
+/// list entries.
 pub(crate) fn meta_if_supported<'a>(
     meta: &'a MetaFields,
     revision: &Revision,
@@ -293,7 +296,7 @@ pub(crate) fn meta_if_supported<'a>(
     Some(meta).filter(|meta| revision.structured && !meta.is_empty())
 }
 
-/// Returns the icons if the revision supports icons.
+/// Returns the icons if the protocol revision supports icons.
 pub(crate) fn icons_if_supported<'a>(icons: &'a [Icon], revision: &Revision) -> &'a [Icon] {
     if revision.icons { icons } else { &[] }
 }

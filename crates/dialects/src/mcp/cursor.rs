@@ -11,19 +11,19 @@ use crate::json::RpcParams;
 
 const MARK: &str = "after:";
 
-/// Returns the cursor of the page after `item`.
+/// Returns the cursor of the list page that follows `item`.
 pub(crate) fn encode(item: &impl Display) -> String {
     URL_SAFE_NO_PAD.encode(format!("{MARK}{item}"))
 }
 
-/// Returns the cursor of the page after `item` in a list of `what`. A cursor is valid only for its
-/// kind of list.
+/// Returns the cursor of the page that follows `item` in a list of `what`. A cursor is valid only
+/// for its kind of list.
 pub(crate) fn encode_next(what: &str, item: &impl Display) -> String {
     encode(&format_args!("{what} {item}"))
 }
 
-/// Parses the cursor of a request for a list of `what`, and returns the last item of the page
-/// before.
+/// Parses the cursor of a request for a list of `what`, and returns the last item of the previous
+/// page.
 pub(crate) fn parse_after<T>(
     id: &RequestId,
     params: &RpcParams,
@@ -33,8 +33,8 @@ pub(crate) fn parse_after<T>(
     parse(id, params, |text| text.strip_prefix(what)?.strip_prefix(' ').and_then(&item))
 }
 
-/// Parses the cursor of a request. Returns `None` for the first page: without a cursor, or with an
-/// empty one.
+/// Parses the list cursor of a request. Returns `None` for the first page: without a cursor, or
+/// with an empty one.
 pub(crate) fn parse<T>(
     id: &RequestId,
     params: &RpcParams,
@@ -52,13 +52,13 @@ pub(crate) fn parse<T>(
     Err(McpError::invalid_params(Some(id.clone()), why))
 }
 
-/// Decodes a cursor. `None` if [`encode()`] did not create it.
+/// Decodes a list cursor. `None` if [`encode()`] did not create it.
 fn decode(cursor: &str) -> Option<String> {
     let bytes = URL_SAFE_NO_PAD.decode(cursor).ok()?;
     std::str::from_utf8(&bytes).ok()?.strip_prefix(MARK).map(str::to_owned)
 }
 
-/// Panics if `text` decodes as a cursor but is not the canonical encoding.
+/// Panics if `text` decodes as a list cursor but is not the canonical encoding.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check_canonical(text: &str) {
     if let Some(item) = decode(text) {

@@ -8,13 +8,13 @@ use super::message::{INTERNAL_ERROR, McpError};
 use super::{McpConversation, headers, http_paths, stateless};
 use crate::{Conversation, Dialect, DuplexHalf, FrameRefusal, RequestKey, ServerInfo};
 
-/// The MCP dialect.
+/// The dialect of MCP clients, in all supported protocol revisions.
 pub struct McpDialect {
     facts: Arc<ServerInfo>,
 }
 
 impl McpDialect {
-    /// Creates the dialect for the server that `facts` describe.
+    /// Creates the MCP dialect for the server that `facts` describe.
     pub fn new(facts: Arc<ServerInfo>) -> Self {
         Self { facts }
     }

@@ -25,7 +25,7 @@ use super::{cursor, mcp_tool_name, questions, result_writer, tasks};
 use crate::tool_mentions::rename_tools;
 use crate::{AnswerEncoder, ClientResponse, JobEventEncoder, ServerInfo};
 
-/// The data needed to answer one request.
+/// The encoder for the answer to one MCP request.
 pub(crate) struct McpEncoder {
     pub(crate) id: RequestId,
     pub(crate) revision: &'static Revision,
@@ -39,17 +39,17 @@ pub(crate) struct McpEncoder {
 /// The kind of an MCP request, which determines the form of its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum McpRequestKind {
-    /// A list of tools.
+    /// A request for the list of tools.
     Tools,
-    /// A call.
+    /// A call of a tool.
     Call,
-    /// A call that may become a task.
+    /// A call of a tool that may become a task.
     Task,
     /// A request about existing tasks.
     TaskRequest(TaskRequest),
     /// A request for resources, prompts, completions or skills.
     Library {
-        /// The kind of request.
+        /// The kind of the library request.
         want: LibraryRequest,
         /// The URI that the request names, if it names one.
         uri: Option<String>,
@@ -222,7 +222,7 @@ impl McpEncoder {
         success_with_capacity(&self.id, &ToolList { tools, next_cursor, stamp }, bytes)
     }
 
-    /// Encodes the outcome of a call in the form that `tools/call` returns.
+    /// Encodes the outcome of a tool call in the form that `tools/call` returns.
     pub(crate) fn encode_outcome<'a>(
         &'a self,
         outcome: Result<&'a ToolOutput, &CallError>,
@@ -292,7 +292,7 @@ impl McpEncoder {
         }
     }
 
-    /// Creates a result with `isError`, which the model sees.
+    /// Creates a result of a call with `isError`, which the model sees.
     fn failed_result(&self, message: String) -> CallResult<'_> {
         CallResult {
             content: vec![McpBlock::text(message)],
@@ -342,7 +342,7 @@ impl McpEncoder {
         reply.with_header("www-authenticate", challenge)
     }
 
-    /// Encodes the refusal of a request that is not a call.
+    /// Encodes the refusal of an MCP request that is not a call.
     pub(crate) fn protocol_error_reply(&self, error: &CallError) -> Reply {
         self.failure_reply(self.protocol_error(error))
     }
@@ -463,7 +463,7 @@ pub(crate) fn error_message(error: &CallError) -> String {
 
 /// An encoded outcome of `tools/call`.
 pub(crate) enum EncodedOutcome<'a> {
-    /// A result, which the model sees.
+    /// A result of the call, which the model sees.
     Result(CallResult<'a>),
     /// A protocol error, which the model does not see.
     Error(McpError),
@@ -482,8 +482,8 @@ pub(crate) struct CallResult<'a> {
 }
 
 impl CallResult<'_> {
-    /// Returns the approximate length in bytes, with room for escapes. If there is a structured
-    /// result, texts count twice.
+    /// Returns the approximate length of the result in bytes, with room for escapes. If there is a
+    /// structured result, texts count twice.
     pub(crate) fn bytes_estimate(&self) -> usize {
         let texts: usize = self.content.iter().map(McpBlock::bytes_estimate).sum();
         let times = 1 + usize::from(self.structured_content.is_some());
@@ -492,7 +492,7 @@ impl CallResult<'_> {
 }
 
 impl CallResult<'_> {
-    /// Returns the result with a reference to its task.
+    /// Returns the result of the call with a reference to its task.
     pub(crate) fn with_task(mut self, task: JobId) -> Self {
         let meta = self.stamp.meta.take().and_then(|meta| exact_json::to_value(&meta).ok());
         let task_meta = Some(ResultMeta::All(related_task_meta(task)));
@@ -522,12 +522,12 @@ enum ResultMeta<'a> {
         #[serde(rename = "io.modelcontextprotocol/serverInfo")]
         server_info: ServerName<'a>,
     },
-    /// Any other metadata.
+    /// Metadata other than the server's description of itself.
     All(Value),
 }
 
 impl ResultMeta<'_> {
-    /// Merges two sets of metadata. On a conflict, `first` wins.
+    /// Merges two sets of `_meta` of a result. On a conflict, `first` wins.
     fn merge(first: Option<Self>, more: Value) -> Self {
         let first = first.and_then(|first| exact_json::to_value(&first).ok());
         match (first, more) {
@@ -548,8 +548,8 @@ struct ServerName<'a> {
 }
 
 impl<'a> ResultStamp<'a> {
-    /// Creates the members. `ttl_ms` is the cache time in milliseconds, for results that a client
-    /// may cache. The scope is `private`, because results may depend on the caller.
+    /// Creates the stamp of a result. `ttl_ms` is the cache time in milliseconds, if a client may
+    /// cache the result. The scope is `private`, because results may depend on the caller.
     pub(crate) fn new(revision: &Revision, facts: &'a ServerInfo, ttl_ms: Option<u64>) -> Self {
         match revision.era {
             ProtocolEra::Session => {
@@ -566,7 +566,7 @@ impl<'a> ResultStamp<'a> {
         }
     }
 
-    /// Returns the stamp with the metadata `more`.
+    /// Returns the stamp of a result with the metadata `more`.
     fn with_meta(self, more: &MetaFields) -> Self {
         if more.is_empty() {
             return self;
@@ -575,19 +575,19 @@ impl<'a> ResultStamp<'a> {
         Self { meta, ..self }
     }
 
-    /// Returns true if no member is set.
+    /// Returns true if the stamp has no member.
     pub(crate) fn is_empty(&self) -> bool {
         let Self { result_type, ttl_ms, cache_scope, meta } = self;
         result_type.is_none() && ttl_ms.is_none() && cache_scope.is_none() && meta.is_none()
     }
 
-    /// Returns the stamp in the form for a result that is a task.
+    /// Returns the stamp in the form for the result of a call that became a task.
     pub(crate) fn into_task_stamp(self) -> Self {
         Self { result_type: self.result_type.map(|_| "task"), ..self }
     }
 }
 
-/// Returns the server's description of itself in `revision`.
+/// Returns the server's description of itself in the protocol revision `revision`.
 pub(crate) fn server_info(revision: &Revision, facts: &ServerInfo) -> Value {
     let mut about = json!({ "name": facts.name, "version": facts.version });
     if revision.structured {

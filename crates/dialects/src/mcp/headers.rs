@@ -9,17 +9,19 @@ use toolgate_contract::FrameHead;
 use super::message::{HEADER_MISMATCH, McpError, RequestId};
 use crate::json::RpcParams;
 
-/// The header with the protocol revision.
+/// The HTTP header with the protocol revision.
 pub(crate) const VERSION: &str = "mcp-protocol-version";
-/// The header with the session id.
+/// The HTTP header with the session id.
 pub(crate) const SESSION: &str = "mcp-session-id";
 
-/// The header with the id of the last event that a client received before a stream was interrupted.
+/// The HTTP header with the id of the last event that a client received before a stream was
+/// interrupted.
 pub(crate) const LAST_EVENT: &str = "last-event-id";
-/// The prefix of headers that repeat an argument.
+/// The prefix of HTTP headers that repeat an argument of a call.
 const ARGUMENT: &str = "mcp-param-";
 
-/// Returns the value of the header `name`, trimmed. Repeated or non-ASCII headers are an error.
+/// Returns the value of the HTTP header `name`, trimmed. Repeated or non-ASCII headers are an
+/// error.
 pub(crate) fn single_value<'h>(
     head: &'h FrameHead,
     name: &'static str,
@@ -32,7 +34,7 @@ pub(crate) fn single_value<'h>(
     header_text(name, first).map(Some)
 }
 
-/// Returns a header's value, trimmed. Non-ASCII values are an error.
+/// Returns the value of an HTTP header, trimmed. Non-ASCII values are an error.
 fn header_text<'h>(name: &str, value: &'h [u8]) -> Result<&'h str, String> {
     let visible = value.iter().all(|b| matches!(b, b'\t' | b' '..=b'~'));
     match std::str::from_utf8(value) {
@@ -41,7 +43,7 @@ fn header_text<'h>(name: &str, value: &'h [u8]) -> Result<&'h str, String> {
     }
 }
 
-/// Checks that `Mcp-Method` and `Mcp-Name` match the body.
+/// Checks that the headers `Mcp-Method` and `Mcp-Name` match the body of the request.
 pub(crate) fn check_headers(
     head: &FrameHead,
     id: &RequestId,
@@ -75,7 +77,7 @@ fn check_same(header: &str, value: Option<&str>, body: &str) -> Result<(), Strin
     }
 }
 
-/// Returns the arguments in a call's headers, by header name without the prefix.
+/// Returns the arguments that the headers of a call repeat, by header name without the prefix.
 ///
 /// A malformed value is an error only if the tool declares that argument as a header. Unknown
 /// arguments are ignored.
@@ -90,7 +92,7 @@ pub(crate) fn header_params(head: &FrameHead) -> Option<Vec<(String, Result<Stri
     Some(params)
 }
 
-/// Decodes `value` if it has MCP's marker for Base64.
+/// Decodes the header value `value` if it has MCP's marker for Base64.
 fn decode_value(value: &str) -> Result<String, String> {
     let Some(inner) = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?="))
     else {

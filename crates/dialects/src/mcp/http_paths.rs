@@ -14,14 +14,14 @@ const MESSAGES: &str = "/messages";
 const CARD: &str = "/mcp/server-card";
 const CATALOG: &str = "/.well-known/ai-catalog.json";
 
-/// The query parameter with the conversation id of the HTTP+SSE transport.
+/// The query parameter that contains the conversation id in the HTTP+SSE transport.
 const CONVERSATION: &str = "session_id=";
-/// The maximum number of characters of a description.
+/// The maximum number of characters of the server's description in a server card.
 const ABOUT_CHARS_MAX: usize = 100;
-/// The `cache-control` header of a server card: one hour.
+/// The `cache-control` value of a server card: one hour.
 const CACHE_CONTROL: &str = "public, max-age=3600";
 
-/// Returns the paths that the server uses.
+/// Returns the HTTP paths of MCP that the server uses.
 pub(crate) fn paths(facts: &ServerInfo) -> &'static [&'static str] {
     match (facts.http_sse, &facts.card) {
         (false, None) => &[ENDPOINT],
@@ -31,7 +31,7 @@ pub(crate) fn paths(facts: &ServerInfo) -> &'static [&'static str] {
     }
 }
 
-/// Returns the half of an HTTP+SSE conversation that a request is, if it is one.
+/// Returns the half of an HTTP+SSE conversation to which a request belongs, if it belongs to one.
 pub(crate) fn duplex(head: &FrameHead) -> Option<DuplexHalf> {
     let FrameHead::Http { method, path, query, .. } = head else { return None };
     match (method, path.as_str()) {
@@ -44,12 +44,12 @@ pub(crate) fn duplex(head: &FrameHead) -> Option<DuplexHalf> {
     }
 }
 
-/// Returns the path to which the client of the conversation `id` posts its messages.
+/// Returns the path to which the client of the HTTP+SSE conversation `id` posts its messages.
 pub(crate) fn endpoint(id: &str) -> String {
     format!("{MESSAGES}?{CONVERSATION}{id}")
 }
 
-/// Returns the text for a person who opens the endpoint in a browser.
+/// Returns the text for a person who opens the MCP endpoint in a browser.
 pub(crate) fn greeting(facts: &ServerInfo, head: &FrameHead) -> Option<Reply> {
     let FrameHead::Http { method: Method::GET | Method::HEAD, path, .. } = head else {
         return None;
@@ -68,7 +68,7 @@ pub(crate) fn greeting(facts: &ServerInfo, head: &FrameHead) -> Option<Reply> {
     Some(reply.with_header("content-type", "text/plain; charset=utf-8"))
 }
 
-/// Returns the document at the request's path; `None` if the path belongs to the endpoint.
+/// Returns the server card or catalog at the request's path. `None` if the path has neither.
 pub(crate) fn document(facts: &ServerInfo, head: &FrameHead) -> Option<Reply> {
     let FrameHead::Http { method, path, .. } = head else { return None };
     let card = facts.card.as_ref()?;
@@ -125,7 +125,7 @@ fn catalog(ServerCard { name, url }: &ServerCard) -> Value {
     })
 }
 
-/// Returns the origin under which the client reached the server.
+/// Returns the origin (scheme and host) under which the client reached the server.
 fn origin(facts: &ServerInfo, head: &FrameHead) -> String {
     let host = head.header("host").next().and_then(|host| std::str::from_utf8(host).ok());
     let scheme = if facts.tls { "https" } else { "http" };

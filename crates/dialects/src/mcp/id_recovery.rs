@@ -46,7 +46,7 @@ pub(crate) fn recover_id(bytes: &[u8]) -> Option<RequestId> {
     found
 }
 
-/// Returns the end of the string that begins at `at`.
+/// Returns the position after the JSON string that begins at `at`.
 fn string_end(bytes: &[u8], at: usize) -> Option<usize> {
     let mut at = at + 1;
     loop {
@@ -62,7 +62,7 @@ fn after_colon(bytes: &[u8], at: usize) -> Option<&[u8]> {
     bytes[at..].trim_ascii_start().strip_prefix(b":").map(<[u8]>::trim_ascii_start)
 }
 
-/// Parses the id at the start of `bytes`.
+/// Parses the request id at the start of `bytes`, a string or an integer.
 fn parse_scalar_id(bytes: &[u8]) -> Option<RequestId> {
     let end = match bytes.first()? {
         b'"' => string_end(bytes, 0)?,

@@ -19,11 +19,11 @@ use super::revision::{ProtocolEra, Revision};
 use crate::ServerInfo;
 use crate::json::RpcParams;
 
-/// The name of the skills extension.
+/// The name of MCP's skills extension.
 pub const SKILLS: &str = "io.modelcontextprotocol/skills";
-/// The cache time in milliseconds of lists that change rarely and announce changes.
+/// The cache time of lists that change rarely and announce changes, in milliseconds.
 pub(crate) const RARE_CHANGE_TTL_MS: u64 = 300_000;
-/// The cache time in milliseconds of data that may change at any time.
+/// The cache time of data that may change at any time, in milliseconds.
 const UNCACHED_TTL_MS: u64 = 0;
 
 /// Declares resources, prompts, completion and skills in the server's `capabilities`.
@@ -50,39 +50,40 @@ fn supports_completion(facts: &ServerInfo) -> bool {
     facts.prompts || facts.resources
 }
 
-/// Returns true if the revision and the server support skills. Skills need resources, too, because
-/// their files are resources.
+/// Returns true if the protocol revision and the server support skills. Skills need resources, too,
+/// because their files are resources.
 fn supports_skills(revision: &Revision, facts: &ServerInfo) -> bool {
     revision.era == ProtocolEra::Stateless && facts.skills && facts.resources
 }
 
-/// The kind of a library request: a request for resources, prompts, completions or skills.
+/// The kind of a library request: an MCP request for resources, prompts, completions or skills.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LibraryRequest {
-    /// A list of resources.
+    /// A request for the list of resources.
     Resources,
-    /// A list of resource templates.
+    /// A request for the list of resource templates.
     Templates,
-    /// The contents of a resource.
+    /// A request for the contents of a resource.
     Contents,
-    /// The children of a folder.
+    /// A request for the children of a folder of resources.
     Folder,
-    /// A subscription to a resource.
+    /// A subscription to changes of a resource.
     Watch,
-    /// A list of prompts.
+    /// A request for the list of prompts.
     Prompts,
-    /// A rendered prompt.
+    /// A request for a rendered prompt.
     Prompt,
-    /// Candidates for a value.
+    /// A request for candidates for a value.
     Completion,
-    /// A list of skills.
+    /// A request for the list of skills.
     Skills,
-    /// A skill.
+    /// A request for one skill.
     Skill,
 }
 
 impl LibraryRequest {
-    /// Returns the request kind of `method`, if the revision and the server support it.
+    /// Returns the kind of library request that `method` makes, if the revision and the server
+    /// support it.
     pub(crate) fn from_method(
         method: &str,
         revision: &Revision,
@@ -106,7 +107,7 @@ impl LibraryRequest {
         there.then_some(want)
     }
 
-    /// Parses the parameters into a host request.
+    /// Parses the parameters of a library request into a host request.
     pub(crate) fn parse(self, id: &RequestId, params: &RpcParams) -> Result<HostRequest, McpError> {
         let uri = || parse_uri(id, params);
         let text = |text: &str| Some(text.to_owned());
@@ -155,12 +156,12 @@ pub(crate) fn request_uri(request: &HostRequest) -> Option<&str> {
     }
 }
 
-/// Parses the `uri` parameter.
+/// Parses the parameter `uri` of a request.
 pub(crate) fn parse_uri(id: &RequestId, params: &RpcParams) -> Result<String, McpError> {
     parse_string(id, "params.uri", params.get("uri"))
 }
 
-/// Parses the string `value`, which is the parameter `at`.
+/// Parses the string `value`, which is the parameter `at` of a request.
 fn parse_string(id: &RequestId, at: &str, value: Option<&Value>) -> Result<String, McpError> {
     match value {
         Some(Value::String(text)) => Ok(text.clone()),
@@ -183,7 +184,7 @@ fn invalid_params(id: &RequestId, why: String) -> McpError {
     McpError::invalid_params(Some(id.clone()), why)
 }
 
-/// Parses an object of strings. A missing object is empty.
+/// Parses a parameter that is an object of strings. A missing object is empty.
 fn parse_arguments(
     id: &RequestId,
     at: &str,
@@ -229,14 +230,14 @@ fn parse_completion(id: &RequestId, params: &RpcParams) -> Result<CompletionRequ
     })
 }
 
-/// Parses the end of a page of resources from a cursor.
+/// Parses the decoded text of a cursor as the last resource of a page.
 fn parse_resource_cursor(text: &str) -> Option<ResourceCursor> {
     let (source, uri) = text.split_once(' ')?;
     Some(ResourceCursor { source: source.to_owned(), uri: uri.to_owned() })
 }
 
 impl McpEncoder {
-    /// Encodes the answer to a request for `want`.
+    /// Encodes the answer to the library request `want`.
     pub(crate) fn library_reply(&self, want: LibraryRequest, answer: &HostAnswer) -> Reply {
         let revision = self.revision;
         match (want, answer) {
@@ -310,7 +311,7 @@ impl McpEncoder {
         }
     }
 
-    /// Encodes a page of a list as the member `name` of the result.
+    /// Encodes a page of a list as the member `name` of a result.
     fn list_reply<T: Serialize>(
         &self,
         name: &'static str,
@@ -371,7 +372,7 @@ fn encode_resource_cursor(ResourceCursor { source, uri }: &ResourceCursor) -> St
     cursor::encode_next("resource", &format_args!("{source} {uri}"))
 }
 
-/// A list as a member of a result.
+/// A list as the member of a result.
 struct NamedList<T> {
     name: &'static str,
     items: Vec<T>,
@@ -383,7 +384,7 @@ impl<T: Serialize> Serialize for NamedList<T> {
     }
 }
 
-/// A prompt in a list.
+/// A prompt in a list, in MCP's form.
 #[derive(Serialize)]
 struct PromptEntry<'a> {
     #[serde(flatten)]
@@ -392,7 +393,7 @@ struct PromptEntry<'a> {
     arguments: Vec<PromptEntryArgument<'a>>,
 }
 
-/// An argument of a prompt.
+/// An argument of a listed prompt, in MCP's form.
 #[derive(Serialize)]
 struct PromptEntryArgument<'a> {
     #[serde(flatten)]
@@ -415,7 +416,7 @@ impl<'a> PromptEntry<'a> {
     }
 }
 
-/// A rendered prompt.
+/// A rendered prompt, in MCP's form.
 #[derive(Serialize)]
 struct PromptResult<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -425,7 +426,7 @@ struct PromptResult<'a> {
     stamp: ResultStamp<'a>,
 }
 
-/// A message of a rendered prompt.
+/// A message of a rendered prompt, in MCP's form.
 #[derive(Serialize)]
 struct PromptResultMessage<'a> {
     role: MessageRole,

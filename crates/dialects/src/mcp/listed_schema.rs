@@ -8,8 +8,8 @@ use std::borrow::Cow;
 use serde_json::{Map, Value};
 use toolgate_contract::ToolSpec;
 
-/// Returns the input schema of `spec` for a list. Schemas of upstreams, and schemas that name their
-/// own draft, are not changed: their authors wrote them for clients.
+/// Returns the input schema of the tool `spec` as the list of tools shows it. Schemas of upstreams,
+/// and schemas that name their own draft, are not changed: their authors wrote them for clients.
 pub(crate) fn listed_schema(spec: &ToolSpec) -> Cow<'_, Value> {
     if spec.group.is_some() || spec.input_schema.get("$schema").is_some() {
         return Cow::Borrowed(&spec.input_schema);
@@ -39,10 +39,10 @@ fn remove_argument(schema: &mut Value, name: &str) {
     }
 }
 
-/// Bounds of values, which a call checks.
+/// Keywords for bounds of values, which a listed schema leaves out because a call checks them.
 const BOUNDS: [&str; 5] = ["minimum", "maximum", "minItems", "maxItems", "minLength"];
 
-/// Shortens `schema` and all schemas in it.
+/// Shortens the JSON Schema `schema`, and all schemas in it, for the list of tools.
 fn shorten(schema: &mut Value) {
     let Value::Object(fields) = schema else { return };
     drop_null(fields);
@@ -67,7 +67,7 @@ fn shorten(schema: &mut Value) {
     }
 }
 
-/// Removes `null` from the types and alternatives that the schema allows.
+/// Removes `null` from the types and alternatives that a JSON Schema allows.
 fn drop_null(fields: &mut Map<String, Value>) {
     if let Some(Value::Array(names)) = fields.get_mut("type") {
         names.retain(|name| name != "null");
@@ -89,7 +89,7 @@ fn drop_null(fields: &mut Map<String, Value>) {
     }
 }
 
-/// Replaces alternatives that are all constant strings with an `enum`.
+/// Replaces alternatives of a JSON Schema that are all constant strings with an `enum`.
 fn list_choices(fields: &mut Map<String, Value>) {
     let Some(Value::Array(choices)) = fields.get("oneOf") else { return };
     let constant = |choice: &Value| choice.get("const").filter(|only| only.is_string()).cloned();
@@ -99,7 +99,8 @@ fn list_choices(fields: &mut Map<String, Value>) {
     fields.insert("enum".to_owned(), names.into());
 }
 
-/// Returns true if `value` is the default that a reader expects anyway.
+/// Returns true if `value` is a default that a reader expects anyway, such as `false` or an empty
+/// list.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,

@@ -12,12 +12,13 @@ pub(crate) use crate::rpc::{
 };
 use crate::{ClientResponse, RequestKey};
 
-/// Parses an id or a token: a string or an integer.
+/// Parses a request id or a progress token: a string or an integer.
 pub(crate) fn read_id(value: &Value) -> Option<RequestId> {
     RequestId::parse(value).filter(|_| is_id(value))
 }
 
-/// Returns true if `value` is an id or a token: a string or an integer that is not too long.
+/// Returns true if `value` is a request id or a progress token: a string or an integer that is not
+/// too long.
 fn is_id(value: &Value) -> bool {
     let is_text_or_integer = match value {
         Value::String(_) => true,
@@ -32,7 +33,7 @@ pub(crate) fn cancelled_key(params: &RpcParams) -> Option<RequestKey> {
     params.get("requestId").and_then(read_id).map(|id| id.key())
 }
 
-/// A parsed JSON-RPC message.
+/// A parsed JSON-RPC message of MCP.
 #[derive(Debug)]
 pub(crate) enum McpMessage {
     Request {
@@ -44,7 +45,7 @@ pub(crate) enum McpMessage {
         method: String,
         params: RpcParams,
     },
-    /// An answer to a server request. The server's ids are always strings.
+    /// A client's answer to a server request. The server's ids are always strings.
     Response {
         id: Option<String>,
         heard: ClientResponse,
@@ -52,7 +53,7 @@ pub(crate) enum McpMessage {
 }
 
 impl McpMessage {
-    /// Parses the members of a message.
+    /// Parses the members of a JSON-RPC message.
     pub(crate) fn parse(members: MessageMembers) -> Result<Self, McpError> {
         let MessageMembers { jsonrpc, id, method, params, result, error } = members;
         // This comes before all checks, because answering an answer would never end.
@@ -115,12 +116,12 @@ pub(crate) struct McpError {
     pub(crate) message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) data: Option<Box<Value>>,
-    /// The HTTP status. Other transports ignore it.
+    /// The HTTP status of the error. Other transports ignore it.
     #[serde(skip)]
     pub(crate) status: u16,
 }
 
-/// The code for a missing resource in session revisions.
+/// The error code for a missing resource in session revisions.
 pub(crate) const RESOURCE_NOT_FOUND: i32 = -32002;
 pub(crate) const HEADER_MISMATCH: i32 = -32020;
 pub(crate) const MISSING_CAPABILITY: i32 = -32021;
@@ -164,7 +165,8 @@ impl McpError {
         Self { status, ..self }
     }
 
-    /// Encodes the error. If `anonymous` is true, an unknown id is omitted. Otherwise it is `null`.
+    /// Encodes the error as a reply. If `anonymous` is true, an unknown request id is omitted.
+    /// Otherwise it is `null`.
     pub(crate) fn reply(&self, anonymous: bool) -> Reply {
         #[derive(Serialize)]
         struct McpErrorFrame<'a> {
@@ -183,7 +185,7 @@ impl McpError {
     }
 }
 
-/// Creates the error for a parameter `at` that is missing or is not a `kind`.
+/// Creates the error for the parameter `at`, which is missing or is not a `kind`.
 pub(crate) fn wrong_type(kind: &str, id: &RequestId, at: &str, value: Option<&Value>) -> McpError {
     let why = match value {
         None => format!("`{at}` is missing"),
@@ -192,12 +194,13 @@ pub(crate) fn wrong_type(kind: &str, id: &RequestId, at: &str, value: Option<&Va
     McpError::invalid_params(Some(id.clone()), why)
 }
 
-/// Encodes a successful result.
+/// Encodes a successful result as the answer to the request `id`.
 pub(crate) fn success(id: &RequestId, result: &impl Serialize) -> Reply {
     Reply::json(rpc::success(id, result))
 }
 
-/// Encodes a successful result. `bytes` is its approximate length.
+/// Encodes a successful result as the answer to the request `id`. `bytes` is the approximate length
+/// of the result.
 pub(crate) fn success_with_capacity(
     id: &RequestId,
     result: &impl Serialize,
@@ -206,7 +209,7 @@ pub(crate) fn success_with_capacity(
     Reply::json(rpc::success_with_capacity(id, result, bytes))
 }
 
-/// Joins the replies to a batch into one array. Replies without a body are left out.
+/// Joins the replies to a JSON-RPC batch into one array. Replies without a body are left out.
 pub(crate) fn join_batch(replies: Vec<Reply>) -> Reply {
     let mut bytes = vec![b'['];
     for reply in replies {

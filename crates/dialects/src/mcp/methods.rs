@@ -7,7 +7,7 @@ use super::revision::{ProtocolEra, REVISIONS, Revision};
 use crate::ServerInfo;
 use crate::json::RpcParams;
 
-/// The methods of all revisions.
+/// The MCP methods of all revisions.
 const METHODS: [&str; 23] = [
     "initialize",
     "ping",
@@ -33,10 +33,10 @@ const METHODS: [&str; 23] = [
     "skills/list",
     "skills/get",
 ];
-/// The similarity, from 0 to 1, above which a method is suggested.
+/// The similarity (0 to 1) above which a known method is suggested for an unknown one.
 const SIMILARITY_MIN: f64 = 0.75;
 
-/// Creates the error for `method`, which `revision` does not have.
+/// Creates the error for `method`, which the protocol revision `revision` does not have.
 pub(crate) fn unknown_method(
     id: RequestId,
     method: &str,
@@ -85,7 +85,7 @@ pub(crate) fn zyra_hint(method: &str, params: &RpcParams) -> &'static str {
     if is_zyra { "; a client of Zyra's adapter sends its requests to `/v1/mcp`" } else { "" }
 }
 
-/// Returns true if the server supports `method` in `revision`.
+/// Returns true if the server supports `method` in the protocol revision `revision`.
 fn is_served(method: &str, revision: &Revision, facts: &ServerInfo) -> bool {
     let revision = if facts.jobs { revision } else { revision.without_tasks() };
     match (method, revision.era) {
@@ -96,7 +96,7 @@ fn is_served(method: &str, revision: &Revision, facts: &ServerInfo) -> bool {
     }
 }
 
-/// Returns a hint at the counterpart of `method` in `revision`.
+/// Returns a hint at the method of `revision` that corresponds to `method` of another revision.
 fn counterpart_hint(method: &str, revision: &Revision) -> String {
     let hint = match (method, revision.era) {
         ("resources/subscribe" | "resources/unsubscribe", ProtocolEra::Stateless) => {

@@ -21,7 +21,7 @@ use crate::json::RpcParams;
 use crate::rpc::to_json;
 use crate::{ClientResponse, QuestionMode};
 
-/// The `_meta` key that names a question by its key within the call.
+/// The `_meta` key for the key that identifies a question within its call.
 pub const QUESTION_KEY: &str = "io.toolgate/key";
 const ELICIT: &str = "elicitation/create";
 const SAMPLE: &str = "sampling/createMessage";
@@ -60,7 +60,8 @@ pub(crate) fn required_capability(kind: QuestionKind) -> Value {
     }
 }
 
-/// Parses the question support, answers and state in a stateless request.
+/// Parses the parts of a stateless request that concern questions: the supported kinds, the answers
+/// and the state.
 pub(crate) fn parse_question_mode(
     id: &RequestId,
     params: &RpcParams,
@@ -120,7 +121,7 @@ pub(crate) fn parse_answers(
     Ok(Some(answers))
 }
 
-/// Creates the result that ends a request with questions.
+/// Creates the result that ends a call with questions to the client.
 pub(crate) fn questions_reply(
     encoder: &McpEncoder,
     questions: &ClientQuestions,
@@ -138,7 +139,7 @@ pub(crate) fn questions_reply(
     }
 }
 
-/// Encodes questions as the `inputRequests` object of a result or a task.
+/// Encodes questions to the client as the `inputRequests` object of a result or a task.
 pub(crate) fn input_requests(questions: &ClientQuestions, revision: &Revision) -> Value {
     let spelled = questions.iter().filter_map(|(key, question)| {
         let (method, params) = question_params(question, revision)?;
@@ -164,7 +165,7 @@ pub(crate) fn encode_question(
     Some(to_json(&request))
 }
 
-/// Encodes the cancellation of the server request `id`.
+/// Encodes the cancellation of the server request `id`, which asked a question.
 pub(crate) fn encode_withdrawal(id: &str) -> Bytes {
     let reason = "the server no longer needs the answer";
     notification("notifications/cancelled", &json!({ "requestId": id, "reason": reason }))
@@ -216,7 +217,7 @@ pub(crate) fn parse_answer(
     answer.ok_or_else(|| format!("the client's answer is invalid: {requirement}"))
 }
 
-/// Parses an answer whose kind is known only from its members.
+/// Parses a client's answer whose kind is known only from its members.
 fn guess_answer(fields: &Map<String, Value>) -> Option<ClientAnswer> {
     if fields.contains_key("action") {
         parse_choice(fields).map(ClientAnswer::Choice)
@@ -227,7 +228,7 @@ fn guess_answer(fields: &Map<String, Value>) -> Option<ClientAnswer> {
     }
 }
 
-/// Parses a person's choice.
+/// Parses a person's choice in a client's answer.
 fn parse_choice(fields: &Map<String, Value>) -> Option<PersonChoice> {
     match (fields.get("action")?.as_str()?, fields.get("content")) {
         ("accept", Some(Value::Object(content))) => Some(PersonChoice::Accepted(content.clone())),
@@ -238,7 +239,7 @@ fn parse_choice(fields: &Map<String, Value>) -> Option<PersonChoice> {
     }
 }
 
-/// Parses a model's answer.
+/// Parses the answer of the client's model.
 fn parse_sampled(fields: &Map<String, Value>) -> Option<SamplingAnswer> {
     fields.get("role")?.as_str()?;
     let model = fields.get("model")?.as_str()?.to_owned();
@@ -256,7 +257,7 @@ fn parse_sampled(fields: &Map<String, Value>) -> Option<SamplingAnswer> {
     Some(SamplingAnswer { model, text: texts.join("\n"), raw: Value::Object(fields.clone()) })
 }
 
-/// Parses the client's folders. URIs other than `file:` are dropped.
+/// Parses the folders in which the client works. URIs other than `file:` are dropped.
 fn parse_roots(fields: &Map<String, Value>) -> Option<Vec<ClientRoot>> {
     let mut roots = Vec::new();
     for root in fields.get("roots")?.as_array()? {
@@ -269,8 +270,8 @@ fn parse_roots(fields: &Map<String, Value>) -> Option<Vec<ClientRoot>> {
     Some(roots)
 }
 
-/// Returns the method and parameters of a question. `None` if the revision cannot express the
-/// question.
+/// Returns the method and parameters of the server request that asks a question. `None` if the
+/// revision cannot express the question.
 fn question_params(
     question: &ClientQuestion,
     revision: &Revision,
@@ -354,7 +355,7 @@ fn sampling_params(sampling: &SamplingRequest, revision: &Revision) -> Value {
     Value::Object(params)
 }
 
-/// Encodes a message with one block, which every revision accepts.
+/// Encodes a sampling message with one content block, which every revision accepts.
 fn encode_message(said: &SamplingMessage, revision: &Revision) -> Value {
     let content = &said.content;
     let block = match content.shown {

@@ -18,13 +18,13 @@ use crate::rpc::invalid_id_reason;
 pub(crate) struct RequestNotifications {
     revision: &'static Revision,
     facts: Arc<ServerInfo>,
-    /// The progress token, if the client wants progress.
+    /// The client's token for progress notifications, if the client wants progress.
     progress_token: Option<Value>,
-    /// The lowest level of log lines that the client wants.
+    /// The lowest level of log lines that the client wants for the request.
     log_level: Option<LogLevel>,
-    /// The bits of the last progress value that was sent. The value only grows.
+    /// The last progress value that was sent, as the bits of a float. The value only grows.
     progress: AtomicU64,
-    /// The task that the notifications belong to.
+    /// The task to which the notifications belong, if there is one.
     task: Option<JobId>,
 }
 
@@ -49,7 +49,7 @@ impl RequestNotifications {
         Ok(Self { revision, facts, progress_token, log_level, progress, task: None })
     }
 
-    /// Returns a copy for the task that the request created.
+    /// Returns the notifications' settings for the task that the request created.
     pub(crate) fn for_task(&self, task: JobId) -> Self {
         Self {
             revision: self.revision,
@@ -61,12 +61,12 @@ impl RequestNotifications {
         }
     }
 
-    /// Returns the task that the notifications belong to.
+    /// Returns the task to which the notifications belong, if there is one.
     pub(crate) fn task(&self) -> Option<JobId> {
         self.task
     }
 
-    /// Returns true if the client wants any notification.
+    /// Returns true if the client wants any notification about its request.
     pub(crate) fn wants_any(&self) -> bool {
         self.progress_token.is_some() || self.log_level.is_some()
     }
@@ -93,7 +93,7 @@ impl RequestNotifications {
         Some(self.encode_notification("notifications/progress", params))
     }
 
-    /// Returns the lowest level of log lines that are sent.
+    /// Returns the lowest level of log lines that are sent for the request.
     pub(crate) fn log_level(&self) -> Option<LogLevel> {
         self.log_level
     }

@@ -17,7 +17,7 @@ use crate::{AnswerForm, ServerInfo};
 /// The member of `_meta` in which a request names the form of its result.
 pub const META_RESULTS: &str = "io.toolgate/results";
 
-/// Returns the request kind of `method`, if the revision and the server support it.
+/// Returns the kind of request that `method` makes, if the revision and the server support it.
 pub(crate) fn request_kind(
     method: &str,
     revision: &Revision,
@@ -34,8 +34,8 @@ pub(crate) fn request_kind(
     }
 }
 
-/// Parses the parameters into a host request. Also returns the request kind, with its details from
-/// the parameters.
+/// Parses the parameters of an MCP request into a host request. Also returns the kind of the
+/// request, with details from the parameters.
 pub(crate) fn parse_request(
     id: &RequestId,
     asked: McpRequestKind,
@@ -57,7 +57,7 @@ pub(crate) fn parse_request(
     })
 }
 
-/// Parses a tool call, which may become a task.
+/// Parses the parameters of a tool call, which may become a task.
 fn read_call(
     id: &RequestId,
     revision: &Revision,
@@ -122,7 +122,7 @@ pub(crate) fn call_metadata(
     CallMetadata { header_params, trace, ..CallMetadata::default() }
 }
 
-/// Returns the form of results that the request names.
+/// Returns the form of results that the request names in `_meta`.
 pub(crate) fn result_form(
     id: &RequestId,
     params: &RpcParams,
@@ -149,7 +149,8 @@ pub(crate) fn read_level(id: &RequestId, level: &Value) -> Result<LogLevel, McpE
     })
 }
 
-/// Returns true if `range`, an entry of `Accept`, names event streams with a nonzero weight.
+/// Returns true if `range`, an entry of the header `Accept`, names event streams with a nonzero
+/// weight.
 fn is_stream(range: &str) -> bool {
     let mut parts = range.split(';').map(str::trim);
     let kind = parts.next().unwrap_or_default();
@@ -157,9 +158,9 @@ fn is_stream(range: &str) -> bool {
     kind == "text/event-stream" && !parts.any(|part| part.strip_prefix("q=").is_some_and(none))
 }
 
-/// Returns the forms of answer that the client accepts. A client on lines accepts streams. An HTTP
-/// client accepts streams if its `Accept` header names them, and can resume them if the revision
-/// supports that.
+/// Returns the forms in which the client accepts an answer. A client on lines accepts streams. An
+/// HTTP client accepts streams if its `Accept` header names them, and can resume them if the
+/// revision supports that.
 pub(crate) fn answer_form(head: &FrameHead, revision: &Revision) -> AnswerForm {
     let takes = |value: &[u8]| {
         let text = String::from_utf8_lossy(value).to_ascii_lowercase();

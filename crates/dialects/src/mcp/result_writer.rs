@@ -12,13 +12,15 @@ use super::content::{BlockText, McpBlock};
 use super::encoder::CallResult;
 use super::message::RequestId;
 
-/// The length in bytes from which a repeated text is copied instead of escaped again.
+/// The length of a text, in bytes, from which its second copy in an answer is copied instead of
+/// escaped again.
 const REPEATED_BYTES_MIN: usize = 64;
 
-/// The number of bytes that are searched at once for characters to escape. A line of text is longer.
+/// The number of bytes of a text that are searched at once for characters to escape. A line of text
+/// is longer.
 const BLOCK_BYTES: usize = 32;
 
-/// Serializes `result` as the answer to the request `id`.
+/// Serializes `result` as the JSON-RPC answer to the request `id`.
 pub(crate) fn serialize_answer(id: &RequestId, result: &CallResult<'_>) -> Bytes {
     let mut page =
         ResultWriter { json: Vec::with_capacity(256 + result.bytes_estimate()), first_text: None };
@@ -55,10 +57,10 @@ pub(crate) fn serialize_answer(id: &RequestId, result: &CallResult<'_>) -> Bytes
     page.json.into()
 }
 
-/// The output so far.
+/// Writer of a call's result as JSON, with the output so far.
 struct ResultWriter<'t> {
     json: Vec<u8>,
-    /// The first long text, with its range in the output.
+    /// The first long text in the result, with its range in the output.
     first_text: Option<(&'t str, Range<usize>)>,
 }
 
@@ -72,8 +74,8 @@ impl<'t> ResultWriter<'t> {
         serde_json::to_writer(&mut self.json, value).expect("a message is JSON");
     }
 
-    /// Writes the text that consists of `start` and `end`. If it has no end, it may be repeated
-    /// later.
+    /// Writes the text that consists of `start` and `end`. If `end` is empty, the text may be
+    /// copied later.
     fn write_first_text(&mut self, start: &'t str, end: &str) {
         let from = self.json.len();
         self.json.push(b'"');
@@ -129,7 +131,7 @@ impl<'t> ResultWriter<'t> {
         self.json.push(b'"');
     }
 
-    /// Writes `text` with escapes and without quotes.
+    /// Writes `text` as the inside of a JSON string, without quotes.
     fn write_escaped(&mut self, text: &str) {
         let json = &mut self.json;
         let mut rest = text.as_bytes();
@@ -154,7 +156,7 @@ impl<'t> ResultWriter<'t> {
     }
 }
 
-/// Returns the number of leading `bytes` that need no escape.
+/// Returns the number of leading `bytes` that need no escape in a JSON string.
 fn unescaped_len(bytes: &[u8]) -> usize {
     // Without a branch for each byte, the compiler tests a whole block at once.
     let is_plain_block = |block: &&[u8]| {
@@ -167,7 +169,8 @@ fn unescaped_len(bytes: &[u8]) -> usize {
     plain + unescaped_word_len(&bytes[plain..])
 }
 
-/// Returns the number of leading `bytes` that need no escape. Tests eight bytes at a time.
+/// Returns the number of leading `bytes` that need no escape in a JSON string. Tests eight bytes at
+/// a time.
 fn unescaped_word_len(bytes: &[u8]) -> usize {
     const ONES: u64 = u64::MAX / 0xff;
     const HIGHS: u64 = ONES * 0x80;

@@ -4,14 +4,14 @@
 use super::message::MISSING_CAPABILITY;
 use crate::rpc;
 
-/// A protocol revision and its differences from others.
+/// A revision of the MCP protocol and its differences from others.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Revision {
-    /// The protocol version string.
+    /// The version string of the revision.
     pub name: &'static str,
-    /// The way a client begins, and how long its settings apply.
+    /// The way a client begins in this revision, and how long its settings apply.
     pub era: ProtocolEra,
-    /// Support for batches.
+    /// Support for batches of messages.
     pub batches: BatchSupport,
     /// The form of errors about invalid arguments.
     pub bad_input: BadInputForm,
@@ -20,37 +20,38 @@ pub struct Revision {
     /// True if tools, prompts and resources have titles, tools have output schemas, and results
     /// have structured content.
     pub structured: bool,
-    /// The kinds of content blocks.
+    /// The kinds of content blocks that the revision has.
     pub content: ContentSupport,
     /// True if tools, prompts and resources have icons.
     pub icons: bool,
-    /// True if a server declares that it supports completion.
+    /// True if a server must declare that it supports completion.
     pub declares_completion: bool,
-    /// True if an interrupted stream can be resumed.
+    /// True if a client can resume an interrupted event stream.
     pub resumes: bool,
     /// The allowed forms of schemas and structured results.
     pub schemas: SchemaSupport,
-    /// The way a call becomes a task.
+    /// The way in which a call becomes a task.
     pub tasks: TaskSupport,
-    /// The kinds of question to the client.
+    /// The kinds of question to the client that the revision has.
     pub questions: QuestionForms,
-    /// True if the server info has a description.
+    /// True if the server's description of itself includes a text about it.
     pub describes_itself: bool,
-    /// True if an error for an unreadable id omits the id. Otherwise the id is `null`.
+    /// True if an error about a message with an unreadable id omits the id. Otherwise the id is
+    /// `null`.
     pub anonymous_errors: bool,
 }
 
-/// The way a client begins.
+/// The way an MCP client begins in a revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProtocolEra {
-    /// The client begins with `initialize`. Its settings apply to the session.
+    /// The client begins with `initialize`. Its settings apply to the session that this opens.
     Session,
     /// The client begins with any request. Each request contains the client's settings, and each
     /// result names its type.
     Stateless,
 }
 
-/// Support for several messages in one array.
+/// Support for batches: several messages in one JSON array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BatchSupport {
     /// Batches are accepted.
@@ -68,7 +69,7 @@ pub enum BadInputForm {
     Result,
 }
 
-/// The kinds of content blocks of a revision.
+/// The kinds of content blocks of a protocol revision. Each includes those before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContentSupport {
     /// Text, images and embedded resources.
@@ -79,16 +80,16 @@ pub enum ContentSupport {
     Links,
 }
 
-/// The allowed forms of schemas and structured results.
+/// The forms of schemas and structured results that a protocol revision allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SchemaSupport {
-    /// Objects. Schemas of properties are objects, too.
+    /// Only schemas and results that are objects. Schemas of properties are objects, too.
     Objects,
-    /// Any JSON Schema 2020-12.
+    /// Any JSON Schema 2020-12, and any structured result.
     Any,
 }
 
-/// The way a call becomes a task, which outlives its request.
+/// The way in which a call becomes a task, which outlives its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskSupport {
     /// Calls never become tasks.
@@ -99,7 +100,7 @@ pub enum TaskSupport {
     Extension,
 }
 
-/// The kinds of question to the client of a revision.
+/// The kinds of question to the client that a protocol revision has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuestionForms {
     /// Sampling without tools, and roots.
@@ -114,7 +115,7 @@ pub enum QuestionForms {
     Visits,
 }
 
-/// The revisions, newest first.
+/// All protocol revisions of MCP that are supported, newest first.
 pub static REVISIONS: [Revision; 5] = ROWS;
 
 const ROWS: [Revision; 5] = [
@@ -174,8 +175,8 @@ const ROWS: [Revision; 5] = [
     },
 ];
 
-/// The newest revision with `initialize`. A client that requests an unknown revision gets this
-/// revision.
+/// The newest protocol revision with `initialize`. A client that requests an unknown revision gets
+/// this revision.
 pub const NEWEST_SESSION: Revision = Revision {
     name: "2025-11-25",
     era: ProtocolEra::Session,
@@ -194,7 +195,7 @@ pub const NEWEST_SESSION: Revision = Revision {
     anonymous_errors: true,
 };
 
-/// The revisions for a server without jobs.
+/// The protocol revisions for a server without jobs, which have no tasks.
 static WITHOUT_TASKS: [Revision; 5] = {
     let mut rows = ROWS;
     let mut at = 0;
@@ -206,17 +207,17 @@ static WITHOUT_TASKS: [Revision; 5] = {
 };
 
 impl Revision {
-    /// Returns this revision without tasks.
+    /// Returns this protocol revision without tasks.
     pub fn without_tasks(&self) -> &'static Self {
         WITHOUT_TASKS.iter().find(|row| row.name == self.name).unwrap_or(&WITHOUT_TASKS[0])
     }
 
-    /// Returns the revision with the version string `name`, if it belongs to `era`.
+    /// Returns the protocol revision with the version string `name`, if it belongs to `era`.
     pub fn find(name: &str, era: ProtocolEra) -> Option<&'static Self> {
         REVISIONS.iter().find(|row| row.name == name && row.era == era)
     }
 
-    /// Returns the names of an era's revisions, newest first.
+    /// Returns the version strings of an era's protocol revisions, newest first.
     pub fn names(era: ProtocolEra) -> Vec<&'static str> {
         REVISIONS.iter().filter(|row| row.era == era).map(|row| row.name).collect()
     }
@@ -234,7 +235,7 @@ impl Revision {
         }
     }
 
-    /// Returns the newest revision of `era`.
+    /// Returns the newest protocol revision of `era`.
     pub fn newest(era: ProtocolEra) -> &'static Self {
         match era {
             ProtocolEra::Stateless => &REVISIONS[0],

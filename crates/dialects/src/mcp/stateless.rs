@@ -8,7 +8,7 @@ use super::revision::{ProtocolEra, Revision};
 use super::{META_CAPABILITIES, META_VERSION, headers};
 use crate::json::RpcParams;
 
-/// Returns true if the version header names a stateless revision.
+/// Returns true if the header with the protocol version names a stateless revision.
 pub(crate) fn has_stateless_header(head: &FrameHead) -> bool {
     head.header(headers::VERSION).any(|value| {
         let name = std::str::from_utf8(value).unwrap_or_default().trim();
@@ -16,8 +16,8 @@ pub(crate) fn has_stateless_header(head: &FrameHead) -> bool {
     })
 }
 
-/// Returns the revision of a stateless request. The conformance suite fixes the order of the
-/// checks.
+/// Returns the protocol revision of a stateless request. The conformance suite fixes the order of
+/// the checks.
 pub(crate) fn parse_revision(
     head: &FrameHead,
     id: &RequestId,

@@ -17,7 +17,7 @@ use crate::{ChangeEncoder, ChangeSubscription, ServerInfo, rpc};
 
 /// The `_meta` key for the subscription to which a message belongs.
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
-/// The maximum number of resources of one subscription, and also of tasks.
+/// The maximum number of resources that one subscription names, and also of tasks.
 const NAMED_MAX: usize = 1000;
 
 /// Parses the request `subscriptions/listen`. `line` is true if the request arrived on a stream of
@@ -85,9 +85,9 @@ pub(crate) fn parse_listen(
     })
 }
 
-/// The encoder for one subscription. Each message names the subscription.
+/// The encoder for the messages of one subscription. Each message names the subscription.
 struct SubscriptionEncoder {
-    /// The encoder for tasks, in the form of the answer to `tasks/get`.
+    /// The encoder for tasks of the subscription, in the form of the answer to `tasks/get`.
     encoder: McpEncoder,
     line: bool,
 }
@@ -147,13 +147,14 @@ impl ChangeEncoder for SubscriptionEncoder {
     }
 }
 
-/// The encoder for notifications in a session.
+/// The encoder for change notifications in an MCP session.
 pub(crate) struct SessionChangeEncoder {
     facts: Arc<ServerInfo>,
 }
 
 impl SessionChangeEncoder {
-    /// Creates the encoder. All revisions encode these notifications in the same way.
+    /// Creates the encoder for change notifications in a session, which all revisions encode in the
+    /// same way.
     pub(crate) fn new(_revision: &'static Revision, facts: Arc<ServerInfo>) -> Self {
         Self { facts }
     }
@@ -187,7 +188,7 @@ impl ChangeEncoder for SessionChangeEncoder {
     }
 }
 
-/// Returns the method and parameters of the notification for `change`.
+/// Returns the method and parameters of the MCP notification for `change`.
 fn change_notification(change: &ServerChange) -> (&'static str, Value) {
     match change {
         ServerChange::Tools => ("notifications/tools/list_changed", json!({})),

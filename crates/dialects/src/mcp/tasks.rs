@@ -20,17 +20,17 @@ use super::{META_CAPABILITIES, cursor, questions};
 use crate::JobEventEncoder;
 use crate::json::RpcParams;
 
-/// The name of the tasks extension.
+/// The name of MCP's tasks extension.
 pub(crate) const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 /// The `_meta` key for the task to which a message belongs.
 const RELATED: &str = "io.modelcontextprotocol/related-task";
-/// The suggested polling interval in milliseconds.
+/// The polling interval that tasks suggest to clients, in milliseconds.
 const POLL_MS: u64 = 500;
 /// The status of a queued or running task.
 const WORKING: &str = "working";
-/// The status of a task that waits for answers.
+/// The status of a task that waits for the client's answers.
 const ASKING: &str = "input_required";
-/// The time after which the answer to a call is a task instead of the result.
+/// The time after which the answer to a call is a task instead of the call's result.
 const ANSWER_WITHIN: Duration = Duration::from_millis(500);
 
 /// Declares tasks in the server's `capabilities`.
@@ -80,23 +80,23 @@ pub(crate) fn parse_job_options(
     }
 }
 
-/// The kind of a request about existing tasks.
+/// The kind of a request about existing MCP tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TaskRequest {
-    /// The state of a task.
+    /// A request for the state of a task.
     Get,
-    /// The result of a task, after its end.
+    /// A request for the result of a task, which waits for its end.
     Result,
-    /// The list of tasks.
+    /// A request for the list of tasks.
     List,
-    /// Answers for a task.
+    /// A request with answers to the questions of a task.
     Update,
-    /// The cancellation of a task.
+    /// A request to cancel a task.
     Cancel,
 }
 
 impl TaskRequest {
-    /// Returns the request kind of `method`, if the revision has it.
+    /// Returns the kind of task request that `method` makes, if the revision has it.
     pub(crate) fn from_method(method: &str, revision: &Revision) -> Option<Self> {
         match (revision.tasks, method) {
             (TaskSupport::Param | TaskSupport::Extension, "tasks/get") => Some(Self::Get),
@@ -108,7 +108,7 @@ impl TaskRequest {
         }
     }
 
-    /// Parses the parameters into a host request.
+    /// Parses the parameters of a task request into a host request.
     pub(crate) fn parse(
         self,
         revision: &Revision,
@@ -145,7 +145,7 @@ fn invalid_params(id: &RequestId, why: &str) -> McpError {
     McpError::invalid_params(Some(id.clone()), why)
 }
 
-/// Checks that a request about tasks declares the extension.
+/// Checks that a request about tasks declares the tasks extension.
 pub(crate) fn check_declared(id: &RequestId, params: &RpcParams) -> Result<(), McpError> {
     if declares_extension(params) {
         return Ok(());
@@ -197,7 +197,7 @@ impl McpEncoder {
         }
     }
 
-    /// Encodes the answer to a request about the task of `job`.
+    /// Encodes the answer to a request about the task that runs as `job`.
     pub(crate) fn task_reply(&self, about: TaskRequest, job: &JobSnapshot) -> Reply {
         match (about, self.revision.tasks) {
             (TaskRequest::Get, TaskSupport::None | TaskSupport::Param | TaskSupport::Extension)
@@ -302,7 +302,7 @@ impl McpEncoder {
     }
 }
 
-/// Returns true if the job waits for answers.
+/// Returns true if the job waits for answers to its questions.
 fn has_questions(job: &JobSnapshot) -> bool {
     !job.questions.is_empty() && !job.state.is_terminal()
 }
@@ -317,7 +317,7 @@ fn job_status(job: &JobSnapshot) -> &'static str {
     }
 }
 
-/// A task with its outcome.
+/// A task in MCP's form, with its outcome.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct DetailedTask<'a> {
@@ -334,13 +334,13 @@ struct DetailedTask<'a> {
 }
 
 impl<'a> DetailedTask<'a> {
-    /// Creates a task without an outcome.
+    /// Creates a task in MCP's form without its outcome.
     fn without_outcome(task: McpTask<'a>, stamp: ResultStamp<'a>) -> Self {
         Self { task, input_requests: None, result: None, error: None, stamp }
     }
 }
 
-/// A job in MCP's form.
+/// A job as a task in MCP's form.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct McpTask<'a> {
@@ -354,7 +354,8 @@ struct McpTask<'a> {
     times: TaskTimes,
 }
 
-/// The time for which a task is kept and its polling interval, in milliseconds.
+/// The time for which a task is kept and its polling interval, in milliseconds, under the names of
+/// a revision.
 #[derive(Serialize)]
 #[serde(untagged, rename_all_fields = "camelCase")]
 enum TaskTimes {
@@ -384,7 +385,7 @@ impl<'a> McpTask<'a> {
     }
 }
 
-/// Returns the status message of a job.
+/// Returns the status message of a job for its task.
 fn status_message(job: &JobSnapshot) -> Option<Cow<'_, str>> {
     match (job.state, &job.outcome) {
         (JobState::Queued | JobState::Running, _) => job.message.as_deref().map(Cow::Borrowed),
@@ -403,7 +404,7 @@ fn status_message(job: &JobSnapshot) -> Option<Cow<'_, str>> {
 pub(crate) struct TaskEventEncoder {
     pub(crate) revision: &'static Revision,
     pub(crate) notifications: RequestNotifications,
-    /// The task at its creation.
+    /// The job of the task at its creation.
     pub(crate) job: JobSnapshot,
 }
 

@@ -15,7 +15,7 @@ use super::listed_schema::listed_schema;
 use super::mcp_tool_name;
 use super::revision::{Revision, SchemaSupport, TaskSupport};
 
-/// A tool in the list.
+/// A tool in the list of tools, in MCP's form.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ToolEntry<'a> {
@@ -36,7 +36,8 @@ struct ToolEntry<'a> {
     meta: Option<&'a MetaFields>,
 }
 
-/// Encodes `tool` for `revision` and the form `results`. The result is cached with the tool.
+/// Encodes `tool` as an entry of the tool list for `revision`, with results in the form `results`.
+/// The entry is cached with the tool.
 pub(crate) fn tool_entry(
     tool: &dyn AnyTool,
     revision: &'static Revision,
@@ -51,8 +52,8 @@ pub(crate) fn tool_entry(
     })
 }
 
-/// Returns the part of a list entry that clients show to a model, as JSON: name, description and
-/// input schema.
+/// Returns the part of a tool's list entry that clients show to a model, as JSON: name, description
+/// and input schema.
 pub fn model_text(spec: &ToolSpec) -> String {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
@@ -101,7 +102,7 @@ impl<'a> ToolEntry<'a> {
     }
 }
 
-/// A tool's support for tasks.
+/// A tool's support for tasks, in MCP's form.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct TaskExecution {
@@ -109,7 +110,8 @@ struct TaskExecution {
 }
 
 impl TaskExecution {
-    /// Converts `job`. `None` if the tool never runs as a task, which clients assume.
+    /// Converts a tool's support for jobs. `None` if the tool never runs as a task, which clients
+    /// assume.
     fn new(job: JobSupport) -> Option<Self> {
         let task_support = match job {
             JobSupport::Never => return None,
@@ -120,7 +122,7 @@ impl TaskExecution {
     }
 }
 
-/// Returns true if the revision supports results of `schema`.
+/// Returns true if the protocol revision supports structured results of `schema`.
 fn is_supported_schema(schema: &Value, shapes: SchemaSupport) -> bool {
     match shapes {
         SchemaSupport::Objects => schema["type"] == "object",
@@ -128,8 +130,9 @@ fn is_supported_schema(schema: &Value, shapes: SchemaSupport) -> bool {
     }
 }
 
-/// Adapts `schema` to the revision. Older clients may refuse the whole list if the schema of a
-/// property is not an object. Therefore `true` becomes `{}` and `false` becomes `{"not": {}}`.
+/// Adapts the input schema `schema` to the protocol revision. Older clients may refuse the whole
+/// list if the schema of a property is not an object. Therefore `true` becomes `{}` and `false`
+/// becomes `{"not": {}}`.
 fn adapt_schema(schema: Cow<'_, Value>, shapes: SchemaSupport) -> Cow<'_, Value> {
     let properties = schema.get("properties").and_then(Value::as_object);
     let has_booleans = properties.is_some_and(|all| all.values().any(Value::is_boolean));
@@ -169,7 +172,7 @@ struct ToolAnnotations<'a> {
 }
 
 impl<'a> ToolAnnotations<'a> {
-    /// Converts the effects of `spec`. `None` if clients assume all of them.
+    /// Converts the effects of the tool `spec` to hints. `None` if clients assume all of them.
     fn new(spec: &'a ToolSpec, revision: &Revision) -> Option<Self> {
         let effects = spec.announced_effects.unwrap_or(spec.effects);
         let is_read_only = effects == Effects::Reads;

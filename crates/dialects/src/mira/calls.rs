@@ -5,14 +5,14 @@ use serde_json::{Map, Value, json};
 use super::methods::ContractMethod;
 use super::refusals::dotted_path;
 
-/// A byte limit above every tool's own limit, so that only the tool's limit applies.
+/// A limit in bytes that is above every tool's own limit, so that only the tool's limit applies.
 const UNLIMITED_BYTES: u64 = 1 << 40;
 /// The maximum size of one UTF-8 character, in bytes.
 const CHARACTER_BYTES: u64 = 4;
-/// The time limit of a program in milliseconds, if the call sets none.
+/// The time limit of a program in Mira's dialect in milliseconds, if the call sets none.
 const TIMEOUT_DEFAULT_MS: u64 = 60_000;
 
-/// A called contract method, with the parameters that its answer needs.
+/// A called method of Mira's contract, with the parameters that its answer depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum MiraCall {
     Read(ReadLimit),
@@ -21,19 +21,19 @@ pub(super) enum MiraCall {
     Search,
 }
 
-/// The parameters of a read that its answer needs.
+/// The parameters of a called read that its answer depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ReadLimit {
-    /// The limit in bytes. A larger file is refused.
+    /// The limit of the read in bytes. A larger file is refused.
     pub(super) bytes_max: Option<u64>,
 }
 
-/// The parameters of a write that its answer needs.
+/// The parameters of a called write that its answer depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WriteFlags {
     pub(super) create: bool,
     pub(super) mkdirs: bool,
-    /// True if `content` was Base64.
+    /// True if the `content` to write was in Base64.
     pub(super) is_base64: bool,
 }
 
@@ -47,7 +47,7 @@ impl MiraCall {
         }
     }
 
-    /// Returns the contract parameter for a `pointer` into the tool's input.
+    /// Returns the parameter of Mira's contract for a `pointer` into the tool's input.
     pub(super) fn field(&self, pointer: &str) -> String {
         let field = match (self, pointer) {
             (Self::Read(_), "/if_none_match") | (Self::Write(_), "/if_match") => "etag",
@@ -63,7 +63,8 @@ impl MiraCall {
     }
 }
 
-/// Converts `params`, which satisfy the contract's schema, to the input of the tool for `method`.
+/// Converts `params`, which satisfy the schema of Mira's contract, to the input of the tool for
+/// `method`.
 pub(super) fn tool_input(method: ContractMethod, params: Value) -> (Value, MiraCall) {
     let Value::Object(mut params) = params else { return (params, MiraCall::Search) };
     // Null counts as missing in all parameters.
@@ -134,7 +135,7 @@ fn rename(params: &mut Map<String, Value>, from: &str, to: &str) {
     }
 }
 
-/// Converts a non-negative whole number. Values above `u64::MAX` saturate.
+/// Converts a non-negative whole number in JSON. Values above `u64::MAX` saturate.
 pub(super) fn whole_number(number: &Value) -> u64 {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
     let whole = |number: f64| number as u64;

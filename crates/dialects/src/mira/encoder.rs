@@ -16,20 +16,20 @@ use crate::AnswerEncoder;
 use crate::rpc::notification;
 use crate::tool_mentions::rename_tools;
 
-/// The data needed to answer one request.
+/// The encoder for the answer to one request of Mira's dialect.
 pub(super) struct MiraEncoder {
     pub(super) id: RawId,
     pub(super) request: MiraRequest,
-    /// The number of the next output chunk. `None` if chunks are not sent.
+    /// The number of the next chunk of program output. `None` if chunks are not sent.
     chunks: Option<AtomicU64>,
 }
 
-/// The kind of a request.
+/// The kind of a request in Mira's dialect.
 pub(super) enum MiraRequest {
     List(Box<ToolListing>),
     Contracted(MiraCall),
     Tool {
-        /// The tool's name in this dialect.
+        /// The name of the tool in Mira's dialect.
         name: String,
     },
     /// A request with invalid parameters.
@@ -37,7 +37,7 @@ pub(super) enum MiraRequest {
 }
 
 impl MiraRequest {
-    /// Replaces names of tools in `text` with this dialect's names.
+    /// Replaces names of tools in `text` with the names in Mira's dialect.
     pub(super) fn rename_tools(&self, text: &str) -> String {
         let called = match self {
             Self::Contracted(call) => Some(call.method().tool().to_owned()),
@@ -48,10 +48,10 @@ impl MiraRequest {
     }
 }
 
-/// A piece of a program's output.
+/// A notification with a piece of a program's output, in the form of Mira's contract.
 #[derive(Serialize)]
 struct OutputChunk<'a> {
-    /// The id of the request.
+    /// The id of the request that runs the program.
     id: &'a RawId,
     stream: &'static str,
     chunk: &'a str,
@@ -64,7 +64,7 @@ impl MiraEncoder {
         Self { id, request, chunks: streams.then(AtomicU64::default) }
     }
 
-    /// Returns the encoder without output chunks, for connections with one answer.
+    /// Returns the encoder without chunks of program output, for connections with one answer.
     pub(super) fn without_chunks(self) -> Self {
         Self { chunks: None, ..self }
     }

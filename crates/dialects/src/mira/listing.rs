@@ -15,14 +15,14 @@ use super::refusals::{MiraCode, MiraRefusal};
 use crate::ServerInfo;
 use crate::tool_mentions::{is_own_tool, rename_tools};
 
-/// The number of tools on a page, if the request sets none.
+/// The number of tools on a page of the list, if the request sets none.
 const PAGE_SIZE_DEFAULT: usize = 50;
-/// The prefix of a cursor before its encoding.
+/// The start of a list cursor before the cursor is encoded.
 const MARK: &str = "after ";
-/// The version of the contract and of its own methods.
+/// The version of Mira's contract and of its methods.
 const CONTRACT_VERSION: &str = "1.0.0";
 
-/// The data needed to list tools.
+/// The data of a request to list tools that its answer depends on.
 pub(super) struct ToolListing {
     pub(super) filter: ToolFilter,
     /// The connection on which the request arrived.
@@ -30,19 +30,19 @@ pub(super) struct ToolListing {
     pub(super) facts: Arc<ServerInfo>,
 }
 
-/// The filter of a `tools/list` request.
+/// The filter and page of a `tools/list` request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ToolFilter {
     names: Option<Vec<String>>,
     tags: Option<Vec<String>>,
     enabled: Option<bool>,
-    /// The last tool of the previous page.
+    /// The last tool of the previous page, if the page is not the first.
     pub(super) after: Option<ToolId>,
     limit: usize,
 }
 
 impl ToolFilter {
-    /// Parses `params`, which satisfy the contract's schema.
+    /// Parses `params` of `tools/list`, which satisfy the schema of Mira's contract.
     pub(super) fn parse(params: &Value) -> Result<Self, MiraRefusal> {
         let filter = &params["filter"];
         let list = |name: &str| -> Option<Vec<String>> {
@@ -70,7 +70,7 @@ impl ToolFilter {
         })
     }
 
-    /// Returns true if the filter matches the tool. All listed tools are enabled.
+    /// Returns true if the filter matches the tool `spec`. All listed tools are enabled.
     fn matches(&self, spec: &ToolSpec) -> bool {
         let named = |names: &Vec<String>| names.contains(&method_name(&spec.id));
         let tagged = |tags: &Vec<String>| tags.iter().any(|wanted| wanted == tag(&spec.id));
@@ -81,7 +81,7 @@ impl ToolFilter {
 }
 
 impl ToolListing {
-    /// Encodes the matching tools of `page`, with the cursor of the next page.
+    /// Encodes the tools of `page` that match the filter, with the cursor of the next page.
     pub(super) fn result(&self, page: &ToolPage) -> Value {
         let mut wanted =
             page.tools.iter().filter(|tool| self.filter.matches(tool.spec())).peekable();
@@ -156,7 +156,7 @@ impl ToolListing {
     }
 }
 
-/// The description of a tool in the list.
+/// The description of a tool in the list of Mira's dialect.
 struct ToolDescription<'s> {
     title: &'s str,
     description: Cow<'s, str>,
@@ -165,7 +165,7 @@ struct ToolDescription<'s> {
     output_schema: Option<&'s Value>,
 }
 
-/// Returns the title and the description of a contract method.
+/// Returns the title and the description of a method of Mira's contract.
 fn contract_description(method: ContractMethod) -> (&'static str, &'static str) {
     match method {
         ContractMethod::Read => (
@@ -195,7 +195,7 @@ fn contract_description(method: ContractMethod) -> (&'static str, &'static str) 
     }
 }
 
-/// Returns the contract's tag for a tool.
+/// Returns the tag that Mira's contract has for a tool.
 fn tag(id: &ToolId) -> &str {
     match id.toolset() {
         "files" => "fs",
@@ -213,7 +213,7 @@ fn decode_cursor(cursor: &str) -> Option<ToolId> {
     ToolId::foreign(std::str::from_utf8(&bytes).ok()?.strip_prefix(MARK)?)
 }
 
-/// Panics if `text` decodes as a cursor but is not the canonical encoding.
+/// Panics if `text` decodes as a list cursor but is not the canonical encoding.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check_cursor(text: &str) {
     if let Some(after) = decode_cursor(text) {

@@ -20,7 +20,7 @@ use crate::{
     AnswerForm, FrameReading, OnDisconnect, PendingRequest, QuestionMode, RequestKey, ServerInfo,
 };
 
-/// The connection on which a message arrived.
+/// The connection on which a message of Mira's client arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum MiraConnection {
     /// A connection on which the server can send at any time.
@@ -38,7 +38,7 @@ pub(super) enum MiraConnection {
 pub(super) struct RawId(Arc<RawValue>);
 
 impl RawId {
-    /// Parses an id. `None` if it is invalid or too long.
+    /// Parses a request id. `None` if it is invalid or too long.
     fn parse(value: &Value) -> Option<Self> {
         if is_id_too_long(value) {
             return None;
@@ -50,19 +50,19 @@ impl RawId {
         RawValue::from_string(text).ok().map(|raw| Self(raw.into()))
     }
 
-    /// Returns the id as JSON, which distinguishes `1` from `"1"`.
+    /// Returns the request id as JSON, which distinguishes `1` from `"1"`.
     fn key(&self) -> RequestKey {
         RequestKey(self.0.get().to_owned())
     }
 }
 
-/// Parses only the id of a message.
+/// Parses only the request id of a message.
 pub(super) fn parse_id(body: &[u8]) -> Option<RawId> {
     let message = parse(body).ok()?;
     RawId::parse(message.get("id")?)
 }
 
-/// Reads one message.
+/// Reads one message of Mira's client.
 pub(super) fn read_message(
     facts: &Arc<ServerInfo>,
     connection: &MiraConnection,
@@ -140,7 +140,7 @@ fn read_fields(
     Ok(request_reading(connection, MiraEncoder::new(id.clone(), mira_request), request))
 }
 
-/// Converts `method` with `params` to a host request.
+/// Converts the JSON-RPC `method` with `params` to a host request.
 fn parse_method(
     facts: &Arc<ServerInfo>,
     connection: &MiraConnection,
@@ -215,7 +215,7 @@ fn request_reading(
     })
 }
 
-/// Serializes a result.
+/// Serializes `result` as the answer to the request `id`.
 pub(super) fn success(id: &RawId, result: &Value) -> Bytes {
     #[derive(Serialize)]
     struct MiraResultFrame<'a> {

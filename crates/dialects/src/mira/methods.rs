@@ -9,23 +9,23 @@ use super::schemas::{self, MethodSchemas};
 /// The name of the method that lists the tools.
 pub(super) const LIST: &str = "tools/list";
 
-/// The method of a request.
+/// The method of a request in Mira's dialect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum MiraMethod {
-    /// The list of tools.
+    /// The method that lists the tools.
     List,
-    /// A method of the contract.
+    /// A method that Mira's contract defines.
     Contracted(ContractMethod),
-    /// Any other tool.
+    /// A method that is the name of any other tool.
     Tool {
-        /// The name in this dialect.
+        /// The name of the tool in Mira's dialect.
         name: String,
-        /// The tool's id.
+        /// The id of the tool.
         tool: String,
     },
 }
 
-/// A method whose parameters and result the contract defines.
+/// A method whose parameters and result Mira's contract defines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ContractMethod {
     Read,
@@ -35,7 +35,7 @@ pub(super) enum ContractMethod {
 }
 
 impl MiraMethod {
-    /// Parses the method `name`. `None` if it cannot be a tool's name.
+    /// Parses the name of a method. `None` if it cannot be a tool's name.
     pub(super) fn parse(name: &str) -> Option<Self> {
         if name == LIST {
             return Some(Self::List);
@@ -59,10 +59,10 @@ impl MiraMethod {
 impl ContractMethod {
     pub(super) const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Run, Self::Search];
 
-    /// The time limit of methods for which the contract sets no other limit.
+    /// The time limit of methods for which Mira's contract sets no other limit.
     pub(super) const TIME_LIMIT: Duration = Duration::from_secs(10);
 
-    /// Returns the contract's name.
+    /// Returns the name of the method in Mira's contract.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Read => "files/read",
@@ -96,7 +96,8 @@ impl ContractMethod {
         }
     }
 
-    /// Returns the parameter to report for an error that concerns no parameter in particular.
+    /// Returns the parameter of the method to report for an error that concerns no parameter in
+    /// particular.
     pub(super) fn main_field(self) -> &'static str {
         match self {
             Self::Read => "path",
@@ -107,7 +108,7 @@ impl ContractMethod {
     }
 }
 
-/// Returns the name of the tool `id` in this dialect.
+/// Returns the name of the tool `id` in Mira's dialect.
 pub(super) fn method_name(id: &ToolId) -> String {
     match ContractMethod::for_tool(id) {
         Some(method) => method.name().to_owned(),

@@ -11,10 +11,10 @@ use super::methods::{ContractMethod, LIST, method_name};
 use crate::rpc::{self, to_json};
 use crate::tool_mentions::own_tool_id;
 
-/// The maximum number of characters of a name that an error repeats.
+/// The maximum number of characters of a tool's name that an error repeats.
 const NAME_CHARS_MAX: usize = 100;
 
-/// The error codes of the contract.
+/// The error codes of Mira's contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MiraCode {
     ParseError,
@@ -69,13 +69,13 @@ impl MiraCode {
         }
     }
 
-    /// Returns true for codes of JSON-RPC itself. The contract adds a `detail` to them.
+    /// Returns true for error codes of JSON-RPC itself. Mira's contract adds a `detail` to them.
     fn is_standard(self) -> bool {
         self.number() < 0
     }
 }
 
-/// An error of a request.
+/// An error of a request in the form of Mira's contract.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct MiraRefusal {
     code: MiraCode,
@@ -94,7 +94,7 @@ impl MiraRefusal {
         Self { field: Some(field.into()), ..self }
     }
 
-    /// Returns the error with an additional member of `data`.
+    /// Returns the error with an additional member of its `data`.
     pub(super) fn with_data(mut self, name: &str, value: Value) -> Self {
         self.data.push((name.to_owned(), value));
         self
@@ -109,13 +109,14 @@ impl MiraRefusal {
         Self::new(MiraCode::MethodNotFound, why)
     }
 
-    /// Converts the host's `error` for `request`.
+    /// Converts the host's `error` for `request` to the form of Mira's contract.
     pub(super) fn from_error(error: &CallError, request: &MiraRequest) -> Self {
         let refusal = Self::from_error_with_ids(error, request);
         Self { reason: request.rename_tools(&refusal.reason), ..refusal }
     }
 
-    /// Converts the host's `error` for `request`. The reason may contain names of other dialects.
+    /// Converts the host's `error` for `request` to the form of Mira's contract. The reason may
+    /// contain tool names of other dialects.
     fn from_error_with_ids(error: &CallError, request: &MiraRequest) -> Self {
         let method = match request {
             MiraRequest::Contracted(call) => Some(call.method()),
@@ -239,7 +240,7 @@ fn unknown_tool(
     }
 }
 
-/// Sets the field of `refusal` to `path` if the call concerns only a path.
+/// Sets the field of `refusal` to `path` if `request` is about a path and nothing else.
 fn about_path(request: &MiraRequest, refusal: MiraRefusal) -> MiraRefusal {
     match request {
         MiraRequest::Contracted(MiraCall::Read(_) | MiraCall::Write(_)) => {
@@ -252,7 +253,8 @@ fn about_path(request: &MiraRequest, refusal: MiraRefusal) -> MiraRefusal {
     }
 }
 
-/// Creates the error for a state that differs from the expected state. The error contains both.
+/// Creates the error for a file or other state that differs from the expected state. The error
+/// contains both.
 fn conflict(request: &MiraRequest, error: &CallError, details: &Value) -> MiraRefusal {
     let sentence = match request {
         // The sentence uses this dialect's parameter names. It omits the path, which the gate has
@@ -283,7 +285,7 @@ fn conflict(request: &MiraRequest, error: &CallError, details: &Value) -> MiraRe
     })
 }
 
-/// Returns the code for an unavailable dependency of `method`.
+/// Returns the error code for an unavailable dependency of `method`.
 fn unavailable_code(method: Option<ContractMethod>) -> MiraCode {
     match method {
         Some(ContractMethod::Search) => MiraCode::VectorDbUnavailable,
@@ -293,7 +295,7 @@ fn unavailable_code(method: Option<ContractMethod>) -> MiraCode {
     }
 }
 
-/// Creates the error for parameters that break a schema or are invalid for the tool.
+/// Creates the error for parameters that violate a schema or are invalid for the tool.
 fn invalid_params(request: &MiraRequest, problems: &[ValidationProblem]) -> MiraRefusal {
     let field = |pointer: &str| match request {
         MiraRequest::Contracted(call) => call.field(pointer),
@@ -330,7 +332,8 @@ pub(super) fn dotted_path(pointer: &str) -> String {
     parts.collect::<Vec<_>>().join(".")
 }
 
-/// Returns the method that `name` spells with other separators, such as `files.read`.
+/// Returns the method of Mira's dialect that `name` spells with other separators, such as
+/// `files.read`.
 fn own_method(name: &str) -> Option<String> {
     let id = own_tool_id(name).and_then(ToolId::foreign);
     let method = id.map(|id| method_name(&id));
@@ -338,7 +341,7 @@ fn own_method(name: &str) -> Option<String> {
     (method != name).then_some(method)
 }
 
-/// Returns the name of the tool `id` in this dialect, in backquotes.
+/// Returns the name of the tool `id` in Mira's dialect, in backquotes.
 fn quoted_name(id: &str) -> String {
     match ToolId::foreign(id) {
         Some(id) => format!("`{}`", method_name(&id)),

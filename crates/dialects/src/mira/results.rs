@@ -12,7 +12,7 @@ use super::encoder::MiraRequest;
 use super::refusals::{MiraCode, MiraRefusal};
 use crate::sandbox_warning;
 
-/// Converts the output of a contract method.
+/// Converts the output of a called method of Mira's contract to its result.
 ///
 /// # Errors
 /// Fails if a read exceeds its byte limit, or if the file had to be converted to UTF-8.
@@ -28,8 +28,8 @@ pub(super) fn contract_result(call: &MiraCall, output: &ToolOutput) -> Result<Va
     }
 }
 
-/// Converts the output of any other tool, which `request` called: its structured result, or its
-/// text.
+/// Converts the output of a tool outside Mira's contract, which `request` called: its structured
+/// result, or its text.
 ///
 /// # Errors
 /// Fails if the tool failed without a program's exit code.
@@ -104,7 +104,7 @@ fn run_result(value: &Value) -> Value {
     })
 }
 
-/// Returns a program's output as text. A line marks omitted output, because the contract has no
+/// Returns a program's output as text. A line marks omitted output, because Mira's contract has no
 /// field for it.
 fn printed_text(value: &Value, stream: &str) -> String {
     let shown = value[stream].as_str().unwrap_or_default();
@@ -156,7 +156,7 @@ fn search_result(value: &Value) -> Value {
     })
 }
 
-/// Returns the members `names` of `value`.
+/// Returns an object of the members `names` of `value`.
 fn pick_members(value: &Value, names: &[&str]) -> Value {
     let members =
         names.iter().filter_map(|name| Some(((*name).to_owned(), value.get(*name)?.clone())));

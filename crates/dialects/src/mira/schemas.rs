@@ -7,18 +7,18 @@ use jsonschema::{Draft, ValidationError, Validator};
 use serde_json::Value;
 use toolgate_contract::ValidationProblem;
 
-/// The maximum number of problems reported for one value.
+/// The maximum number of problems that are reported for one invalid value.
 const PROBLEMS_MAX: usize = 8;
-/// The maximum number of characters of a name that an error repeats.
+/// The maximum number of characters of a parameter's name that an error repeats.
 const NAME_CHARS_MAX: usize = 100;
 
-/// The schemas of one method.
+/// The schemas of the parameters and the result of one method.
 pub(super) struct MethodSchemas {
     pub(super) params: MiraSchema,
     pub(super) result: MiraSchema,
 }
 
-/// A schema of the contract, which is compiled on first use.
+/// A schema of Mira's contract, which is compiled on first use.
 pub(super) struct MiraSchema {
     text: &'static str,
     value: OnceLock<Value>,
@@ -57,8 +57,8 @@ impl MiraSchema {
         })
     }
 
-    /// Returns the problems of `value`, at most [`PROBLEMS_MAX`]. Returns none if `value` satisfies
-    /// the schema.
+    /// Returns the problems of `value` under the schema, at most [`PROBLEMS_MAX`]. Returns none if
+    /// `value` satisfies the schema.
     pub(super) fn error_problems(&self, value: &Value) -> Vec<ValidationProblem> {
         let validator = self.validator();
         if validator.is_valid(value) {
@@ -72,7 +72,7 @@ impl MiraSchema {
 
 /// The message for an unknown parameter.
 const UNKNOWN_PARAMETER: &str = "unknown parameter; `tools/list` has the schema";
-/// The least similarity of a suggested parameter, from 0 to 1.
+/// The lowest similarity (0 to 1) at which a known parameter is suggested for an unknown one.
 const SIMILARITY_MIN: f64 = 0.88;
 
 /// Converts an error of validation against `schema` to problems. The problems never contain values,

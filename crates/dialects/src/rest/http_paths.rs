@@ -2,25 +2,25 @@
 
 use percent_encoding::percent_decode_str;
 
-/// The paths of the dialect. A path that ends in `/` includes everything below it.
+/// The paths of the REST dialect. A path that ends in `/` includes everything below it.
 pub(super) const PATHS: &[&str] = &["/v1/jobs", "/v1/jobs/", "/openapi.json"];
 
-/// The meaning of a path. Job ids are not validated.
+/// The meaning of a path in the REST dialect. Job ids are not validated.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum RestPath {
-    /// Description of the REST requests.
+    /// The OpenAPI description of the REST requests.
     OpenApi,
     /// The list of the caller's jobs.
     Jobs,
     /// One job, by its id.
     Job(String),
-    /// The events of a job.
+    /// The event stream of a job, by its id.
     Events(String),
-    /// A file of a job, by its name.
+    /// A file of a job, by the job's id and the file's name.
     File(String, String),
 }
 
-/// Parses `path`. Returns `None` if it is not a path of this dialect.
+/// Parses `path`. Returns `None` if it is not a path of the REST dialect.
 pub(super) fn parse_path(path: &str) -> Option<RestPath> {
     if path == "/openapi.json" {
         return Some(RestPath::OpenApi);

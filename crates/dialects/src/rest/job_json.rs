@@ -9,7 +9,7 @@ use crate::JobEventEncoder;
 use crate::envelope_data::output_data;
 use crate::rpc::to_json;
 
-/// Returns `job` as JSON.
+/// Returns `job` as JSON for REST clients.
 pub(super) fn job_json(job: &JobSnapshot) -> Value {
     let (result, error) = match &job.outcome {
         None => (Value::Null, Value::Null),
@@ -48,7 +48,7 @@ fn file_json(id: &str, file: &JobArtefact) -> Value {
     })
 }
 
-/// The encoder for the events of a watched job.
+/// The encoder for the events of a job that a REST client watches.
 pub(super) struct EventEncoder {
     pub(super) id: String,
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// Returns the OpenAPI document.
+/// Returns the OpenAPI document of the REST requests.
 pub(super) fn document() -> Value {
     json!({
         "openapi": "3.1.0",
@@ -122,7 +122,7 @@ fn start_job() -> Value {
     start
 }
 
-/// Returns an operation with its own responses, and those that every operation may have.
+/// Returns an OpenAPI operation with its own responses, and those that every operation may have.
 fn operation(id: &str, summary: &str, responses: Value) -> Value {
     let common = [
         ("400", "The request is invalid."),

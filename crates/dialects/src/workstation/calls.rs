@@ -27,7 +27,7 @@ use crate::{
 
 /// The MCP revisions that a client may choose, newest first.
 const REVISIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
-/// The contract's time limit of a call.
+/// The workstation contract's time limit of a call.
 const CALL_TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// The id of the tool that starts a job.
@@ -35,16 +35,17 @@ const START_JOB: &str = "jobs.start";
 /// The maximum number of characters of an unknown tool name that an error repeats.
 const NAME_CHARS_MAX: usize = 100;
 
-/// The form of `content` in a result.
+/// The form of `content` in the result of a call in the workstation dialect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ContentForm {
-    /// A string, as in the contract.
+    /// A string, as in the workstation contract.
     Literal,
-    /// A list of blocks, for MCP clients.
+    /// A list of content blocks, for MCP clients.
     Blocks,
 }
 
-/// Reads one message. MCP's `initialize` opens a session, and errors use the contract's messages.
+/// Reads one message of the workstation dialect. MCP's `initialize` opens a session, and errors use
+/// the contract's messages.
 pub(crate) fn read_message(
     facts: &ServerInfo,
     content_form: ContentForm,
@@ -111,7 +112,8 @@ fn read_fields(
     }
 }
 
-/// Reads a notification. A request without an id is not run, because nobody would see the result.
+/// Reads a JSON-RPC notification. A request without an id is not run, because nobody would see the
+/// result.
 fn read_notification(method: &str, params: &Map<String, Value>) -> FrameReading {
     let reply = Reply::empty(202);
     let id = params.get("requestId").and_then(RequestId::parse);
@@ -238,7 +240,7 @@ fn read_call(
     ))
 }
 
-/// Converts the `arguments` of a call of `tool`, if it starts a job.
+/// Converts the `arguments` of a call of `tool` to a catalog tool's, if `tool` starts a job.
 fn job_arguments_of(
     tool: &str,
     arguments: Map<String, Value>,
@@ -246,7 +248,7 @@ fn job_arguments_of(
     if tool == START_JOB { job_arguments(arguments) } else { Ok(arguments) }
 }
 
-/// Checks that `params` has no members but `known`.
+/// Checks that the object `params` of a message has no members but `known`.
 fn check_members(params: &Map<String, Value>, known: &[&str]) -> Result<(), RpcError> {
     match params.keys().find(|name| !known.contains(&name.as_str())) {
         None => Ok(()),
@@ -291,13 +293,13 @@ pub(crate) fn summary_reading() -> FrameReading {
     })
 }
 
-/// The data needed to answer one request.
+/// The encoder for the answer to one request of the workstation dialect.
 struct WorkstationEncoder {
     id: RequestId,
     content_form: ContentForm,
     /// The called tool's name as the client sent it.
     name: String,
-    /// The contract's tool, if the call uses its name and parameters.
+    /// The called tool of the workstation contract, if the call uses its name and parameters.
     contract_tool: Option<&'static ContractTool>,
     /// True if the server has jobs.
     has_jobs: bool,
@@ -365,12 +367,12 @@ impl WorkstationEncoder {
     }
 }
 
-/// Returns a wait in whole seconds, rounded up, at least 1.
+/// Returns a time to wait in whole seconds, rounded up, at least 1.
 pub(crate) fn retry_seconds(wait: Duration) -> String {
     wait.as_millis().div_ceil(1000).max(1).to_string()
 }
 
-/// The encoder for the short tool list.
+/// The encoder for the short list of tools.
 struct SummaryEncoder;
 
 impl AnswerEncoder for SummaryEncoder {

@@ -7,28 +7,29 @@ mod results;
 use serde_json::{Map, Value, json};
 use toolgate_contract::ValidationProblem;
 
-/// The requested limit of a program's output. The tools may have lower limits.
+/// The limit of a program's output that a call requests, in bytes. The tools may have lower limits.
 const OUTPUT_BYTES_MAX: u64 = 1 << 20;
 const DIFF_BYTES_MAX: u64 = 1 << 20;
-/// The requested limit of a file. It is so high that only the server's own limit applies.
+/// The limit of a file that a call requests, in bytes. It is so high that only the server's own
+/// limit applies.
 const FILE_BYTES_MAX: u64 = 1 << 40;
-/// The requested limit of names in a folder.
+/// The limit of names in a folder that a call requests.
 const NAMES_MAX: u64 = 10_000;
 
-/// A tool of the contract.
+/// A tool of the workstation contract.
 #[derive(Debug)]
 pub(crate) struct ContractTool {
-    /// The name in this dialect.
+    /// The name of the tool in the workstation dialect.
     pub(crate) name: &'static str,
     /// The id of the catalog tool that implements this tool.
     pub(crate) tool: &'static str,
-    /// The description for the agent.
+    /// The description of the tool for the agent.
     pub(crate) description: &'static str,
     parameters: &'static [ToolParameter],
     behavior: ToolBehavior,
 }
 
-/// A parameter of a contract tool.
+/// A parameter of a tool of the workstation contract.
 #[derive(Debug)]
 struct ToolParameter {
     name: &'static str,
@@ -38,18 +39,18 @@ struct ToolParameter {
     pointer: &'static str,
 }
 
-/// The type of a parameter.
+/// The type of a parameter of the workstation contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ParameterType {
-    /// A required string.
+    /// A string that is required.
     Text,
-    /// An optional string, which may be `null`.
+    /// A string that is optional and may be `null`.
     MaybeText,
-    /// A whole number from 1 to `most`. The default is `or`.
+    /// A whole number from 1 to `most`. If it is missing, it is `or`.
     Count { or: u64, most: u64 },
 }
 
-/// The behavior of a contract tool.
+/// The behavior of a tool of the workstation contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ToolBehavior {
     Read,
@@ -86,7 +87,7 @@ const PROJECT: ToolParameter = ToolParameter {
     ..text_parameter("projectPath", "The project's folder. Default: the workspace.", "/path")
 };
 
-/// All tools, in the contract's order.
+/// All tools of the workstation contract, in its order.
 pub(crate) static CONTRACT_TOOLS: [ContractTool; 19] = [
     contract_tool(
         "filesystem/read",
@@ -244,18 +245,18 @@ const fn contract_tool(
     ContractTool { name, tool, description, parameters, behavior }
 }
 
-/// Returns the contract's tool `name`.
+/// Returns the tool `name` of the workstation contract.
 pub(crate) fn find_tool(name: &str) -> Option<&'static ContractTool> {
     CONTRACT_TOOLS.iter().find(|tool| tool.name == name)
 }
 
-/// Returns the first contract tool that the catalog tool `id` implements.
+/// Returns the first tool of the workstation contract that the catalog tool `id` implements.
 pub(crate) fn implemented_by(id: &str) -> Option<&'static ContractTool> {
     CONTRACT_TOOLS.iter().find(|tool| tool.tool == id)
 }
 
 impl ContractTool {
-    /// Returns the JSON Schema of the parameters.
+    /// Returns the JSON Schema of the contract tool's parameters.
     pub(crate) fn schema(&self) -> Value {
         let property = |parameter: &ToolParameter| {
             let description = parameter.description;
@@ -281,7 +282,8 @@ impl ContractTool {
         })
     }
 
-    /// Converts `arguments` to the input of the catalog tool, or returns the problems.
+    /// Converts `arguments` of the contract tool to the input of the catalog tool, or returns the
+    /// problems.
     pub(crate) fn input(
         &self,
         arguments: &Map<String, Value>,
@@ -343,7 +345,7 @@ impl ContractTool {
         Ok(Value::Object(input))
     }
 
-    /// Returns a phrase that lists the parameters.
+    /// Returns a phrase that lists the contract tool's parameters.
     fn parameter_phrase(&self) -> String {
         let names: Vec<_> = self.parameters.iter().map(|one| format!("`{}`", one.name)).collect();
         if names.is_empty() { "no arguments".to_owned() } else { names.join(", ") }
@@ -351,7 +353,7 @@ impl ContractTool {
 }
 
 impl ToolParameter {
-    /// Returns the problem if `value` is not valid for this parameter.
+    /// Returns the problem of `value` if it is not valid for this parameter.
     fn problem(&self, value: Option<&Value>) -> Option<String> {
         match (self.value_type, value) {
             (ParameterType::Text, None) => {
@@ -386,8 +388,8 @@ fn problem(name: &str, message: String) -> ValidationProblem {
     ValidationProblem { pointer: format!("/{name}"), message }
 }
 
-/// Converts the `arguments` of a job's start: a tool of the contract is named and called as in the
-/// contract.
+/// Converts the `arguments` with which a job is started to the catalog's, if they name a tool of
+/// the workstation contract.
 pub(crate) fn job_arguments(
     mut arguments: Map<String, Value>,
 ) -> Result<Map<String, Value>, Vec<ValidationProblem>> {

@@ -15,13 +15,13 @@ use crate::rpc::{
 };
 use crate::tool_mentions::{is_own_tool, rename_tools};
 
-/// The code of a call that exceeded its time limit.
+/// The error code of a call that exceeded its time limit.
 const TIMED_OUT: i32 = -32000;
-/// The contract's name of the toolset `files`.
+/// The workstation contract's name of the toolset `files`.
 const FILES: &str = "filesystem";
 
-/// Returns the dialect's name of the tool `id`. Returns `None` for a tool that implements a
-/// contract tool, and if the name would be ambiguous.
+/// Returns the workstation dialect's name of the tool `id`. Returns `None` for a tool that
+/// implements a contract tool, and if the name would be ambiguous.
 pub(crate) fn tool_name(id: &str) -> Option<String> {
     let (toolset, _) = id.split_once('.').unwrap_or((id, ""));
     if implemented_by(id).is_some() || toolset == FILES {
@@ -34,8 +34,7 @@ pub(crate) fn tool_name(id: &str) -> Option<String> {
     })
 }
 
-/// Returns the name under which clients call the tool `id`: the contract's name or the dialect's
-/// name.
+/// Returns the name under which clients of the workstation dialect call the tool `id`.
 pub(crate) fn dialect_name(id: &str) -> Option<String> {
     match implemented_by(id) {
         Some(tool) => Some(tool.name.to_owned()),
@@ -43,8 +42,8 @@ pub(crate) fn dialect_name(id: &str) -> Option<String> {
     }
 }
 
-/// Returns `text`, which is about a call of `name`, with the dialect's names of tools and
-/// parameters.
+/// Returns `text`, which is about a call of `name`, with the workstation dialect's names of tools
+/// and parameters.
 fn in_own_names(name: &str, text: &str) -> String {
     match find_tool(name) {
         Some(tool) => tool.in_own_names(text),
@@ -52,8 +51,8 @@ fn in_own_names(name: &str, text: &str) -> String {
     }
 }
 
-/// Returns the catalog id of the tool `name`, if it is not one of the contract's own tools. Returns
-/// `None` if no tool can have this name.
+/// Returns the catalog id of the tool `name`, if it is not one of the workstation contract's own
+/// tools. Returns `None` if no tool can have this name.
 pub(crate) fn parse_tool_name(name: &str) -> Option<String> {
     let id = match name.strip_prefix("filesystem/") {
         Some(verb) => format!("files.{}", verb.replace('/', ".")),
@@ -69,7 +68,8 @@ pub(crate) fn parse_tool_name(name: &str) -> Option<String> {
     (is_id && tool_name(&id).as_deref() == Some(name)).then_some(id)
 }
 
-/// Returns the catalog id of the contract tool that a misspelled `name` probably means.
+/// Returns the catalog id of the workstation contract's tool that a misspelled `name` probably
+/// means.
 pub(crate) fn probable_tool(name: &str) -> Option<String> {
     let name = fold_name(name);
     let tool = CONTRACT_TOOLS
@@ -78,7 +78,7 @@ pub(crate) fn probable_tool(name: &str) -> Option<String> {
     tool.map(|tool| tool.tool.to_owned())
 }
 
-/// Encodes the tools for `tools/list`. The contract's own tools come first.
+/// Encodes the tools for `tools/list`. The workstation contract's own tools come first.
 pub(crate) fn tool_list(tools: &[Arc<dyn AnyTool>]) -> Vec<Value> {
     encode_tools(tools, |name, about, schema| {
         exact_json::object([
@@ -89,7 +89,7 @@ pub(crate) fn tool_list(tools: &[Arc<dyn AnyTool>]) -> Vec<Value> {
     })
 }
 
-/// Encodes the short tool list: names and descriptions.
+/// Encodes the short list of tools: names and descriptions.
 pub(crate) fn tool_summaries(tools: &[Arc<dyn AnyTool>]) -> Vec<Value> {
     encode_tools(tools, |name, about, _| json!({ "name": name, "description": about }))
 }
@@ -114,7 +114,8 @@ fn encode_tools(
     own.chain(others).collect()
 }
 
-/// Returns the input schema, with the `properties` and `required` that the contract expects.
+/// Returns the input schema of a tool, with the `properties` and `required` that the workstation
+/// contract expects.
 fn input_schema(spec: &ToolSpec) -> Value {
     let mut schema = Value::clone(&spec.input_schema);
     if let Some(fields) = schema.as_object_mut() {
@@ -124,7 +125,7 @@ fn input_schema(spec: &ToolSpec) -> Value {
     schema
 }
 
-/// Returns the whole output of the tool `name` as text.
+/// Returns the whole output of the tool `name` as text, for the workstation dialect.
 pub(crate) fn output_text(name: &str, output: &ToolOutput) -> String {
     let mut text = output.text.body.clone();
     let mut add = |more: &str| {
@@ -152,12 +153,13 @@ pub(crate) fn output_text(name: &str, output: &ToolOutput) -> String {
     text
 }
 
-/// Returns a placeholder for content that is not text.
+/// Returns a placeholder for a result's content that is not text.
 fn placeholder(content: &str) -> String {
     format!("[{content}; only MCP clients can receive it]")
 }
 
-/// Creates an error with the contract's message. `data` has the reason and details.
+/// Creates an error with the workstation contract's message for `code`. `data` has the reason and
+/// details.
 pub(crate) fn failure(code: i32, reason: &str, detail: &str) -> RpcError {
     let message = match code {
         PARSE_ERROR => "Parse error",
@@ -170,7 +172,7 @@ pub(crate) fn failure(code: i32, reason: &str, detail: &str) -> RpcError {
     RpcError::new(code, message).with_data(json!({ "reason": reason, "detail": detail }))
 }
 
-/// Converts a parser's error to the contract's message.
+/// Converts a JSON-RPC parser's error to the workstation contract's message.
 pub(crate) fn contract_failure(error: &RpcError) -> RpcError {
     let reason = match error.code {
         PARSE_ERROR => "parse_error",

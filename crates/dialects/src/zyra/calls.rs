@@ -28,10 +28,10 @@ use crate::{
     QuestionMode, ServerInfo,
 };
 
-/// The MCP revision in the answer to `initialize`, independent of the request.
+/// The MCP revision in the answer to a Zyra client's `initialize`, independent of the request.
 const PROTOCOL: &str = "2025-06-18";
 
-/// The transport of a message.
+/// The transport of a Zyra client's message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ZyraTransport {
     /// An HTTP request with one answer.
@@ -40,7 +40,7 @@ pub(crate) enum ZyraTransport {
     WebSocket,
 }
 
-/// Reads one message.
+/// Reads one message of a Zyra client.
 pub(crate) fn read_message(
     facts: &ServerInfo,
     transport: ZyraTransport,
@@ -78,7 +78,7 @@ pub(crate) fn read_message(
         .unwrap_or_else(|failure| failure_reading(id.as_ref(), &failure))
 }
 
-/// Parses only the id of the message in `body`.
+/// Parses only the request id of the message in `body`.
 fn parse_id(body: &[u8]) -> Option<RequestId> {
     RequestId::parse(parse(body).ok()?.get("id")?)
 }
@@ -120,7 +120,8 @@ fn read_fields(
     }
 }
 
-/// Reads a notification. A request without an id is not run, because nobody would see the result.
+/// Reads a JSON-RPC notification. A request without an id is not run, because nobody would see the
+/// result.
 fn read_notification(
     transport: ZyraTransport,
     method: &str,
@@ -190,7 +191,7 @@ fn initialize(facts: &ServerInfo, transport: ZyraTransport, id: &RequestId) -> F
     }
 }
 
-/// Removes `null` arguments. Zyra treats them as missing.
+/// Removes `null` arguments from a tool's `input`. Zyra treats them as missing.
 fn without_nulls(mut input: Value) -> Value {
     if let Value::Object(fields) = &mut input {
         fields.retain(|_, value| !value.is_null());
@@ -254,7 +255,7 @@ fn read_call(
     ))
 }
 
-/// Removes and returns the string `name`. Null and empty strings count as missing.
+/// Removes and returns the string `name` of `params`. Null and empty strings count as missing.
 fn take_string(params: &mut Map<String, Value>, name: &str) -> Result<Option<String>, RpcError> {
     match params.remove(name) {
         None | Some(Value::Null) => Ok(None),
@@ -293,17 +294,17 @@ fn request_reading(
     })
 }
 
-/// The data needed to answer one request.
+/// The encoder for the answer to one request of a Zyra client.
 struct ZyraEncoder {
     id: RequestId,
     transport: ZyraTransport,
     /// The called tool, if the request is a call.
     tool: Option<StageCommand>,
-    /// The progress token, if the client sent one.
+    /// The client's token for progress notifications, if it sent one.
     progress_token: Option<Value>,
 }
 
-/// A tool's name as the client sent it.
+/// A tool's name as the Zyra client sent it: a stage and a command.
 struct StageCommand {
     stage: String,
     command: String,
@@ -343,8 +344,8 @@ impl AnswerEncoder for ZyraEncoder {
 }
 
 impl ZyraEncoder {
-    /// Returns the id of the called tool, if the tool is one of the server's own, or if its stage
-    /// and command are one word each.
+    /// Returns the id of the called tool. Unless the tool is one of the server's own, the id is the
+    /// stage and the command, which is right only if each is one word.
     fn called(&self) -> Option<String> {
         let StageCommand { stage, command } = self.tool.as_ref()?;
         let name = format!("{stage}-{command}");
@@ -456,8 +457,8 @@ impl ZyraEncoder {
         }
     }
 
-    /// Encodes a refusal in the form of a failed program, with its reason and the members of
-    /// `more`.
+    /// Encodes a refusal of a call in the form of a failed program, with its reason and the members
+    /// of `more`.
     fn refusal_with_data(&self, error: &CallError, message: String, details: &Value) -> Reply {
         let printed = CommandResult { stderr: message.as_str().into(), ..CommandResult::default() };
         let mut data = self.data(&printed);

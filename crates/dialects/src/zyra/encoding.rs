@@ -16,14 +16,14 @@ pub(crate) fn tool_name(id: &str) -> String {
     fold_name(id).replace('_', "-")
 }
 
-/// Splits a tool's name into the stage and the command, for error messages.
+/// Splits a tool's name into Zyra's stage and command, for error messages.
 pub(crate) fn split_tool_name(name: &str) -> (String, String) {
     let cut = name.split_once(['.', ':', ' ', '/']).or_else(|| name.split_once(['-', '_']));
     let (stage, command) = cut.unwrap_or((name, ""));
     (stage.to_owned(), tool_name(command))
 }
 
-/// Returns the input schema, with `properties` even if there are none.
+/// Returns the input schema of a tool, with `properties` even if there are none.
 pub(crate) fn input_schema(spec: &ToolSpec) -> Cow<'_, Value> {
     let schema: &Value = &spec.input_schema;
     if schema.get("properties").is_some() {
@@ -47,17 +47,17 @@ pub(crate) fn note_in_own_names(note: &str, called: Option<&str>) -> String {
     rename_tools(note, called, |id| Some(tool_name(id)))
 }
 
-/// A result in the form of a program's result: output streams and exit code.
+/// A call's result in the form of a program's result: output streams and exit code.
 #[derive(Debug, Default)]
 pub(crate) struct CommandResult<'a> {
     pub(crate) stdout: Cow<'a, str>,
     pub(crate) stderr: Cow<'a, str>,
-    /// The exit code. `None` if no program ran.
+    /// The exit code of the program. `None` if no program ran.
     pub(crate) exit_code: Option<i64>,
 }
 
 impl<'a> CommandResult<'a> {
-    /// Converts an output: a program's streams, or the text of another tool.
+    /// Converts the output of a call: a program's streams, or the text of another tool.
     pub(crate) fn from_output(output: &'a ToolOutput) -> Self {
         let exit_code = output.value.get("exit_code").and_then(Value::as_i64);
         let body = || output.body_text();
@@ -74,8 +74,8 @@ impl<'a> CommandResult<'a> {
         }
     }
 
-    /// Converts the outcome of a job. The result is empty until the job has ended. An error is
-    /// appended to the job's output.
+    /// Converts the outcome of a job to the result of a program. The result is empty until the job
+    /// has ended. An error is appended to the job's output.
     pub(crate) fn from_job(job: &'a JobSnapshot) -> Self {
         match &job.outcome {
             None => Self::default(),
@@ -94,13 +94,13 @@ impl<'a> CommandResult<'a> {
     }
 }
 
-/// Returns the path of a job's download, with the prefix `/v1`. Returns `None` if the job has no
-/// download.
+/// Returns the path at which a job's files can be downloaded, with the prefix `/v1`. Returns `None`
+/// if the job has no download.
 pub(crate) fn output_path(job: &JobSnapshot) -> Option<String> {
     (!job.downloads().is_empty()).then(|| format!("/v1{}", download_path(job.id)))
 }
 
-/// Returns the path of a job's file, in the form of the answer to the job's start.
+/// Returns the path of a job's download, in the form of the answer to the job's start.
 pub(crate) fn download_path(id: JobId) -> String {
     format!("/jobs/{id}/download")
 }

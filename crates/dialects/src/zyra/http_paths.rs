@@ -4,7 +4,8 @@ use http::Method;
 use percent_encoding::percent_decode_str;
 use toolgate_contract::FrameHead;
 
-/// The paths on a shared listener. A path that ends in `/` includes everything below it.
+/// The paths of Zyra's dialect on a listener that all dialects share. A path that ends in `/`
+/// includes everything below it.
 ///
 /// `/mcp` belongs to MCP, except for requests that [`is_zyra_probe`] matches.
 pub(crate) const PATHS: &[&str] = &[
@@ -21,7 +22,7 @@ pub(crate) const PATHS: &[&str] = &[
     "/health",
 ];
 
-/// The paths on the dialect's own listener, including `/mcp`.
+/// The paths of Zyra's dialect on its own listener, including `/mcp`.
 pub(crate) const OWN_PATHS: &[&str] = &[
     "/mcp",
     "/v1/mcp",
@@ -54,28 +55,28 @@ pub(crate) fn is_zyra_probe(head: &FrameHead) -> bool {
         && !mcp_headers.iter().any(|name| head.header(name).next().is_some())
 }
 
-/// The meaning of a path. Job ids are not validated.
+/// The meaning of a path in Zyra's dialect. Job ids are not validated.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ZyraPath {
-    /// Discovery and JSON-RPC.
+    /// The endpoint for discovery and JSON-RPC messages.
     Calls,
-    /// A job's progress as server-sent events.
+    /// The progress of a job as server-sent events, by the job's id.
     Progress(String),
     /// One job, by its id.
     Job(String),
-    /// A file of a job.
+    /// The files that a job produced, as a download, by the job's id.
     Download(String),
-    /// The list of a job's files.
+    /// The list of a job's files, by the job's id.
     Manifest(String),
-    /// JSON-RPC over a WebSocket.
+    /// JSON-RPC messages over a WebSocket.
     Talk,
-    /// A job's events over a WebSocket.
+    /// The events of a job over a WebSocket, by the job's id.
     Watch(String),
-    /// The health check.
+    /// The health check of the server.
     Health,
 }
 
-/// Parses `path`, with or without the prefix `/v1`.
+/// Parses `path` of Zyra's dialect, with or without the prefix `/v1`.
 pub(crate) fn parse_path(path: &str) -> Option<ZyraPath> {
     let path = path.strip_prefix("/v1").filter(|rest| rest.starts_with('/')).unwrap_or(path);
     let segments: Vec<&str> = path.strip_prefix('/')?.split('/').collect();
@@ -92,8 +93,8 @@ pub(crate) fn parse_path(path: &str) -> Option<ZyraPath> {
     })
 }
 
-/// Decodes a path segment. Segments are decoded after the split, so that `%2F` does not split them.
-/// Invalid UTF-8 becomes a replacement character, which no job id contains.
+/// Decodes a segment of a URL path. Segments are decoded after the split, so that `%2F` does not
+/// split them. Invalid UTF-8 becomes a replacement character, which no job id contains.
 fn decode_segment(segment: &str) -> String {
     percent_decode_str(segment).decode_utf8_lossy().into_owned()
 }

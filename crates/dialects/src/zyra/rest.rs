@@ -21,10 +21,10 @@ use crate::{
     RequestKey, ServerInfo,
 };
 
-/// The server description in discovery.
+/// The description of the server in Zyra's discovery.
 const ABOUT: &str = "Zyra MCP server for domain-specific data visualization";
 
-/// Reads a request for `place`.
+/// Reads an HTTP request for the path `endpoint` of Zyra's dialect.
 pub(crate) fn read(
     facts: &ServerInfo,
     endpoint: ZyraPath,
@@ -74,7 +74,7 @@ pub(crate) fn read(
     }
 }
 
-/// Returns the status report with the server's version.
+/// Returns the answer to a health check: the status and version of the server.
 pub(crate) fn status_report(facts: &ServerInfo) -> Value {
     json!({ "status": "ok", "version": facts.version })
 }
@@ -142,7 +142,8 @@ fn request_reading(request: HostRequest, view: ReplyContent) -> FrameReading {
     })
 }
 
-/// The encoder for one request, with the selected view of the answer.
+/// The encoder for the answer to one request of a Zyra client, with the selected view of the
+/// answer.
 struct RestEncoder {
     view: ReplyContent,
 }
@@ -277,22 +278,22 @@ fn refusal(error: &CallError) -> Reply {
     }
 }
 
-/// Returns a wait for `Retry-After` in whole seconds, rounded up, at least 1.
+/// Returns a time to wait, for the header `Retry-After`, in whole seconds, rounded up, at least 1.
 pub(crate) fn retry_seconds(wait: Duration) -> String {
     wait.as_millis().div_ceil(1000).max(1).to_string()
 }
 
-/// Creates an error reply with its reason.
+/// Creates an HTTP reply for an error with its reason.
 pub(crate) fn error_reply(status: u16, why: impl Into<String>) -> Reply {
     json_reply(&json!({ "detail": why.into() })).with_status(status)
 }
 
-/// Creates the refusal of all HTTP methods but `allow`.
+/// Creates the reply that refuses all HTTP methods but `allow`.
 pub(crate) fn method_not_allowed(allow: &'static str) -> Reply {
     error_reply(405, format!("this path accepts only {allow}")).with_header("allow", allow)
 }
 
-/// Creates the reply for an unknown path.
+/// Creates the reply to a request for an unknown path.
 pub(crate) fn path_not_found(path: &str) -> Reply {
     error_reply(404, format!("unknown path `{path}`"))
 }

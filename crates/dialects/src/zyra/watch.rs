@@ -14,13 +14,13 @@ use super::rest::{error_reply, unknown_job_message};
 use crate::rpc::{notification, to_json};
 use crate::{FrameReading, JobEventEncoder, JobWatchRequest, JobWatchSchedule, SocketUpgrade};
 
-/// The quiet period of a WebSocket before a keep-alive message.
+/// Time without events after which a WebSocket that watches a job gets a keep-alive message.
 const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(5);
-/// The allowed interval between snapshots, in milliseconds.
+/// The interval between snapshots of a job that a client may choose, in milliseconds.
 const INTERVAL_MS: MillisBounds = MillisBounds { min: 50, default: 200, max: 60_000 };
-/// The allowed duration of a snapshot stream, in milliseconds.
+/// The duration of a stream of snapshots that a client may choose, in milliseconds.
 const MAX_MS: MillisBounds = MillisBounds { min: 0, default: 10_000, max: 3_600_000 };
-/// The keys of a job's messages, from which the query parameter `stream` selects.
+/// The keys of messages about a job, from which the query parameter `stream` selects.
 const KEYS: [&str; 7] =
     ["stdout", "stderr", "progress", "message", "status", "exit_code", "output_file"];
 /// The progress of a job that has not reported any.
@@ -60,7 +60,7 @@ pub(crate) fn event_stream_reading(id: String, query: &str) -> FrameReading {
     }
 }
 
-/// Starts the events of the job `id` on its own WebSocket.
+/// Upgrades a request to a WebSocket on which the client gets the events of the job `id`.
 pub(crate) fn websocket_upgrade(id: String, query: &str) -> Result<SocketUpgrade, Reply> {
     let selection = StreamSelection::parse(query).map_err(|why| error_reply(400, why))?;
     let encoder = Arc::new(LiveEncoder { id: id.clone(), selection, sent: SentEvents::default() });
@@ -78,7 +78,7 @@ struct SnapshotEncoder {
 }
 
 impl JobEventEncoder for SnapshotEncoder {
-    /// Returns `None`: the first message is a snapshot, which is encoded separately.
+    /// Returns `None`: the first message about a job is a snapshot, which is encoded separately.
     fn encode_start(&self, _job: Option<&JobSnapshot>) -> Option<Bytes> {
         None
     }
@@ -104,7 +104,7 @@ impl JobEventEncoder for SnapshotEncoder {
     }
 }
 
-/// The encoder for a job's events on its own WebSocket.
+/// The encoder for a job's events on a WebSocket of its own.
 struct LiveEncoder {
     id: String,
     selection: StreamSelection,
@@ -153,14 +153,14 @@ impl JobEventEncoder for LiveEncoder {
     }
 }
 
-/// The selected keys of a job's messages. Without any, all are selected.
+/// The keys of messages about a job that the client selected. Without any, all are selected.
 #[derive(Debug, PartialEq, Eq)]
 struct StreamSelection {
     keys: Vec<&'static str>,
 }
 
 impl StreamSelection {
-    /// Parses the query parameter `stream`.
+    /// Parses the query parameter `stream`, which selects keys.
     fn parse(query: &str) -> Result<Self, String> {
         let selected =
             single_query_value(query, "stream")?.unwrap_or_default().to_ascii_lowercase();
@@ -172,16 +172,16 @@ impl StreamSelection {
         Ok(Self { keys: keys.collect::<Result<_, _>>()? })
     }
 
-    /// Returns true if the key `name` is selected.
+    /// Returns true if the client selected the key `name`.
     fn includes(&self, name: &str) -> bool {
         self.keys.is_empty() || self.keys.contains(&name)
     }
 }
 
-/// The encoder for a job's events on the WebSocket that started it.
+/// The encoder for a job's events on the WebSocket over which the job was started.
 pub(crate) struct FollowEncoder {
     job: JobId,
-    /// The progress token, if the client sent one.
+    /// The client's token for progress notifications, if it sent one.
     token: Option<Value>,
     sent: SentEvents,
 }
@@ -213,7 +213,7 @@ impl JobEventEncoder for FollowEncoder {
 }
 
 impl FollowEncoder {
-    /// Creates the encoder for the events of `job`, with the progress token `token`.
+    /// Creates the encoder for the events of `job`, with the client's progress token `token`.
     pub(crate) fn new(job: JobId, token: Option<Value>) -> Self {
         Self { job, token, sent: SentEvents::default() }
     }
@@ -238,9 +238,9 @@ struct SentEvents(Mutex<SentState>);
 
 #[derive(Debug, Default)]
 struct SentState {
-    /// The last progress.
+    /// The last progress that the watcher received.
     progress: Option<f64>,
-    /// True if the job has printed something.
+    /// True if the watcher has received output of the job.
     has_output: bool,
 }
 

@@ -8,7 +8,8 @@ use toolgate_contract::{
 
 use super::results;
 
-/// Parses a server request into a question. If a page visit has no id, `key` becomes its id.
+/// Parses a request of an upstream server into a question to the client. If a page visit has no id,
+/// `key` becomes its id.
 ///
 /// # Errors
 /// Fails if the method is unknown or the parameters are malformed.
@@ -94,7 +95,7 @@ fn parse_sampling(params: &Value) -> Result<SamplingRequest, String> {
     Ok(SamplingRequest { messages: sampling_messages, system, max_tokens, more })
 }
 
-/// Converts an answer to the result of the server's request.
+/// Converts a client's answer to the result of the upstream server's request.
 pub fn encode_answer(answer: &ClientAnswer) -> Value {
     match answer {
         ClientAnswer::Choice(PersonChoice::Accepted(content)) => {

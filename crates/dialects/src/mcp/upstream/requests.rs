@@ -9,26 +9,25 @@ const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
 const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
-/// The name of the tasks extension.
+/// The name of MCP's tasks extension.
 pub const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
-/// Metadata of a request to a server.
+/// Metadata of a request that toolgate sends to an upstream server.
 #[derive(Default)]
 pub struct RequestMetadata<'a> {
-    /// The kinds of question that the client supports.
+    /// The kinds of question that the upstream may ask.
     pub questions: QuestionSupport,
-    /// True if the client accepts a task as the answer.
+    /// True if a task is accepted as the answer.
     pub accepts_tasks: bool,
-    /// The progress token, if the client wants progress.
+    /// The token for progress notifications, if they are wanted.
     pub progress_token: Option<u64>,
-    /// The lowest level of log lines that the client wants, in revisions that set the level per
-    /// request.
+    /// The lowest level of log lines that are wanted, in revisions that set the level per request.
     pub log_level: Option<LogLevel>,
     /// The trace that the request belongs to.
     pub trace: Option<&'a TraceContext>,
 }
 
-/// Returns toolgate's description of itself as a client.
+/// Returns toolgate's description of itself as a client of upstream servers.
 fn client_info() -> Value {
     json!({ "name": "toolgate", "version": env!("CARGO_PKG_VERSION") })
 }
@@ -76,12 +75,12 @@ pub fn initialize_params(support: QuestionSupport, revision: &Revision) -> Value
     })
 }
 
-/// Returns the parameters of `server/discover`.
+/// Returns the parameters of `server/discover` for an upstream server.
 pub fn discover_params(revision: &Revision) -> Value {
     request_params(Map::new(), &RequestMetadata::default(), revision)
 }
 
-/// Adds the `_meta` that `revision` requires to `params`.
+/// Adds the `_meta` that the protocol revision `revision` requires to `params`.
 pub fn request_params(
     mut params: Map<String, Value>,
     beside: &RequestMetadata<'_>,

@@ -42,8 +42,8 @@ pub fn parse_output(result: &Value) -> Result<ToolOutput, String> {
     })
 }
 
-/// Parses the `content` of a result. Some servers write null for an empty list, or one block
-/// without a list.
+/// Parses the `content` of an upstream's result. Some servers write null for an empty list, or one
+/// block without a list.
 fn parse_blocks(content: Option<&Value>, may_be_absent: bool) -> Result<Vec<ContentBlock>, String> {
     match content {
         Some(Value::Array(blocks)) => Ok(blocks.iter().map(parse_content).collect()),
@@ -57,8 +57,8 @@ fn parse_blocks(content: Option<&Value>, may_be_absent: bool) -> Result<Vec<Cont
     }
 }
 
-/// Returns true if `result` is an object without a member that a caller would miss. Some SDKs leave an
-/// empty list out.
+/// Returns true if the upstream's `result` is an object without a member that a caller would miss.
+/// Some SDKs leave an empty list out.
 fn has_no_members(result: &Value) -> bool {
     let is_known = |name: &String| matches!(name.as_str(), "_meta" | "isError" | "resultType");
     result.as_object().is_some_and(|members| members.keys().all(is_known))
@@ -71,7 +71,7 @@ fn plain_text(content: &ContentBlock) -> Option<String> {
     }
 }
 
-/// Parses one content block.
+/// Parses one content block of an upstream.
 pub(super) fn parse_content(block: &Value) -> ContentBlock {
     let text = |name: &str| block.get(name).and_then(Value::as_str);
     let media = || Some((text("mimeType")?, STANDARD.decode(text("data")?).ok()?));
@@ -206,7 +206,7 @@ pub fn parse_prompt_text(result: &Value) -> Result<PromptText, String> {
     Ok(PromptText { description, messages: messages.iter().map(parse_message).collect() })
 }
 
-/// Parses the result of `completion/complete`.
+/// Parses the result of `completion/complete` into candidates.
 pub fn parse_completion(result: &Value) -> Completion {
     let completion = result.get("completion");
     let values =
@@ -234,7 +234,7 @@ fn parse_annotations(annotations: Option<&Value>) -> ContentAnnotations {
     }
 }
 
-/// Parses the icons of an entry. Only `https:` and `data:` URIs are kept.
+/// Parses the icons of an upstream's list entry. Only `https:` and `data:` URIs are kept.
 pub fn parse_icons(entry: &Value) -> Vec<Icon> {
     let icons = entry.get("icons").and_then(Value::as_array);
     let parse = |icon: &Value| serde_json::from_value::<Icon>(icon.clone()).ok();
@@ -242,20 +242,20 @@ pub fn parse_icons(entry: &Value) -> Vec<Icon> {
     icons.into_iter().flatten().filter_map(parse).filter(is_allowed).collect()
 }
 
-/// Parses the `_meta` of an entry.
+/// Parses the `_meta` of an upstream's list entry.
 pub fn parse_meta(entry: &Value) -> MetaFields {
     entry.get("_meta").and_then(Value::as_object).cloned().unwrap_or_default()
 }
 
-/// Parses the `_meta` of a result without MCP's own keys, which concern only the two ends of one
-/// connection.
+/// Parses the `_meta` of an upstream's result without MCP's own keys, which concern only the two
+/// ends of one connection.
 fn parse_result_meta(result: &Value) -> MetaFields {
     let mut meta = parse_meta(result);
     meta.retain(|name, _| !is_reserved(name));
     meta
 }
 
-/// Returns true if MCP reserves the key `name`. The second part of its prefix is `mcp` or
+/// Returns true if MCP reserves the `_meta` key `name`. The second part of its prefix is `mcp` or
 /// `modelcontextprotocol`, or, before 2025-11-25, any part but the last.
 fn is_reserved(name: &str) -> bool {
     let Some((prefix, _)) = name.split_once('/') else { return false };

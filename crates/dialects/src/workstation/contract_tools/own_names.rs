@@ -7,8 +7,8 @@ use super::{ContractTool, ToolBehavior};
 use crate::tool_mentions::rename_tools;
 use crate::workstation::encoding::dialect_name;
 
-/// Parameters of catalog tools that no tool of the contract has, in the form in which messages
-/// quote them. Advice about these parameters is left out.
+/// Parameters of catalog tools that no tool of the workstation contract has, in the form in which
+/// messages quote them. Advice about these parameters is left out.
 const FOREIGN_PARAMETERS: [&str; 35] = [
     "`all`",
     "`allow_empty`",
@@ -46,11 +46,12 @@ const FOREIGN_PARAMETERS: [&str; 35] = [
     "`timeout_ms`",
     "`until`",
 ];
-/// Separators between a piece of advice and the text before it.
+/// Separators between a piece of advice in a message and the text before it.
 const ADVICE_SEPARATORS: [&str; 2] = ["; ", ", or "];
 
 impl ContractTool {
-    /// Returns a catalog tool's `text` with the contract's names of tools and parameters.
+    /// Returns a catalog tool's `text` with the workstation contract's names of tools and
+    /// parameters.
     pub(crate) fn in_own_names(&self, text: &str) -> String {
         let text = without_foreign_advice(text);
         let text = rename_tools(&text, Some(self.tool), dialect_name);
@@ -60,7 +61,7 @@ impl ContractTool {
         })
     }
 
-    /// Converts `error` to the contract's parameter names.
+    /// Converts the parameter names in `error` to those of the workstation contract.
     pub(crate) fn rename_parameters(&self, error: CallError) -> CallError {
         let CallError::InvalidInput { problems } = error else { return error };
         // The contract has no `encoding` parameter, so the error must concern the file's content.
@@ -80,7 +81,8 @@ impl ContractTool {
     }
 }
 
-/// Returns `text` without the advice about parameters that the contract does not have.
+/// Returns the message `text` without the advice about parameters that the workstation contract
+/// does not have.
 fn without_foreign_advice(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut rest = text;

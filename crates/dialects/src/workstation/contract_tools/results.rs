@@ -7,7 +7,7 @@ use super::{ContractTool, NAMES_MAX, ToolBehavior};
 use crate::sandbox_warning::with_sandbox_warning;
 
 impl ContractTool {
-    /// Converts `output` to the contract's text.
+    /// Converts the `output` of a catalog tool to the text that the workstation contract expects.
     pub(crate) fn output_text(&self, output: &ToolOutput) -> Result<String, CallError> {
         let value = &output.value;
         let body = || output.text.body.clone();
@@ -79,8 +79,8 @@ impl ContractTool {
         })
     }
 
-    /// Returns true if an output with this ending is a result. The output of a program that ran and
-    /// failed is a result, too.
+    /// Returns true if an output with this ending is a result of the contract tool, not an error.
+    /// The output of a program that ran and failed is a result, too.
     pub(crate) fn is_result(&self, ending: CallEnding) -> bool {
         match (ending, self.behavior) {
             (CallEnding::Done, _)
@@ -116,12 +116,12 @@ pub(super) fn not_text(why: &str) -> CallError {
     CallError::Failed { message, cause: String::new() }
 }
 
-/// Escapes line breaks in a name.
+/// Escapes line breaks in the name of a file.
 fn escape_line_breaks(name: &str) -> String {
     name.replace('\n', "\\n").replace('\r', "\\r")
 }
 
-/// Returns a program's output after its exit code.
+/// Returns a program's output, with a line about its exit code first.
 fn exit_report(value: &Value, printed: &str) -> String {
     format!("Exit Code: {}\n{printed}", value["exit_code"].as_i64().unwrap_or(-1))
 }
