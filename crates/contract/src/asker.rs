@@ -7,7 +7,7 @@ use crate::{
     ToolFault,
 };
 
-/// Asks the caller of a running call questions, and keeps the answers so far.
+/// A channel for questions to the caller of a running call, with the answers so far.
 #[derive(Clone, Default)]
 pub struct Asker {
     supported: QuestionSupport,
@@ -41,7 +41,7 @@ enum AskerMode {
     DuringCall(Arc<dyn QuestionSender>),
 }
 
-/// Sends questions to the caller while the call runs.
+/// A sender of questions to the caller of a running call.
 pub trait QuestionSender: Send + Sync + 'static {
     /// Sends all of `questions` and waits for all answers.
     fn ask(&self, questions: ClientQuestions) -> BoxFuture<'_, Result<ClientAnswers, ToolError>>;

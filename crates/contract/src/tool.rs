@@ -36,7 +36,7 @@ pub trait Tool: Send + Sync + 'static {
     const DEADLINE: Option<Duration> = None;
     /// The tool's relation to jobs: a call runs as a job never, optionally, preferably or always.
     const JOB: JobSupport = JobSupport::Optional;
-    /// True if [`Tool::prepare`] is implemented.
+    /// True if the tool implements [`Tool::prepare`].
     const HAS_PREPARE: bool = false;
     /// True if the arguments contain JSON documents that must keep floats such as `2.0`. Other
     /// tools receive `2`.

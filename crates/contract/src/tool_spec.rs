@@ -24,7 +24,7 @@ pub enum JobSupport {
     Required,
 }
 
-/// The way that work with a result ended.
+/// The way in which a tool that returned a result ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallEnding {

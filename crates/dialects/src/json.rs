@@ -176,7 +176,7 @@ pub(crate) struct MessageMembers {
 pub(crate) enum RawParams {
     /// Parameters that are an object, as usual.
     Params(RpcParams),
-    /// Parameters that are any other value.
+    /// Parameters of any other JSON type.
     Other(Value),
 }
 

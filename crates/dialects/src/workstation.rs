@@ -41,7 +41,7 @@ impl WorkstationDialect {
     }
 }
 
-/// The meaning of a path in the workstation dialect.
+/// The endpoint that a path of the workstation dialect names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WorkstationPath {
     /// The endpoint for JSON-RPC messages.

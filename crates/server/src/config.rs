@@ -486,7 +486,7 @@ pub enum ResourceKind {
     Files,
     /// Jobs with their output and files.
     Jobs,
-    /// Audit records.
+    /// Audit records of the caller's own calls.
     Audit,
 }
 
@@ -522,7 +522,7 @@ pub enum CallLines {
     /// One line for each call.
     #[default]
     Calls,
-    /// No lines.
+    /// No lines about calls.
     Quiet,
     /// The audit record of each call.
     Json,

@@ -23,7 +23,7 @@ pub(super) const HEALTH: &str = "/healthz";
 const TRANSPORT: &str = "http";
 const KEY: &str = "http";
 
-/// The meaning of a path in the envelope dialect.
+/// The endpoint that a path of the envelope dialect names.
 enum EnvelopePath {
     Discover,
     Prompt(String),

@@ -22,8 +22,8 @@ pub fn canonical_tool_id(id: &ToolId) -> String {
     format!("{TOOL}{}", alias.map_or(id.as_str(), |(theirs, _)| theirs))
 }
 
-/// Parses the tool id `id` of a request, which must be spelled as in discovery. Returns the
-/// catalog's id.
+/// Parses the tool id `id` of a request, which must be spelled as in the answer to a discovery
+/// request. Returns the catalog's id.
 pub(super) fn parse_tool_id(id: &str) -> Result<&str, CallError> {
     let spelled = id.strip_prefix(TOOL).and_then(ToolId::foreign);
     if spelled.is_none() {

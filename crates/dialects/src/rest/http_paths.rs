@@ -5,7 +5,7 @@ use percent_encoding::percent_decode_str;
 /// The paths of the REST dialect. A path that ends in `/` includes everything below it.
 pub(super) const PATHS: &[&str] = &["/v1/jobs", "/v1/jobs/", "/openapi.json"];
 
-/// The meaning of a path in the REST dialect. Job ids are not validated.
+/// The endpoint that a path of the REST dialect names. Job ids are not validated.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum RestPath {
     /// The OpenAPI description of the REST requests.

@@ -55,7 +55,7 @@ pub(crate) fn is_zyra_probe(head: &FrameHead) -> bool {
         && !mcp_headers.iter().any(|name| head.header(name).next().is_some())
 }
 
-/// The meaning of a path in Zyra's dialect. Job ids are not validated.
+/// The endpoint that a path of Zyra's dialect names. Job ids are not validated.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ZyraPath {
     /// The endpoint for discovery and JSON-RPC messages.

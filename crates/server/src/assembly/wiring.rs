@@ -64,7 +64,7 @@ pub struct ServedWorkspace {
 }
 
 impl ServedWorkspace {
-    /// Opens the folder `root` under `config`.
+    /// Opens the workspace `root` under `config`, so that it can be served.
     ///
     /// # Errors
     /// The configuration, a schema or the audit log is unusable.
@@ -72,7 +72,7 @@ impl ServedWorkspace {
         Self::open_prepared(ServerPrep::prepare(root, config)?, config)
     }
 
-    /// Opens the folder that `prep` has prepared, under `config`.
+    /// Opens the workspace that `prep` has prepared, under `config`, so that it can be served.
     ///
     /// # Errors
     /// The configuration, a schema or the audit log is unusable.
@@ -133,7 +133,8 @@ impl ServedWorkspace {
         })
     }
 
-    /// Opens the folder for inspection only, without audit log, envelope log and traces.
+    /// Opens the workspace `root` only for commands that inspect it, without audit log, envelope
+    /// log and traces.
     ///
     /// # Errors
     /// The configuration or a schema is unusable.

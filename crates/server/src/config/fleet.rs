@@ -27,8 +27,8 @@ pub struct FleetSection {
     /// reaches the database. Only jobs that wait, or whose tools are idempotent, run again.
     #[schemars(range(min = 1000, max = 600_000))]
     pub lease_ms: u64,
-    /// Additional time in milliseconds before the other running jobs of that server fail as
-    /// interrupted.
+    /// Time in milliseconds, after `lease_ms`, until the running jobs of an unreachable server that
+    /// must not run again fail as interrupted.
     #[schemars(range(min = 0, max = 86_400_000))]
     pub lost_ms: u64,
     /// Kind of this server in the fleet: the command and its options decide it.

@@ -36,7 +36,7 @@ pub(crate) enum FrameCalls {
     Batch(Vec<FrameReading>),
 }
 
-/// Stream of messages that a frame requests.
+/// A stream of messages that a client's message requests.
 pub(crate) enum FrameStream {
     /// The events of a job.
     Job(JobWatchRequest),
