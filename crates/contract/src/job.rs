@@ -151,17 +151,16 @@ impl JobSnapshot {
 /// A file that a job produced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct JobArtefact {
-    /// The name of the file, unique among the job's files and without `/`.
+    /// The file's name, unique among the job's files and without `/`.
     pub name: String,
-    /// The original path of the file: relative to the workspace, or absolute if the file is
-    /// outside.
+    /// The file's original path: relative to the workspace, or absolute if the file is outside.
     pub path: String,
-    /// The length of the file in bytes.
+    /// The file's length in bytes.
     pub bytes: u64,
     /// The time of the last write to the file.
     #[schemars(with = "String")]
     pub modified: Timestamp,
-    /// The media type of the file, e.g. `image/png`.
+    /// The file's media type, e.g. `image/png`.
     pub media_type: String,
 }
 

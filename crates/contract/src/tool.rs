@@ -169,7 +169,7 @@ impl ToolOutcome for ContentOnly {
     }
 }
 
-/// Arguments of a tool that takes none.
+/// Empty arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NoInput {}
