@@ -391,8 +391,7 @@ impl ToolParts {
         }
     }
 
-    /// Creates the tools of every toolset, and the library of resources, prompts and skills. Add
-    /// one line here for a new toolset.
+    /// Creates the tools of every toolset, and the content library. Add one line for a new toolset.
     pub(crate) fn tools(
         &self,
         config: &Config,
@@ -524,8 +523,7 @@ pub(crate) fn jobs_folder(root: &Path, to: &str) -> anyhow::Result<Option<PathBu
     Ok(folder.map(|folder| folder.join(workspace_folder_name(&resolve_links(root)))))
 }
 
-/// Returns the folders of the search index of the workspace `root`, for the value `cache` of the
-/// cache setting. Servers of the same workspace share them.
+/// Returns the folders of the search index of `root`. Servers of the same workspace share them.
 fn search_folders(root: &Path, cache: &str) -> search::IndexFolders {
     let cache = match cache {
         "memory" => None,

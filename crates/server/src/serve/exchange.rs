@@ -55,8 +55,7 @@ const EVENTS_WAITING_MAX: usize = 64;
 pub struct SessionBounds {
     /// Maximum number of sessions at once.
     pub sessions_max: usize,
-    /// Time after which a client that accepts streams gets a stream instead of a single answer to a
-    /// call.
+    /// Time after which a client that accepts streams gets a call's answer as a stream.
     pub stream_after: Duration,
     /// Limits of a conversation over a WebSocket.
     pub socket: LineBounds,
@@ -168,8 +167,7 @@ impl HttpEndpoints {
         self.act(reading, (id, Some(frame)), session, &caller).await
     }
 
-    /// Answers a frame whose sender was not accepted, for example because its credential is
-    /// unknown.
+    /// Answers a frame whose sender was not accepted, such as one without a known key.
     async fn answer_rejected(
         &self,
         dialect: &Arc<dyn Dialect>,
@@ -217,8 +215,7 @@ impl HttpEndpoints {
         reply.unwrap_or_else(|| dialect.refuse(refusal))
     }
 
-    /// Takes the action that the dialect's `reading` of a frame demands, and returns the HTTP
-    /// response. `id` is the id of an existing session.
+    /// Takes the action that a dialect's `reading` demands. `id` is the id of an existing session.
     async fn act(
         &self,
         reading: FrameReading,
@@ -478,8 +475,7 @@ impl HttpApplication for HttpEndpoints {
     }
 }
 
-/// Returns the HTTP response for a finished call: one message, or a stream if there were events
-/// before it.
+/// Returns the answer to a finished call: one message, or a stream if there were events before.
 fn finished_response(
     session: &ClientSession,
     reply: Option<Reply>,
@@ -531,8 +527,7 @@ fn resumable_response(
     OutgoingResponse::AnswerStream(events_read)
 }
 
-/// Returns the session's notification stream, or the rest of the stream that contains the event
-/// with the id `after`.
+/// Returns the notification stream, or the rest of the stream with the event of the id `after`.
 fn notification_response(session: &Arc<ClientSession>, after: Option<&str>) -> OutgoingResponse {
     let after = match after {
         None => None,

@@ -25,8 +25,7 @@ use filters::{
 
 /// JSON pointer to the MCP servers in the settings of older versions of VS Code.
 const OLD_VSCODE_SERVERS: &str = "/mcp/servers";
-/// Keys of a server's entry in a client's settings that the import reads, besides filters and
-/// switches.
+/// Keys of a server's entry in a client's settings that the import reads, besides filters.
 const READ_KEYS: [&str; 18] = [
     "command",
     "path",
@@ -140,8 +139,7 @@ impl ServerImport<'_> {
         Ok(())
     }
 
-    /// Imports the server `name` of the client's settings at `path`, or reports why it is not
-    /// imported.
+    /// Imports the server `name` of the client's settings at `path`, or reports a reason.
     fn add_server(
         &mut self,
         path: &Path,
@@ -203,8 +201,8 @@ impl UpstreamNames {
     }
 }
 
-/// Returns the MCP servers in `content`, a client's settings. The servers of the project in `root`
-/// come first.
+/// Returns the MCP servers in `content`, a client's settings. Those of the project `root` come
+/// first.
 fn servers(content: &Value, root: &Path) -> Vec<(String, Value)> {
     let mut tables = Vec::new();
     if let Ok(root) = root.canonicalize()
@@ -238,8 +236,7 @@ impl ImportedUpstream {
         Self { name, table: Table::new(), notes: Vec::new(), secrets, folder: ".".to_owned() }
     }
 
-    /// Converts a client's entry for `server` to an upstream. Returns the reason if that is
-    /// impossible.
+    /// Converts a client's entry for `server`. Returns the reason if that is impossible.
     fn read(mut self, server: &Value, root: &Path) -> Result<Self, String> {
         let server = &flatten_entry(server.as_object().ok_or("it is not a table")?);
         let text = |key: &str| server.get(key).and_then(Value::as_str);
@@ -414,8 +411,8 @@ impl ImportedUpstream {
         }
     }
 
-    /// Converts the environment variables or headers of a client's entry. A secret is replaced by
-    /// the variable that `variable` names.
+    /// Converts a client's variables or headers. A secret is replaced by the one that `variable`
+    /// names.
     fn convert_named(
         &mut self,
         all: Option<&Value>,
@@ -442,8 +439,8 @@ impl ImportedUpstream {
         table
     }
 
-    /// Replaces the secrets in `word`, a URL or a command-line argument, by environment variables.
-    /// `before` is the argument before it, such as a flag.
+    /// Replaces the secrets in `word`, a URL or the argument after `before`, by variable
+    /// references.
     fn convert_word(&mut self, word: &str, before: &str) -> String {
         let mut clean = String::new();
         let mut at = 0;
