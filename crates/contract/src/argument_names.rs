@@ -75,7 +75,8 @@ impl RenamedArguments {
     }
 }
 
-/// Returns each name that the own tool `spec` accepts for one of its arguments, with that argument.
+/// Returns each name that the tool `spec` of this server accepts for one of its arguments, with
+/// that argument.
 pub fn accepted_names(spec: &ToolSpec) -> Vec<(&'static str, &'static str)> {
     let Some(known) = spec.input_schema.get("properties").and_then(Value::as_object) else {
         return Vec::new();
@@ -96,8 +97,8 @@ pub fn accepted_names(spec: &ToolSpec) -> Vec<(&'static str, &'static str)> {
     pairs.collect()
 }
 
-/// Returns the argument of the tool that `alias` means, unless it is an argument itself or could
-/// mean two.
+/// Returns the argument of the tool `spec` that `alias` means, unless `alias` is an argument itself
+/// or could mean two.
 fn own_name(spec: &ToolSpec, known: &Map<String, Value>, alias: &str) -> Option<&'static str> {
     if known.contains_key(alias) {
         return None;
@@ -141,7 +142,8 @@ fn rename_fields(
     renamed
 }
 
-/// Returns `value` in the form that `schema` demands: a list of one becomes its only item.
+/// Returns the argument `value` in the form that `schema` demands: a list of one becomes its only
+/// item.
 fn in_form_of(schema: Option<&Value>, value: Value) -> Value {
     match value {
         Value::Array(mut items)
@@ -153,7 +155,7 @@ fn in_form_of(schema: Option<&Value>, value: Value) -> Value {
     }
 }
 
-/// Returns true if `schema` allows values of the type `name`.
+/// Returns true if the JSON Schema `schema` allows values of the type `name`.
 fn has_type(schema: &Value, name: &str) -> bool {
     match &schema["type"] {
         Value::String(only) => only == name,

@@ -15,7 +15,7 @@ pub struct Asker {
     /// True if the caller sent the answers before any question was asked. Consents among such
     /// answers do not count.
     answers_unasked: bool,
-    /// True if the caller answers by making the call again.
+    /// True if the caller answers questions by making the call again.
     repeats_calls: bool,
     /// A note that the tool leaves for its next run, which will have the answers.
     note: Arc<Mutex<Option<String>>>,
@@ -32,23 +32,23 @@ pub type ConsentRedeemer =
 /// The way to reach the caller with a question.
 #[derive(Clone, Default)]
 enum AskerMode {
-    /// The caller cannot be asked.
+    /// The caller cannot be asked questions.
     #[default]
     Nobody,
     /// The call ends with its questions, and the caller makes the call again with the answers.
     OnRepeat,
-    /// The caller answers while the call runs.
+    /// The caller answers questions while the call runs.
     DuringCall(Arc<dyn QuestionSender>),
 }
 
 /// A sender of questions to the caller of a running call.
 pub trait QuestionSender: Send + Sync + 'static {
-    /// Sends all of `questions` and waits for all answers.
+    /// Sends all of `questions` to the caller and waits for all answers.
     fn ask(&self, questions: ClientQuestions) -> BoxFuture<'_, Result<ClientAnswers, ToolError>>;
 }
 
 impl Asker {
-    /// Creates an asker for a caller that cannot be asked.
+    /// Creates an asker for a caller that cannot be asked questions.
     pub fn none() -> Self {
         Self::default()
     }
@@ -83,17 +83,19 @@ impl Asker {
         Self { answers_unasked: true, ..self }
     }
 
-    /// Creates an asker for a caller that answers while the call runs.
+    /// Creates an asker for a caller that answers questions while the call runs.
     pub fn during_call(supported: QuestionSupport, ask: Arc<dyn QuestionSender>) -> Self {
         Self { supported, mode: AskerMode::DuringCall(ask), ..Self::default() }
     }
 
-    /// Returns a copy that sends its questions through `ask`. The copy keeps the answers so far.
+    /// Returns a copy of the asker that sends its questions through `ask`. The copy keeps the
+    /// answers so far.
     pub fn with_sender(&self, ask: Arc<dyn QuestionSender>) -> Self {
         Self { mode: AskerMode::DuringCall(ask), repeats_calls: false, ..self.clone() }
     }
 
-    /// Returns a copy whose questions pass through `ask`, which forwards them to this asker.
+    /// Returns a copy of the asker whose questions pass through `ask`, which forwards them to this
+    /// asker.
     pub fn with_proxy(&self, ask: Arc<dyn QuestionSender>) -> Self {
         Self { mode: AskerMode::DuringCall(ask), ..self.clone() }
     }
@@ -114,7 +116,7 @@ impl Asker {
         *self.note.lock().unwrap_or_else(PoisonError::into_inner) = note;
     }
 
-    /// Removes the answers with these `keys`, so that their questions can be asked again.
+    /// Removes the answers to the questions with these `keys`, so that they can be asked again.
     pub fn remove_answers<'k>(&self, keys: impl IntoIterator<Item = &'k String>) {
         let mut given = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         keys.into_iter().for_each(|key| drop(given.remove(key)));
@@ -128,7 +130,7 @@ impl Asker {
         }
     }
 
-    /// Returns the answers so far.
+    /// Returns the caller's answers so far.
     pub fn answers(&self) -> ClientAnswers {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

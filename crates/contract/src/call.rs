@@ -31,7 +31,7 @@ pub struct ToolCall {
     pub dialect: Cow<'static, str>,
     /// A token that is cancelled when nobody needs the call's result any longer.
     pub cancel: CancellationToken,
-    /// The receiver of the call's events.
+    /// The receiver of events that happen during the call.
     pub events: EventSink,
     /// The job's id, if the call runs as a job.
     pub job: Option<JobId>,
@@ -51,11 +51,11 @@ pub struct CallMetadata {
     /// Arguments of the call that headers repeat, by their names in the tool's schema. `None` if
     /// the dialect does not require such headers. The gate compares them with the arguments.
     pub header_params: Option<Vec<(String, Result<String, String>)>>,
-    /// The trace that the call belongs to.
+    /// The trace (W3C Trace Context) that the call belongs to.
     pub trace: Option<TraceContext>,
     /// The public name of the client's session, which is not a secret.
     pub session: Option<Arc<str>>,
-    /// True if the call must become a job.
+    /// True if the client demands that the call becomes a job.
     pub as_job: bool,
     /// True if the called name must be the tool's exact id. Other spellings are refused.
     pub by_id: bool,
@@ -132,7 +132,7 @@ pub struct ToolContext {
     pub events: EventSink,
     /// The way to ask the caller questions. Use [`ToolContext::ask`] and similar methods instead.
     pub asker: Asker,
-    /// The trace that the call belongs to.
+    /// The trace (W3C Trace Context) that the call belongs to.
     pub trace: Option<TraceContext>,
     /// The public name of the client's session, which is not a secret.
     pub session: Option<Arc<str>>,
@@ -263,7 +263,7 @@ impl ToolContext {
 pub enum CallEvent {
     /// Progress of the call's work.
     Progress {
-        /// The amount of work that is done. It only grows.
+        /// The amount of work that the call has done. It only grows.
         done: f64,
         /// The total amount of work in the same unit as `done`, if it is known.
         total: Option<f64>,
@@ -405,7 +405,7 @@ pub struct ToolOutput {
     pub structured: bool,
     /// The result of the tool as text.
     pub text: ResultText,
-    /// Further content to show with the text.
+    /// Further content of the result, to show with the text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub content: Vec<ContentBlock>,
     /// Metadata for the client that shows the output. It is separate from the result.
@@ -437,7 +437,7 @@ fn is_no(is: &bool) -> bool {
 }
 
 impl ToolOutput {
-    /// Creates an output with a structured result and its text.
+    /// Creates a tool's output with a structured result and its text.
     pub fn new(value: Value, text: ResultText, ending: CallEnding) -> Self {
         let content = Vec::new();
         let meta = MetaFields::new();
@@ -527,7 +527,7 @@ impl ResultText {
         }
     }
 
-    /// Creates a text from the JSON of `value`.
+    /// Creates the text of a result from the JSON of `value`.
     pub fn from_json(value: &impl Serialize) -> Self {
         Self::from_body(serde_json::to_string(value).unwrap_or_default())
     }

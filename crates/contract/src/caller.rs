@@ -55,7 +55,7 @@ pub enum CallerKind {
     /// A caller over HTTP without authentication.
     #[serde(rename = "http")]
     Anonymous,
-    /// A caller with a key.
+    /// A caller with an API key.
     Key,
     /// A caller with a token that an authorization server issued.
     Token,
@@ -82,18 +82,18 @@ impl Caller {
         Self::new("local", CallerKind::Local)
     }
 
-    /// Creates the caller with the key named `name`.
+    /// Creates the caller with the API key named `name`.
     pub fn with_key(name: &str) -> Self {
         Self::new(name, CallerKind::Key)
     }
 
-    /// Creates the caller for HTTP without authentication.
+    /// Creates the caller for HTTP requests without authentication.
     pub fn anonymous() -> Self {
         Self::new("http", CallerKind::Anonymous)
     }
 
-    /// Restores a caller from its stored `name`. Keys cannot be named `local` or `anonymous`, so
-    /// the kind follows from the name.
+    /// Restores a caller from its stored `name`. API keys cannot be named `local` or `anonymous`,
+    /// so the kind follows from the name.
     pub fn from_name(name: &str) -> Self {
         match name {
             "local" => Self::local(),

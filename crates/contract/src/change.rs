@@ -16,7 +16,7 @@ pub enum ServerChange {
     Resource(Arc<str>),
 }
 
-/// The channel on which changes are published. Clones share their listeners.
+/// The channel on which the server publishes changes. Clones share their listeners.
 #[derive(Clone, Default)]
 pub struct ChangeFeed(Arc<Mutex<Vec<ChangeListener>>>);
 
@@ -56,9 +56,9 @@ pub struct ChangeFilter {
     pub prompts: bool,
     /// True if changes of the resource list are included.
     pub resources: bool,
-    /// URIs of the resources whose content is watched.
+    /// URIs of the resources that the client watches.
     pub uris: BTreeSet<String>,
-    /// Ids of the jobs that are watched.
+    /// Ids of the jobs that the client watches.
     pub jobs: BTreeSet<String>,
 }
 

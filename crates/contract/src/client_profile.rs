@@ -5,7 +5,7 @@
 pub struct ClientProfile {
     /// Start of the name that the client sends in `clientInfo`, in lower case.
     pub name: &'static str,
-    /// Maximum number of tools for which the client gets all in its list.
+    /// Number of tools up to which the client's list contains all tools.
     pub tools_max: usize,
     /// True if the client searches tools itself. Its model then pays only for the tools' names.
     pub has_search: bool,

@@ -12,7 +12,7 @@ pub use resource_data::{ResourceContents, ResourceData, ResourceSpec, ResourceTe
 /// One piece of content of a result or message, with its annotations.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ContentBlock {
-    /// The content itself.
+    /// The content without its annotations.
     pub shown: ContentBody,
     /// The audience, priority and age of the content.
     #[serde(default, skip_serializing_if = "ContentAnnotations::is_plain")]
@@ -23,22 +23,22 @@ pub struct ContentBlock {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ContentBody {
-    /// Text.
+    /// Content that is text.
     Text(String),
-    /// An image.
+    /// Content that is an image.
     Image(MediaData),
-    /// An audio clip.
+    /// Content that is an audio clip.
     Audio(MediaData),
-    /// A link to a resource.
+    /// Content that is a link to a resource.
     Link(Box<ResourceSpec>),
-    /// A resource with its contents.
+    /// Content that is a resource with its contents.
     Resource(ResourceContents),
 }
 
 /// Image or audio data.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MediaData {
-    /// The media type, e.g. `image/png`.
+    /// The media type of the data, e.g. `image/png`.
     pub media_type: String,
     /// The bytes of the image or audio clip.
     pub data: Base64Bytes,
@@ -106,17 +106,17 @@ impl ContentBlock {
         Self { shown, meant: ContentAnnotations::default() }
     }
 
-    /// Creates text content.
+    /// Creates content that is text.
     pub fn text(text: impl Into<String>) -> Self {
         Self::plain(ContentBody::Text(text.into()))
     }
 
-    /// Creates an image of type `media_type`, e.g. `image/png`.
+    /// Creates content that is an image of the type `media_type`, e.g. `image/png`.
     pub fn image(media_type: impl Into<String>, data: impl Into<Bytes>) -> Self {
         Self::plain(ContentBody::Image(MediaData::new(media_type, data)))
     }
 
-    /// Creates an audio clip of type `media_type`, e.g. `audio/wav`.
+    /// Creates content that is an audio clip of the type `media_type`, e.g. `audio/wav`.
     pub fn audio(media_type: impl Into<String>, data: impl Into<Bytes>) -> Self {
         Self::plain(ContentBody::Audio(MediaData::new(media_type, data)))
     }
@@ -126,7 +126,7 @@ impl ContentBlock {
         Self::plain(ContentBody::Resource(contents))
     }
 
-    /// Creates a link to a resource.
+    /// Creates content that is a link to a resource.
     pub fn link(resource: ResourceSpec) -> Self {
         Self::plain(ContentBody::Link(Box::new(resource)))
     }
@@ -161,7 +161,7 @@ impl MediaData {
     }
 }
 
-/// Metadata (`_meta`) for a client. It is passed on unread.
+/// Metadata (`_meta`) for a client. The server passes it on unread.
 pub type MetaFields = serde_json::Map<String, serde_json::Value>;
 
 /// An icon for a tool, a prompt, a resource or the server.

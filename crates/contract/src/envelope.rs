@@ -13,7 +13,7 @@ use crate::{CallError, exact_json};
 pub struct CallOrigin {
     /// The transport of the request: `http`, `stdio` or `websocket`.
     pub transport: &'static str,
-    /// The kind of request, e.g. `tool`, `prompt`, `discover`.
+    /// The kind of the request, e.g. `tool`, `prompt`, `discover`.
     pub route: String,
     /// The JSON-RPC method of the request, e.g. `mcp.tool.invoke`.
     pub method: String,
@@ -63,13 +63,13 @@ pub struct EnvelopeError {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EnvelopeMeta {
-    /// The request's UUID.
+    /// The UUID of the request.
     pub request_id: String,
-    /// The trace's UUID.
+    /// The UUID of the trace to which the call belongs.
     pub trace_id: String,
-    /// The span's UUID.
+    /// The UUID of the call's span in its trace.
     pub span_id: String,
-    /// The version of the envelope's schema.
+    /// The version of the schema of envelopes.
     pub schema_version: String,
     /// True if equal requests get equal ids in their envelopes.
     pub deterministic: bool,

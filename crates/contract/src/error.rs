@@ -37,7 +37,7 @@ pub enum CallError {
     /// The caller's token lacks a scope.
     #[error("{message}")]
     Scope {
-        /// A sentence that names the action and its scope.
+        /// A sentence that names the denied action and the scope that it needs.
         message: String,
         /// All scopes that the token must have.
         needs: Vec<String>,
@@ -45,7 +45,7 @@ pub enum CallError {
     /// A limit was reached. The caller may retry.
     #[error("{message}; try again in {} ms", retry_after.as_millis())]
     Limited {
-        /// A sentence that names the limit.
+        /// A sentence that names the limit that was reached.
         message: String,
         /// The time to wait before a retry.
         retry_after: Duration,
@@ -56,10 +56,10 @@ pub enum CallError {
         /// A sentence that names the missing item.
         message: String,
     },
-    /// The current state differs from the state that the caller expected.
+    /// The current state of an item differs from the state that the caller expected.
     #[error("{message}")]
     Conflict {
-        /// A sentence that names the difference.
+        /// A sentence that names the difference between the states.
         message: String,
         /// The expected and the current state, e.g. `{"expected": …, "actual": …}`.
         #[serde(deserialize_with = "exact_json::deserialize")]
@@ -92,7 +92,7 @@ pub enum CallError {
     /// The tool failed.
     #[error("{message}")]
     Failed {
-        /// A sentence for the caller.
+        /// A sentence about the failure for the caller.
         message: String,
         /// The cause of the failure, for the log.
         cause: String,
@@ -126,17 +126,17 @@ pub enum CallError {
     /// The headers of the request contradict its arguments.
     #[error("{message}")]
     Mismatch {
-        /// A sentence that names the difference.
+        /// A sentence that names the difference between headers and arguments.
         message: String,
     },
     /// The tool returns a JSON-RPC error.
     #[error("{message}")]
     Refused {
-        /// The JSON-RPC error code.
+        /// The code of the JSON-RPC error.
         code: i32,
-        /// The error message.
+        /// The message of the JSON-RPC error.
         message: String,
-        /// The error's `data`.
+        /// The `data` of the JSON-RPC error.
         #[serde(default, deserialize_with = "exact_json::deserialize_option")]
         data: Option<Value>,
     },
@@ -215,9 +215,10 @@ pub struct ValidationProblem {
 /// The failure of a tool: a sentence for the caller and a cause for the log.
 #[derive(Debug, Clone)]
 pub struct ToolError {
-    /// The kind of failure.
+    /// The kind of the tool's failure.
     pub fault: ToolFault,
-    /// A sentence for the caller: lower case, without a full stop. It names the item and a fix.
+    /// A sentence about the failure for the caller: lower case, without a full stop. It names the
+    /// item and a fix.
     pub message: String,
     /// The cause of the failure, for the log.
     pub cause: Option<String>,
@@ -231,7 +232,7 @@ pub enum ToolFault {
         /// RFC 6901 pointer to the invalid value in the input.
         pointer: String,
     },
-    /// The sandbox, policy or file permissions deny the action.
+    /// The sandbox, policy or file permissions deny an action of the tool.
     NotAllowed,
     /// An item that the input names does not exist.
     NotFound,
@@ -241,7 +242,7 @@ pub enum ToolFault {
     TooLarge,
     /// The caller exceeded a rate limit. The value is the time to wait.
     Limited(Duration),
-    /// A dependency is unavailable.
+    /// A dependency of the tool is unavailable.
     Unavailable,
     /// The call was cancelled and the tool stopped.
     Canceled,
@@ -251,12 +252,12 @@ pub enum ToolFault {
     CannotAsk(QuestionKind),
     /// The tool returns a JSON-RPC error.
     Refused {
-        /// The JSON-RPC error code.
+        /// The code of the JSON-RPC error.
         code: i32,
-        /// The error's `data`.
+        /// The `data` of the JSON-RPC error.
         data: Option<Box<Value>>,
     },
-    /// Any other failure.
+    /// Any other failure of the tool.
     Failed,
 }
 
@@ -323,7 +324,7 @@ impl ToolError {
         Self::new(ToolFault::CannotAsk(kind), cannot_ask(kind, None))
     }
 
-    /// Creates the error of a cancelled call.
+    /// Creates a tool's error for a cancelled call.
     pub fn canceled() -> Self {
         Self::new(ToolFault::Canceled, "the call was cancelled")
     }

@@ -84,7 +84,7 @@ fn has_exponent(value: &Value) -> bool {
     }
 }
 
-/// Creates an object of `fields`, in their order.
+/// Creates a JSON object of `fields`, in their order.
 pub fn object<const COUNT: usize>(fields: [(&str, Value); COUNT]) -> Value {
     fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }

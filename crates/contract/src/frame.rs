@@ -91,7 +91,7 @@ pub enum ReplyBody {
     File(OpenFile),
 }
 
-/// An open file to send. Renaming or removing it does not affect the handle.
+/// An open file to send in a reply. Renaming or removing the file does not affect the handle.
 #[derive(Debug, Clone)]
 pub struct OpenFile {
     /// The handle of the file, to be read from its start by offset.
@@ -105,12 +105,12 @@ pub struct OpenFile {
 }
 
 impl Reply {
-    /// Creates a JSON reply with status 200.
+    /// Creates a reply with a JSON body and the HTTP status 200.
     pub fn json(body: impl Into<Bytes>) -> Self {
         Self { status: 200, headers: Vec::new(), body: ReplyBody::Json(body.into()) }
     }
 
-    /// Creates a reply with `status` and no body.
+    /// Creates a reply with the HTTP status `status` and no body.
     pub fn empty(status: u16) -> Self {
         Self { status, headers: Vec::new(), body: ReplyBody::Empty }
     }

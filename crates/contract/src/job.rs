@@ -16,7 +16,7 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum JobState {
-    /// The job is stored and waits for its turn.
+    /// The job is stored and waits until it can run.
     Queued,
     /// The job is running.
     Running,
@@ -49,12 +49,12 @@ impl JobState {
     }
 }
 
-/// A snapshot of a job.
+/// The data of a job at one time.
 #[derive(Debug, Clone)]
 pub struct JobSnapshot {
     /// The job's id.
     pub id: JobId,
-    /// The called tool.
+    /// The id of the tool that the job runs.
     pub tool: ToolId,
     /// The caller who started the job. Nobody else may see it.
     pub caller: Caller,
@@ -72,7 +72,7 @@ pub struct JobSnapshot {
     pub progress: f64,
     /// The latest progress message of the job.
     pub message: Option<String>,
-    /// The time for which the ended job and its files are kept.
+    /// The time for which the job and its files are kept after its end.
     pub keep_for: Duration,
     /// The number of the job's last event.
     pub last_event: u64,
@@ -169,9 +169,9 @@ pub struct JobArtefact {
 pub struct JobEvent {
     /// The number of the event. A job's numbers start at 1 and have no gaps.
     pub seq: u64,
-    /// The time of the event.
+    /// The time at which the event happened.
     pub at: Timestamp,
-    /// The content of the event.
+    /// The kind and content of the event.
     pub kind: JobEventKind,
 }
 
@@ -190,19 +190,19 @@ pub enum JobEventKind {
     Progress {
         /// The progress from 0 to 1. It never decreases within one run.
         fraction: f64,
-        /// The current step.
+        /// A description of the current step.
         message: Option<String>,
     },
     /// The job's program printed text.
     Output {
-        /// The output stream.
+        /// The output stream of the program.
         stream: OutputStream,
-        /// The text, with invalid UTF-8 replaced.
+        /// The printed text, with invalid UTF-8 replaced.
         text: String,
     },
     /// The job logged a line.
     Log {
-        /// The severity.
+        /// The severity of the log line.
         level: LogLevel,
         /// The text of the log line.
         message: String,
@@ -211,12 +211,12 @@ pub enum JobEventKind {
     Artefact(JobArtefact),
     /// The job asked a question, or received an answer.
     Asks {
-        /// The number of open questions.
+        /// The number of questions that are open now.
         open: usize,
     },
     /// The job ended. No event follows.
     Finished {
-        /// The final state.
+        /// The final state of the job.
         state: JobState,
     },
 }
@@ -231,7 +231,7 @@ pub struct JobOptions {
     pub answer_within: Option<Duration>,
 }
 
-/// A page of a caller's jobs, newest first.
+/// A page of the list of a caller's jobs, newest first.
 #[derive(Debug, Clone)]
 pub struct JobPage {
     /// The jobs of this page.

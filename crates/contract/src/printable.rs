@@ -59,7 +59,8 @@ pub fn find_hidden(text: &str) -> Option<(usize, char)> {
     })
 }
 
-/// Checks that `text` has at most `bytes_max` bytes and no hidden character.
+/// Checks that `text` has at most `bytes_max` bytes and no character that acts or has no visible
+/// form.
 ///
 /// # Errors
 ///
@@ -76,7 +77,7 @@ pub fn check_visible(text: &str, bytes_max: usize) -> Result<(), String> {
     }
 }
 
-/// Returns all keys and texts of `value`.
+/// Returns all object keys and strings in the JSON `value`.
 pub fn json_texts(value: &Value) -> Vec<&str> {
     let mut texts = Vec::new();
     let mut left = vec![value];

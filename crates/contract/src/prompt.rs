@@ -34,7 +34,7 @@ pub struct PromptArgument {
     pub name: String,
     /// The name of the argument for people.
     pub title: Option<String>,
-    /// The meaning of the argument.
+    /// The meaning of the argument, for people.
     pub description: Option<String>,
     /// True if the prompt needs this argument.
     pub required: bool,
@@ -131,7 +131,7 @@ pub trait PromptSource: Send + Sync + 'static {
     }
 }
 
-/// A fixed list of prompts.
+/// A fixed list of prompts, which never changes.
 impl PromptSource for Vec<Arc<dyn AnyPrompt>> {
     fn all(&self) -> BoxFuture<'_, Vec<Arc<dyn AnyPrompt>>> {
         Box::pin(async { self.clone() })
@@ -150,7 +150,7 @@ pub fn erase_prompt<P: Prompt>(prompt: P) -> Arc<dyn AnyPrompt> {
     Arc::new(ErasedPrompt { spec, prompt })
 }
 
-/// Returns the members of an object schema as prompt arguments.
+/// Returns the members of an object's JSON Schema as prompt arguments.
 fn schema_arguments(schema: &Value) -> Vec<PromptArgument> {
     let members = schema.get("properties").and_then(Value::as_object);
     let required = schema.get("required").and_then(Value::as_array);

@@ -39,14 +39,14 @@ pub enum ClientQuestion {
     Roots,
 }
 
-/// A request to the client's model.
+/// A request for an answer by the client's model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SamplingRequest {
     /// The conversation that the model continues.
     pub messages: Vec<SamplingMessage>,
     /// The system prompt for the model.
     pub system: Option<String>,
-    /// The highest number of tokens in the answer.
+    /// The maximum number of tokens in the model's answer.
     pub max_tokens: u64,
     /// Further fields of the request, unchanged, such as `temperature`, `modelPreferences` and
     /// `tools`. If the field `messages` cannot hold the original messages, they are here, too.
@@ -84,13 +84,13 @@ impl From<PromptMessage> for SamplingMessage {
     }
 }
 
-/// The answer to a question.
+/// The answer of a client to a question.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClientAnswer {
     /// The answer to a form or a page visit.
     Choice(PersonChoice),
-    /// The model's answer.
+    /// The answer of the client's model.
     Sampled(SamplingAnswer),
     /// The folders in which the client works.
     Roots(Vec<ClientRoot>),
@@ -104,18 +104,18 @@ pub enum PersonChoice {
     Accepted(#[serde(deserialize_with = "exact_json::deserialize_object")] Map<String, Value>),
     /// The person refused what the question asks.
     Declined,
-    /// The person closed the question without a choice.
+    /// The person closed the form or page without a choice.
     Canceled,
 }
 
 /// The answer of a client's model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SamplingAnswer {
-    /// The name of the model.
+    /// The name of the model that answered.
     pub model: String,
-    /// The text of the answer. Empty if the answer is not text.
+    /// The text of the model's answer. Empty if the answer is not text.
     pub text: String,
-    /// The whole answer as the client sent it.
+    /// The whole answer of the model as the client sent it.
     #[serde(deserialize_with = "exact_json::deserialize")]
     pub raw: Value,
 }
@@ -123,7 +123,7 @@ pub struct SamplingAnswer {
 /// A folder in which a client works.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientRoot {
-    /// The folder's `file:` URI.
+    /// The `file:` URI of the folder.
     pub uri: String,
     /// The name of the folder, if the client gave one.
     pub name: Option<String>,
@@ -137,7 +137,7 @@ pub enum QuestionKind {
     Form,
     /// A page for a person to visit.
     Visit,
-    /// An answer by the client's model.
+    /// An answer by the client's model, without tools.
     Sample,
     /// An answer by the client's model, which may use tools.
     SampleWithTools,
@@ -188,7 +188,8 @@ impl ClientQuestion {
     }
 }
 
-/// Returns true if `content` satisfies `schema`, a flat form schema.
+/// Returns true if `content` is a valid answer to the form with the JSON Schema `schema`, a flat
+/// object.
 fn is_filled_in(schema: &Value, content: &Map<String, Value>) -> bool {
     let required = schema.get("required").and_then(Value::as_array);
     let mut required = required.into_iter().flatten().filter_map(Value::as_str);

@@ -46,7 +46,7 @@ pub enum HostRequest {
         tool: String,
         /// The arguments of the tool.
         input: Value,
-        /// The options of the job.
+        /// The options for the new job.
         terms: JobOptions,
     },
     /// Returns one of the caller's jobs in its current state.
@@ -93,21 +93,21 @@ pub enum HostRequest {
     },
     /// Lists the resource templates.
     ListTemplates,
-    /// Reads a resource.
+    /// Reads the contents of a resource.
     ReadResource {
         /// The URI of the resource to read.
         uri: String,
     },
     /// Lists the resources that are direct children of a folder.
     ReadFolder {
-        /// The URI of the folder.
+        /// The URI of the folder, which is a resource.
         uri: String,
         /// The URI of the last resource of the previous page. `None` for the first page.
         after: Option<String>,
     },
     /// Subscribes to changes of a resource.
     WatchResource {
-        /// The URI of the resource.
+        /// The URI of the resource to watch.
         uri: String,
     },
     /// Lists a page of the available prompts.
@@ -115,9 +115,9 @@ pub enum HostRequest {
         /// The name of the last prompt of the previous page. `None` for the first page.
         after: Option<String>,
     },
-    /// Renders a prompt.
+    /// Renders a prompt into messages.
     GetPrompt {
-        /// The name of the prompt.
+        /// The name of the prompt to render.
         name: String,
         /// The arguments of the prompt.
         arguments: PromptArguments,
@@ -136,12 +136,12 @@ pub enum HostRequest {
     },
 }
 
-/// The answer to the cancellation of a job that has ended.
+/// The answer to a request that cancels a job which has already ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndedJobAnswer {
     /// The ended job, whose state shows how it ended. A repeated cancellation has the same result.
     Job,
-    /// The error [`CallError::Conflict`](crate::CallError::Conflict).
+    /// An error: [`CallError::Conflict`](crate::CallError::Conflict).
     Refusal,
 }
 
@@ -178,7 +178,7 @@ pub enum HostAnswer {
     Resources(ResourcePage),
     /// All resource templates.
     Templates(Vec<ResourceTemplate>),
-    /// The contents of a resource.
+    /// The contents of one resource.
     Contents(Vec<ResourceContents>),
     /// The children of a folder that is a resource. The second value is the last child of this
     /// page, if another page follows.

@@ -16,9 +16,9 @@ use crate::{
 pub enum UriClaim {
     /// The source has a resource with this URI.
     Listed,
-    /// The URI is inside a folder of the source.
+    /// The URI is inside a folder that the source has.
     Inside,
-    /// The URI matches a template of the source.
+    /// The URI matches one of the source's resource templates.
     Template,
     /// The URI has a scheme that the source uses.
     Scheme,
@@ -116,7 +116,7 @@ pub trait ResourceSource: Send + Sync + 'static {
     }
 }
 
-/// A guard that keeps an activity running until it is dropped.
+/// A guard that keeps an activity running until it is dropped, such as the watch of a resource.
 #[derive(Clone)]
 pub struct WatchGuard(
     #[allow(dead_code, reason = "ends on drop")] Option<Arc<dyn Any + Send + Sync>>,
@@ -150,9 +150,9 @@ pub struct CompletionRequest {
 /// The prompt or template that a completed value is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CompletionTarget {
-    /// The prompt with this name.
+    /// An argument of the prompt with this name.
     Prompt(String),
-    /// The resource template with this URI pattern.
+    /// A variable of the resource template with this URI pattern.
     Template(String),
 }
 
@@ -165,5 +165,5 @@ pub struct Completion {
     pub total: usize,
 }
 
-/// The maximum number of candidates in one completion.
+/// The maximum number of candidates in the answer to a completion request.
 pub const COMPLETIONS_MAX: usize = 100;

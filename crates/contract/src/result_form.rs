@@ -18,7 +18,7 @@ pub enum ResultForm {
 }
 
 impl ResultForm {
-    /// Returns the form with this name.
+    /// Returns the form of results with the name `name`.
     pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "text" => Some(Self::Text),
@@ -28,7 +28,7 @@ impl ResultForm {
         }
     }
 
-    /// Returns true if results contain their structured value.
+    /// Returns true if results in this form contain their structured value.
     pub fn has_structure(self) -> bool {
         matches!(self, Self::Structured | Self::Both)
     }

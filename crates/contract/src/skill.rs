@@ -11,7 +11,7 @@ pub struct Skill {
     pub uri: String,
     /// The front matter of `SKILL.md`, unchanged.
     pub front_matter: Map<String, Value>,
-    /// The skill's files.
+    /// The files of the skill.
     pub files: SkillFiles,
 }
 
@@ -27,7 +27,7 @@ pub enum SkillFiles {
 /// A file of a skill.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkillFile {
-    /// The URI of the file.
+    /// The URI of the file, under which it is a resource.
     pub uri: String,
     /// The digest of the file: `sha256:` followed by the SHA-256 in hex.
     pub digest: String,

@@ -20,19 +20,19 @@ pub trait Tool: Send + Sync + 'static {
     const NAME: &'static str;
     /// A short name of the tool for people, e.g. `Read file`.
     const TITLE: &'static str;
-    /// A description for the agent: the action and advice on its use.
+    /// A description of the tool for the agent: the action and advice on its use.
     const DESCRIPTION: &'static str;
     /// The kind of changes that a run of the tool can make.
     const EFFECTS: Effects;
     /// A tool whose rules for denial, confirmation and rates also apply to this tool. A tool that
     /// runs programs from the caller uses `exec.run`.
     const RULED_AS: Option<&'static str> = None;
-    /// True if two runs with the same input have the same effect as one.
+    /// True if two runs of the tool with the same input have the same effect as one.
     const IDEMPOTENT: bool = false;
-    /// True if a result may leave out a part of a program's output, and refer to
+    /// True if a result of the tool may leave out a part of a program's output, and refer to
     /// [`OUTPUT_TOOL`](crate::OUTPUT_TOOL) for it.
     const STORES_OUTPUT: bool = false;
-    /// The time limit of one call. `None` is the configured default.
+    /// The time limit of one call of the tool. `None` is the configured default.
     const DEADLINE: Option<Duration> = None;
     /// The tool's relation to jobs: a call runs as a job never, optionally, preferably or always.
     const JOB: JobSupport = JobSupport::Optional;
@@ -43,7 +43,7 @@ pub trait Tool: Send + Sync + 'static {
     const KEEPS_FLOATS: bool = false;
     /// Tags of the tool for policy rules, in addition to the id and the effects.
     const TAGS: &'static [&'static str] = &[];
-    /// The arguments that are workspace paths. Policy rules match their normalized form.
+    /// The names of arguments that are workspace paths. Policy rules match their normalized form.
     const PATHS: &'static [&'static str] =
         &["path", "paths", "source", "destination", "cwd", "folder", "file", "project", "repo"];
     /// Names that models guess for arguments of this tool, each with the argument that it means.
@@ -89,7 +89,8 @@ pub trait Tool: Send + Sync + 'static {
         output.text()
     }
 
-    /// Returns the way the work ended, for tools that return a result even after a failure.
+    /// Returns the way the work of the tool ended, for tools that return a result even after a
+    /// failure.
     fn ending(_output: &Self::Output) -> CallEnding {
         CallEnding::Done
     }
@@ -97,16 +98,16 @@ pub trait Tool: Send + Sync + 'static {
 
 /// A result of a tool with static types.
 pub trait ToolOutcome: Send + 'static {
-    /// Returns the JSON Schema of the structured result, if there is one.
+    /// Returns the JSON Schema of the tool's structured result, if it has one.
     fn schema() -> Option<LazySchema>;
-    /// Returns the structured result.
+    /// Returns the structured result of the tool.
     ///
     /// # Errors
     /// Fails if the result cannot be serialized as JSON.
     fn value(&self) -> Result<Value, serde_json::Error>;
-    /// Returns the result as text for a person or a model.
+    /// Returns the result of the tool as text for a person or a model.
     fn text(&self) -> ResultText;
-    /// Returns further content to show with the text.
+    /// Returns further content of the result, to show with the text.
     fn content(self) -> Vec<ContentBlock>;
     /// Returns the structured result and the further content. A result with a long text moves the
     /// text instead of copying it.

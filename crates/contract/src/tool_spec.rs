@@ -41,7 +41,7 @@ pub enum CallEnding {
 pub enum Effects {
     /// The tool changes nothing.
     Reads,
-    /// The tool only adds, for example a new folder or a copy.
+    /// The tool only adds something, for example a new folder or a copy.
     Adds,
     /// The tool can overwrite or remove something.
     Changes,
@@ -91,9 +91,9 @@ impl fmt::Display for ToolId {
     }
 }
 
-/// The deepest nesting of braces in a glob.
+/// The deepest nesting of braces in a glob that is compiled.
 const GLOB_DEPTH_MAX: usize = 50;
-/// The longest glob in bytes.
+/// The longest glob that is compiled, in bytes.
 const GLOB_BYTES_MAX: usize = 8 << 10;
 
 /// Returns the reason to reject `glob`: longer than 8 KiB, or braces nested deeper than 50.
@@ -138,7 +138,7 @@ fn is_separator(byte: u8) -> bool {
 /// A group of tools whose running calls are counted separately from all other calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConcurrencyGroup {
-    /// The group's name, e.g. its owner.
+    /// The name of the group, e.g. of the upstream that has the tools.
     pub name: Arc<str>,
     /// The maximum number of calls of the group that may run at once.
     pub concurrency_max: usize,
@@ -181,7 +181,7 @@ pub struct ToolSpec {
     /// True if a result may leave out a part of a program's output, and refer to
     /// [`OUTPUT_TOOL`](crate::OUTPUT_TOOL) for it.
     pub stores_output: bool,
-    /// The time limit of one call. `None` means the configured default.
+    /// The time limit of one call of the tool. `None` means the configured default.
     pub deadline: Option<Duration>,
     /// The maximum number of calls of this tool that may run at once. `None` means no separate
     /// limit.
@@ -191,9 +191,9 @@ pub struct ToolSpec {
     pub group: Option<ConcurrencyGroup>,
     /// The priority of the tool's jobs among waiting jobs. Jobs with a higher priority run first.
     pub priority: i32,
-    /// JSON Schema 2020-12 of the arguments. Its root is an object.
+    /// JSON Schema 2020-12 of the tool's arguments. Its root is an object.
     pub input_schema: LazySchema,
-    /// JSON Schema 2020-12 of the structured result, if it has one.
+    /// JSON Schema 2020-12 of the tool's structured result, if it has one.
     pub output_schema: Option<LazySchema>,
     /// The tool's relation to jobs: a call runs as a job never, optionally, preferably or always.
     pub job: JobSupport,
@@ -206,7 +206,7 @@ pub struct ToolSpec {
 }
 
 impl ToolSpec {
-    /// Creates a minimal description: an object as input and no structured result.
+    /// Creates a minimal description of a tool: an object as input and no structured result.
     pub fn new(
         id: ToolId,
         title: impl Into<String>,

@@ -54,7 +54,7 @@ impl ResourceSpec {
 /// A URI pattern for many resources.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ResourceTemplate {
-    /// The URI template (RFC 6570), e.g. `file:///src/{+path}`.
+    /// The pattern of URIs (a template of RFC 6570), e.g. `file:///src/{+path}`.
     pub uri: String,
     /// The name of the template for programs.
     pub name: String,
@@ -97,7 +97,7 @@ pub struct ResourceContents {
     pub media_type: Option<String>,
     /// The data of the resource.
     pub held: ResourceData,
-    /// Metadata for clients, apart from the contents.
+    /// Metadata about the resource for clients, apart from the contents.
     #[serde(
         default,
         skip_serializing_if = "MetaFields::is_empty",
