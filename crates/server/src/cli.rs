@@ -139,7 +139,7 @@ struct FolderArgs {
 }
 
 impl FolderArgs {
-    /// Applies changes of the settings to `workspace` while it runs, until the guard is dropped.
+    /// Reloads changed settings of `workspace` while it runs, until the guard is dropped.
     ///
     /// `adapt` applies the other options of the command line. `security` is the security of the
     /// listeners, if the server has any.

@@ -67,11 +67,11 @@ pub(crate) type PinReview =
 
 /// Changes that a reload of the settings would make.
 pub(crate) struct SettingsPreview {
-    /// Settings as the file and the environment have them now.
+    /// The settings as they are written in the file and the environment now.
     pub(crate) next: Config,
     /// Names of the changed settings that a reload applies.
     pub(crate) applied: Vec<String>,
-    /// Names of the changed settings that need a restart.
+    /// Names of the changed settings that have no effect before a restart.
     pub(crate) waiting: Vec<String>,
     /// The server's own tools that a reload adds.
     pub(crate) added: Vec<ToolId>,

@@ -44,11 +44,11 @@ pub(crate) struct Authenticator {
     throttle: Mutex<GuessThrottle>,
 }
 
-/// Rules that find credentials in requests and verify tokens.
+/// Rules by which credentials are found in requests and tokens are verified.
 struct CredentialRules {
     tokens: Option<Arc<TokenValidator>>,
     challenge: Option<TokenChallenge>,
-    /// Lower-case names of headers that may contain a key, apart from `Authorization`.
+    /// Lower-case names of headers that may contain an API key, apart from `Authorization`.
     headers: Vec<String>,
     proxies: TrustedProxies,
 }
@@ -104,7 +104,7 @@ impl Authenticator {
         self.rules.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns true if requests need a credential.
+    /// Returns true if HTTP requests need a credential.
     pub(crate) fn requires_credential(&self) -> bool {
         // Checked first, because this rereads the key file.
         self.keys.are_required() || self.rules().tokens.is_some()
@@ -136,8 +136,8 @@ impl Authenticator {
         }
     }
 
-    /// Returns true if the key with this digest, which was accepted before, is still valid. A token
-    /// counts as valid, because its digest is not stored.
+    /// Returns true if the API key with this digest, which was accepted before, is still valid. A
+    /// token counts as valid, because its digest is not stored.
     pub(crate) fn is_valid_now(&self, digest: &KeyDigest) -> bool {
         match self.keys.find(digest) {
             KeyLookup::Owner(_) => true,
@@ -146,7 +146,7 @@ impl Authenticator {
         }
     }
 
-    /// Authenticates the request `head` from the address `peer`.
+    /// Authenticates the HTTP request `head` from the address `peer`.
     ///
     /// A rejection is delayed by 100 ms to slow down guessing.
     pub(crate) async fn authenticate(

@@ -78,7 +78,8 @@ fn read_bounded(file: &File, path: &Path, bytes_max: u64) -> anyhow::Result<Vec<
     Ok(bytes)
 }
 
-/// Returns the stamp of `file`, if only its owner can write it and the owner is this user or root.
+/// Returns the stamp of `file`, by which changes are recognized, if only its owner can write it and
+/// the owner is this user or root.
 fn check_owner(file: &File, path: &Path) -> anyhow::Result<EntryStamp> {
     let shown = path.display();
     let metadata = file.metadata().with_context(|| format!("cannot examine {shown}"))?;
@@ -107,7 +108,8 @@ pub(crate) fn is_readable_by_others(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|metadata| metadata.mode() & 0o044 != 0)
 }
 
-/// Returns the current stamp of `path`, or `None` if it cannot be examined.
+/// Returns the current stamp of the file at `path`, by which changes are recognized, or `None` if
+/// it cannot be examined.
 pub(crate) fn stamp_of(path: &Path) -> Option<EntryStamp> {
     Some(EntryMeta::from(stat(path).ok()?).stamp())
 }

@@ -24,7 +24,7 @@ pub use metrics::metrics_reference;
 pub(crate) use page::MetricsPage;
 pub(crate) use sinks::TelemetrySinks;
 
-/// Starts logging at `level`: a minimum level or a filter.
+/// Starts the log of this process at `level`: a minimum level or a filter.
 ///
 /// # Errors
 /// `level` is neither a level nor a filter.
@@ -126,7 +126,7 @@ pub(crate) fn print_line(line: &str) {
     let _ = LogWriter.write_all(format!("{line}\n").as_bytes());
 }
 
-/// Writer of the log: to standard error, or to the buffer while the log is held back.
+/// Writer of the log: to standard error, or to a buffer while the log is held back.
 struct LogWriter;
 
 impl Write for LogWriter {

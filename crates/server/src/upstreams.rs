@@ -105,7 +105,7 @@ pub(crate) fn offer_tools(opened: OpenedUpstreams, host: &Arc<Host>) -> Upstream
     catalog
 }
 
-/// Upstreams whose tools are in a host's catalog.
+/// Upstreams whose tools are in the catalog of a host.
 #[derive(Clone)]
 pub(crate) struct UpstreamCatalog {
     pub(crate) upstreams: Upstreams,
@@ -411,7 +411,7 @@ impl MachineAccess {
         }
     }
 
-    /// Opens the folder `at`, which may be outside the workspace.
+    /// Opens the folder `at` for an upstream. The folder may be outside the workspace.
     fn open_folder_at(&self, at: &str) -> Result<std::os::fd::OwnedFd, String> {
         open_folder(&self.root.path().join(at))
     }

@@ -14,7 +14,7 @@ const FILE_BYTES_MAX: u64 = 32 << 20;
 /// Suffixes of the files beside the audit log: its sealed end, and its SQLite index.
 const BESIDE: [&str; 4] = ["head", "index", "index-wal", "index-shm"];
 
-/// Returns the file settings of the audit log, or `None` if the log is not a file.
+/// Returns the file settings of the audit log, or `None` if the log is not written to a file.
 pub fn audit_file(config: &config::AuditSection) -> anyhow::Result<Option<AuditFile>> {
     Ok(match audit_destination(config)? {
         AuditDestination::File(file) => Some(file),

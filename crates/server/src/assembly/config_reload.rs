@@ -28,13 +28,14 @@ const SETTLE_DELAY: Duration = Duration::from_millis(200);
 /// Maximum number of settings files that are watched, and maximum number of their folders.
 const FILES_MAX: usize = 10_000;
 
-/// Configuration file that is watched for changes, with the files that it names.
+/// Watches the configuration file and the files that it names, and reloads the settings when they
+/// change.
 pub(crate) struct ConfigWatcher<L> {
     pub(crate) settings: Arc<LiveSettings>,
     pub(crate) identity: Option<Arc<Authenticator>>,
     /// Path of the configuration file, which need not exist.
     pub(crate) file: PathBuf,
-    /// Function that loads the configuration.
+    /// Function that loads the settings from the configuration file.
     pub(crate) load: L,
 }
 
@@ -114,7 +115,8 @@ impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static> ConfigWatc
         }
     }
 
-    /// Applies the settings that the files contain now. If they are invalid, nothing changes.
+    /// Applies the settings that the watched files contain now. If they are invalid, nothing
+    /// changes.
     fn reload(&self, changed: &[PathBuf]) {
         let others: Vec<_> = changed.iter().filter(|path| !self.is_own(path)).collect();
         let applied = (self.load)().and_then(|LoadedConfig { config, warnings, .. }| {
@@ -252,7 +254,7 @@ fn confinement_hint(err: &anyhow::Error) -> &'static str {
     }
 }
 
-/// Task that is aborted on drop.
+/// Task that is aborted when this value is dropped.
 struct AbortOnDrop(tokio::task::JoinHandle<()>);
 
 impl Drop for AbortOnDrop {

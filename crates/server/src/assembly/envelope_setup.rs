@@ -28,7 +28,7 @@ const FILES_MAX: usize = 10_000;
 /// Maximum total size of the schemas in one folder, in bytes.
 const FOLDER_BYTES_MAX: u64 = 16 << 20;
 
-/// Creates the builder of envelopes for `config` with `schemas`.
+/// Creates the builder of envelopes for `config`, which validates them against `schemas`.
 pub(crate) fn new_envelopes(
     config: &config::EnvelopeSection,
     schemas: Arc<SchemaRegistry>,
@@ -136,7 +136,7 @@ fn list_folder(root: &Root, folder: &str) -> anyhow::Result<Vec<(SchemaTarget, S
     Ok(files.collect())
 }
 
-/// Reads the schemas in `folder`.
+/// Reads the schema files in `folder`.
 fn read_folder(
     root: &Root,
     folder: &str,

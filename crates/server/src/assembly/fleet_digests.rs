@@ -16,7 +16,7 @@ const LOCAL_SECTIONS: [&str; 6] = ["server", "listen", "log", "audit", "telemetr
 const POLICY_SECTIONS: [&str; 4] = ["policy", "tools", "scopes", "limits"];
 /// Settings sections that decide which callers are known.
 const KEY_SECTIONS: [&str; 2] = ["keys", "oauth"];
-/// Largest file of keys or pins that is read, in bytes.
+/// Largest key file or lock file with pins that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 8 << 20;
 /// Number of hexadecimal digits of a settings digest.
 const DIGITS: usize = 12;

@@ -13,8 +13,8 @@ use crate::config::{self, Config, LimitsSection};
 /// `limits.wait_ms`.
 const WAITING_MAX: usize = 8192;
 
-/// Refused calls of a caller after which further refusals leave no audit record. Only a program in
-/// a loop has so many, and its records would push out all others.
+/// Number of refused calls of a caller after which further refusals leave no audit record. Only a
+/// program in a loop has so many, and its records would push out all others.
 const REFUSED: NonZeroU32 = NonZeroU32::new(1_000).expect("not zero");
 
 /// Refused calls per second by which a caller's allowance `REFUSED` refills. A person never makes
@@ -37,8 +37,8 @@ pub(super) const QUEUED_JOBS_MAX: usize = 10_000;
 /// result the next day.
 const JOB_KEEP: Duration = Duration::from_secs(24 * 3600);
 
-/// Longest time for which a request may keep an ended job. Results are for collecting, not for
-/// storing.
+/// Longest time for which a request may let the server keep an ended job. Results are for
+/// collecting, not for storing.
 const JOB_KEEP_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Maximum number of ended jobs that are kept, so that the store stays small. Beyond this number,

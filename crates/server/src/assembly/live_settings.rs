@@ -21,7 +21,7 @@ use crate::sync::lock_mutex;
 use crate::telemetry::{self, NextLogLevel};
 use crate::upstreams::{self, UpstreamCatalog};
 
-/// Function that reads the settings again.
+/// Function that reads the settings again, from the file and the environment.
 pub(crate) type SettingsLoader = Arc<dyn Fn() -> anyhow::Result<LoadedConfig> + Send + Sync>;
 
 /// Settings in force, and the parts of the server that depend on them.
@@ -32,7 +32,7 @@ pub(crate) struct LiveSettings {
     pub(crate) catalog: UpstreamCatalog,
     pub(crate) schemas: Arc<SchemaRegistry>,
     pub(crate) current: Mutex<(Config, ToolParts)>,
-    /// Reads the settings again. Not set unless changes of the settings are watched.
+    /// Function that reads the settings again. Not set unless changes of the settings are watched.
     pub(crate) loader: OnceLock<SettingsLoader>,
     /// Digests of the settings for `toolgate fleet status`, if servers share a job database.
     pub(crate) digests: Option<SettingsDigests>,
@@ -42,7 +42,7 @@ pub(crate) struct LiveSettings {
 pub(crate) struct SettingsChange {
     /// Names of the settings that are in force now.
     pub(crate) applied: Vec<String>,
-    /// Each changed upstream and its change.
+    /// Each changed upstream and a word for its change.
     pub(crate) upstreams: Vec<(String, &'static str)>,
     /// Names of the changed settings that have no effect before a restart.
     pub(crate) waiting: Vec<String>,
@@ -51,7 +51,8 @@ pub(crate) struct SettingsChange {
 }
 
 impl LiveSettings {
-    /// Returns the files and folders whose content is part of the settings in force.
+    /// Returns the files and folders whose content is part of the settings in force, such as files
+    /// of secrets.
     pub(crate) fn sources(&self) -> SettingSources {
         let current = lock_mutex(&self.current);
         let (config, parts) = &*current;
@@ -204,7 +205,7 @@ impl LiveSettings {
 
 /// Files and folders whose content is part of the settings, apart from the settings file.
 pub(crate) struct SettingSources {
-    /// Files of secrets.
+    /// Files that contain secrets, one per line.
     pub(crate) files: Vec<PathBuf>,
     /// Packs of declared commands: files, and folders of `*.toml` files.
     pub(crate) packs: Vec<PathBuf>,

@@ -96,18 +96,18 @@ impl ServerBuilder {
         self
     }
 
-    /// Adds a tool.
+    /// Adds a tool to the server.
     pub fn tool<T: Tool>(self, tool: T) -> Self {
         self.any_tool(erase_tool(tool))
     }
 
-    /// Adds a type-erased tool.
+    /// Adds a type-erased tool to the server.
     pub fn any_tool(mut self, tool: Arc<dyn AnyTool>) -> Self {
         self.tools.push(tool);
         self
     }
 
-    /// Adds a prompt.
+    /// Adds a prompt to the server.
     pub fn prompt<P: Prompt>(mut self, prompt: P) -> Self {
         self.prompts.push(erase_prompt(prompt));
         self
@@ -119,13 +119,13 @@ impl ServerBuilder {
         self
     }
 
-    /// Adds a source of resources, such as a [`crate::StaticResources`].
+    /// Adds a source of resources to the server, such as a [`crate::StaticResources`].
     pub fn resources(mut self, resources: impl ResourceSource) -> Self {
         self.library.resources.push(Arc::new(resources));
         self
     }
 
-    /// Adds a source of skills. Also add the skills' files as resources.
+    /// Adds a source of skills to the server. Also add the skills' files as resources.
     pub fn skills(mut self, skills: impl SkillSource) -> Self {
         self.library.skills.push(Arc::new(skills));
         self
@@ -203,7 +203,7 @@ impl PreparedServer {
         Self { host, info, telemetry, console: None }
     }
 
-    /// Lets the server have a console that shows `sources`.
+    /// Lets the server have a console that shows the data of `sources`.
     pub(crate) fn with_console(self, sources: ConsoleSources) -> Self {
         Self { console: Some(sources), ..self }
     }

@@ -30,8 +30,8 @@ pub struct PinComparison {
 }
 
 impl PinComparison {
-    /// Lists the tools of the upstreams of `config` that are in `wanted`. If `wanted` is empty,
-    /// lists all upstreams.
+    /// Compares the approved tools with the current tools of the upstreams of `config` that are in
+    /// `wanted`, or of all upstreams if `wanted` is empty.
     ///
     /// # Errors
     /// A wanted upstream does not exist, or the lock file cannot be read.
@@ -74,7 +74,7 @@ impl PinComparison {
         Ok(Self { file, lock, current, unanswered, duplicates })
     }
 
-    /// Returns the changes of each upstream that differs from its approved state.
+    /// Returns the changes of each upstream that differs from its approved tools and instructions.
     pub fn changes(&self) -> impl Iterator<Item = (&str, UpstreamChanges)> {
         let none = UpstreamPins::default();
         self.current.iter().filter_map(move |(name, now)| {

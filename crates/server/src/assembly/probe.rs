@@ -13,7 +13,7 @@ use crate::config::{Config, LogSection};
 use crate::telemetry::{self, NextLogLevel};
 use crate::upstreams;
 
-/// Outcome of listing an upstream. Its texts are safe for terminals.
+/// Outcome of listing the tools of an upstream. The texts in it are safe for terminals.
 pub struct UpstreamProbe {
     /// Name of the probed upstream.
     pub name: String,

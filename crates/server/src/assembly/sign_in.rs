@@ -119,7 +119,8 @@ impl UpstreamSignIn {
         self.access.sign_out().await.map_err(|why| anyhow!(why))
     }
 
-    /// Checks each step of signing in and calling. Returns true if all steps succeeded.
+    /// Checks each step of signing in at the upstream and calling it. Returns true if all steps
+    /// succeeded.
     pub async fn check_access(&self, report: &mut StepCallback<'_>) -> bool {
         if !self.access.examine(report).await {
             return false;

@@ -78,7 +78,7 @@ impl StaticResources {
         self
     }
 
-    /// Returns the resources in the folder `uri`, each with its path relative to the folder.
+    /// Returns the resources under the URI `uri`, each with its path relative to that URI.
     fn resources_in(&self, uri: &str) -> impl Iterator<Item = (&str, &ResourceSpec)> {
         let folder = format!("{}/", uri.trim_end_matches('/'));
         let from = self.fixed.range(folder.clone()..);

@@ -38,7 +38,8 @@ pub(crate) fn tool_search_settings(config: &Config) -> ToolSearchSettings {
     }
 }
 
-/// Returns the vectors of tools by the embedding model of `search`, if it has one.
+/// Returns the vectors by which a search finds tools, made by the embedding model of `search`, if
+/// it has one.
 pub(crate) fn tool_vectors(search: &Arc<SearchService>) -> Option<ToolVectors> {
     search.has_embedder().then(|| ToolVectors::new(Arc::new(SearchModel(search.clone()))))
 }

@@ -91,7 +91,7 @@ pub(crate) fn http_bounds(config: &Config) -> HttpBounds {
     }
 }
 
-/// Returns the limits of HTTP sessions.
+/// Returns the limits of sessions over HTTP.
 pub(crate) fn session_bounds(config: &Config) -> SessionBounds {
     SessionBounds {
         sessions_max: config.server.connections_max.saturating_mul(SESSIONS_PER_CONNECTION),

@@ -147,7 +147,7 @@ impl ServedWorkspace {
         Self::open(root, &config)
     }
 
-    /// Returns the workspace as a server.
+    /// Returns the workspace as a server that is ready to serve.
     pub fn server(&self) -> PreparedServer {
         let offered = self.host.tools(&Caller::local()).tools;
         let has_search = offered.iter().any(|tool| tool.spec().id.as_str() == "search.semantic");
@@ -213,7 +213,7 @@ impl ServedWorkspace {
         ConfigWatcher { settings, identity, file, load: move || load() }.start()
     }
 
-    /// Stops all jobs and programs, and waits until every record is written.
+    /// Stops all jobs and programs of the workspace, and waits until every record is written.
     pub async fn close(&self) {
         self.host.stop_jobs().await;
         self.catalog.upstreams.close();
@@ -224,8 +224,8 @@ impl ServedWorkspace {
     }
 }
 
-/// Returns the server card, with `name` as the server's name. Returns `None` unless the server has
-/// a public URL whose host is a domain.
+/// Returns the server card, which describes the server to clients, with `name` as the server's
+/// name. Returns `None` unless the server has a public URL whose host is a domain.
 pub(crate) fn server_card(server: &config::ServerSection, name: &str) -> Option<ServerCard> {
     let url = server.url.clone()?;
     let host = url.parse::<Uri>().ok()?.host()?.to_ascii_lowercase();
@@ -320,7 +320,7 @@ pub(crate) fn build_gate(
     Ok(gate.with_library(library).with_tool_search(tool_search_settings(config), vectors)?)
 }
 
-/// Converts the configured scopes of tokens.
+/// Converts the configured scopes of tokens to the host's form.
 fn token_scopes(scopes: &[config::oauth::ScopeEntry]) -> Vec<TokenScope> {
     let scopes = scopes.iter().map(|scope| TokenScope {
         name: scope.name.clone(),

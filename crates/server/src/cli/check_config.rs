@@ -102,7 +102,7 @@ pub(super) fn without_secret_sources(config: &Config) -> Config {
     config
 }
 
-/// Returns the variables of `secrets.values_from` that are not set.
+/// Returns the environment variables of `secrets.values_from` that are not set.
 fn unset_secrets(config: &Config) -> Vec<&str> {
     let environment = config::environment();
     let is_unset = |name: &&str| !environment.iter().any(|(set, _)| set.to_str() == Some(*name));

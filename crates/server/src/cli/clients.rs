@@ -11,7 +11,7 @@ pub(super) struct McpClient {
     pub(super) name: &'static str,
     /// Name of the client's product.
     pub(super) title: &'static str,
-    /// Folder that exists if the client is installed.
+    /// Folder in the home folder that exists if the client is installed.
     home: &'static str,
     /// Settings files of the client that may contain servers or filters of tools, those that it
     /// prefers first.
@@ -25,7 +25,7 @@ pub(super) struct McpClient {
     /// Text before and after the name of an environment variable in an HTTP header, such as `${`
     /// and `}`. `None` if the client does not replace variables there.
     pub(super) variable: Option<(&'static str, &'static str)>,
-    /// Advice for the user after the client's settings have changed.
+    /// Advice for the user after `toolgate connect` has changed the client's settings.
     pub(super) next_step: &'static str,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct ClientFile {
     is_writable: bool,
 }
 
-/// The projects for which a settings file is in force.
+/// The projects for which a client's settings file is in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum ClientScope {
     /// All projects of this user
@@ -251,12 +251,12 @@ pub(super) static CLIENTS: [McpClient; 11] = [
 ];
 
 impl McpClient {
-    /// Returns the client with this `name`.
+    /// Returns the client with this command-line `name`.
     pub(super) fn find(name: &str) -> Option<&'static Self> {
         CLIENTS.iter().find(|client| client.name == name)
     }
 
-    /// Returns the names of all clients.
+    /// Returns the command-line names of all clients.
     pub(super) fn names() -> [&'static str; 11] {
         CLIENTS.each_ref().map(|client| client.name)
     }

@@ -110,7 +110,7 @@ pub(super) fn run(args: &ConnectArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Settings of the client to connect.
+/// Settings file of the client to connect, with the place of the server's entry in it.
 struct ClientSettings {
     client: &'static McpClient,
     scope: ClientScope,
@@ -212,7 +212,7 @@ impl ClientSettings {
         Ok(Some(PlannedChange { text, record: Some(record), folders, key, notes }))
     }
 
-    /// Returns a note if the served folder is only a part of a git repository.
+    /// Returns a note for the user if the served folder is only a part of a git repository.
     fn subfolder_note(&self) -> Option<String> {
         let is_top = |folder: &&Path| folder.join(".git").symlink_metadata().is_ok();
         let top = self.folder.ancestors().find(is_top).filter(|top| *top != self.folder)?;
@@ -397,7 +397,7 @@ fn program_path() -> anyhow::Result<PathBuf> {
     Ok(found.unwrap_or(program))
 }
 
-/// Parses the name of a server, which every client accepts.
+/// Parses `name` as the name of a server in a client's settings, which every client accepts.
 fn parse_name(name: &str) -> anyhow::Result<String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if name.is_empty() || name.len() > 64 || !name.chars().all(is_plain) {

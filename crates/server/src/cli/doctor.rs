@@ -168,8 +168,8 @@ pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     Ok(if is_satisfied { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Checks whether programs of the sandbox profiles for which the settings name hosts can reach only
-/// these. Returns those profiles, or the reason why they cannot be used.
+/// Checks that programs can reach only the hosts that the settings name for their sandbox profiles.
+/// Returns the checked profiles, or the reason why they cannot be used.
 fn check_hosts(
     sandbox: &Sandbox,
     root: &Root,

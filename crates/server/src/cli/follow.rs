@@ -18,7 +18,7 @@ pub(super) use live::ProgressView;
 /// An update about a running call or job, for its display.
 #[derive(Debug)]
 pub(super) enum WorkUpdate {
-    /// The work starts again. `attempt` is the number of this start.
+    /// The call or job starts again. `attempt` is the number of this start.
     Restarted { attempt: u32 },
     /// Progress, with a fraction from 0 to 1 if the fraction is known.
     Progress { fraction: Option<f64>, message: Option<String> },
@@ -51,7 +51,8 @@ impl WorkUpdate {
         Self::Progress { fraction: fraction.map(|fraction| fraction.clamp(0.0, 1.0)), message }
     }
 
-    /// Converts an event of a job, except its start and end.
+    /// Converts an event of a job to an update for the display. Returns `None` for its start and
+    /// end.
     pub(super) fn from_job_event(event: &JobEventKind) -> Option<Self> {
         Some(match event {
             JobEventKind::Queued | JobEventKind::Finished { .. } => return None,

@@ -182,7 +182,7 @@ impl VectorProgress {
     }
 }
 
-/// A count, and the time since its last change.
+/// A growing number, such as of indexed files, and the time since its last change.
 #[derive(Default)]
 struct GrowingCount {
     count: u64,
@@ -191,7 +191,7 @@ struct GrowingCount {
 }
 
 impl GrowingCount {
-    /// Updates the count. Returns the time since its last change.
+    /// Sets the number. Returns the time since its last change.
     fn update(&mut self, count: u64) -> Duration {
         if count != self.count {
             (self.count, self.since) = (count, None);

@@ -92,7 +92,7 @@ enum KeyCommand {
     },
 }
 
-/// Option for the key file.
+/// Command-line option that names the key file.
 #[derive(clap::Args)]
 struct KeyFileArg {
     /// Key file, as in `server.keys_file`

@@ -59,7 +59,7 @@ struct ExplainArgs {
     folder: FolderArgs,
 }
 
-/// Kind of caller.
+/// Kind of caller, as an option of the command line.
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum CallerKindArg {
     Key,
@@ -117,7 +117,7 @@ pub(super) fn run(args: &PolicyArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Returns the note that no key has the name `name`, with the names that exist.
+/// Returns the note that no API key has the caller name `name`, with the names that exist.
 fn unknown_key(name: &str, keys: &[ApiKey]) -> String {
     let names: BTreeSet<_> = keys.iter().map(|key| format!("`{}`", key.name)).collect();
     let names: Vec<_> = names.into_iter().collect();

@@ -135,8 +135,9 @@ fn command_line() -> String {
     page
 }
 
-/// Adds a section for each command of `root`, with headings of this `depth`, followed by the
-/// sections of its subcommands. `before` is the prefix of the commands' names.
+/// Adds a section about each command of `root` to the reference `page`, with headings of this
+/// `depth`, followed by the sections of its subcommands. `before` is the prefix of the commands'
+/// names.
 fn sections(root: &mut clap::Command, depth: &str, before: &str, page: &mut String) {
     let is_listed =
         |command: &&mut clap::Command| !command.is_hide_set() && command.get_name() != "help";

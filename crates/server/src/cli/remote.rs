@@ -22,13 +22,13 @@ use super::follow::{WorkDisplay, WorkUpdate};
 
 /// Time limit for the answer of a running server. No built-in tool takes longer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(900);
-/// Timeout of a health check.
+/// Time limit of a health check.
 const HEALTH_TIME_MAX: Duration = Duration::from_secs(5);
 /// Largest answer of a running server that is accepted, in bytes.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 /// Default environment variable with the caller's API key.
 const KEY_VARIABLE: &str = "TOOLGATE_KEY";
-/// Maximum number of pages of a list of tools.
+/// Maximum number of pages of a tool list that are requested from a running server.
 const PAGES_MAX: usize = 1000;
 /// Progress token of the call, which notifications about its progress repeat.
 const PROGRESS_TOKEN: u64 = 1;
@@ -52,7 +52,7 @@ struct RemoteRequest<'a> {
     method: &'static str,
     /// Name of the called tool, which a header repeats.
     name: Option<&'a str>,
-    /// Fields of `params` besides `_meta`.
+    /// Fields of the request's `params` besides `_meta`.
     params: Vec<(&'static str, Value)>,
 }
 

@@ -128,7 +128,7 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     result
 }
 
-/// Lines about calls, as an option of the command line.
+/// Form of the lines about calls, as an option of the command line.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub(super) enum CallLinesArg {
     Calls,
@@ -203,7 +203,7 @@ async fn dedicated_listeners(
     Ok(listeners)
 }
 
-/// Returns the URL scheme of the server.
+/// Returns the scheme of the server's URL: `http` or `https`.
 pub(super) fn url_scheme(config: &Config) -> &'static str {
     if config.server.tls_certificate.is_some() { "https" } else { "http" }
 }

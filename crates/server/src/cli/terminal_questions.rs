@@ -28,7 +28,7 @@ impl TerminalUser {
         there.then(|| Self { bar: follow.and_then(WorkDisplay::bar), has_declined: Arc::default() })
     }
 
-    /// Returns an asker that asks this person.
+    /// Returns an asker that asks this person the questions of a call.
     pub(super) fn asker(&self) -> Asker {
         let can = QuestionSupport { form: true, visit: true, ..QuestionSupport::default() };
         Asker::during_call(can, Arc::new(self.clone()))

@@ -48,7 +48,7 @@ const VARIABLES: &[(&str, VariableTarget)] = &[
     ("DATAVIZHUB_API_KEY_HEADER", Apply(key_header)),
 ];
 
-/// Values of the contracts' environment variables that are not settings.
+/// Values of the environment variables of other contracts, such as Zyra's, that are not settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ContractEnvironment {
     /// File that exists while a stdio client is served (`MCP_READY_FILE`).

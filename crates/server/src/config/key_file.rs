@@ -18,7 +18,7 @@ use super::keys::check_all;
 use super::{ApiKey, ServerSection, state_folder};
 use crate::owned_files::{self, LinkPolicy};
 
-/// Comment at the top of the key file.
+/// Comment that toolgate writes at the top of the key file.
 const HEADING: &str = "\
 # API keys of callers over HTTP. `toolgate key new`, `rotate` and `revoke` write this file, and
 # servers read it again when it changes. While it exists, every request over HTTP needs a credential.
@@ -130,7 +130,8 @@ fn helper_path(path: &Path, what: &str) -> PathBuf {
     path.with_file_name(format!(".{name}.{what}"))
 }
 
-/// Opens a private file without following links. The file must be new unless `reused` is true.
+/// Opens the file at `path`, which only the user can read, without following links. The file must
+/// be new unless `reused` is true.
 fn open_private(path: &Path, reused: bool) -> std::io::Result<File> {
     let flags = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or_default();
     let mut options = OpenOptions::new();

@@ -45,7 +45,7 @@ pub struct ApiKey {
 }
 
 impl ApiKey {
-    /// Creates an entry for the key `key` of the caller `name`.
+    /// Creates the entry for the API key `key` of the caller `name`.
     pub fn from_secret(name: &str, key: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -76,12 +76,12 @@ pub(super) fn configured_keys<'de, D: Deserializer<'de>>(keys: D) -> Result<Vec<
     }
 }
 
-/// Returns the digest of `key`.
+/// Returns the SHA-256 digest of the API key `key`.
 pub(crate) fn digest(key: &[u8]) -> KeyDigest {
     Sha256::digest(key).into()
 }
 
-/// Checks the configured keys and the names of key headers.
+/// Checks the API keys in `config`, and the names of the headers that may contain keys.
 pub fn check(config: &Config) -> anyhow::Result<()> {
     check_all(&config.keys, "[[keys]]")?;
     for header in &config.contracts.key_headers {

@@ -35,7 +35,7 @@ const OTHER_VARIABLES: [&str; 5] =
 /// has precedence.
 const SHORT_VARIABLES: [(&str, &str); 1] = [("TOOLGATE_RESULTS", "TOOLGATE_SERVER_RESULTS")];
 
-/// Loaded settings and their source.
+/// Loaded settings, with their file and warnings.
 pub struct LoadedConfig {
     /// Settings that the server uses.
     pub config: Config,
@@ -73,8 +73,8 @@ pub fn load(
     read(text, file, explicit.is_some(), &env)
 }
 
-/// Loads the settings from `text` and `env`. The file must be trusted, unless the user has `named`
-/// it.
+/// Loads the settings from `text`, the content of the settings file, and `env`. The file must be
+/// trusted, unless the user has `named` it.
 fn read(
     text: String,
     file: Option<PathBuf>,

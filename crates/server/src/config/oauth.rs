@@ -64,7 +64,7 @@ impl IssuerEntry {
     }
 }
 
-/// Returns the host of `url`.
+/// Returns the host part of `url`.
 fn host(url: &str) -> Option<&str> {
     let (_, rest) = url.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?;

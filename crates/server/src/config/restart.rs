@@ -49,7 +49,8 @@ pub struct SettingsDifference {
     pub waiting: Vec<String>,
 }
 
-/// Returns the difference between the settings `in_force` and `next`.
+/// Returns the names of the settings that differ between `in_force` and `next`, by the way in which
+/// they are applied.
 pub fn compare_settings(in_force: &Config, next: &Config) -> SettingsDifference {
     let (then, waiting) = applied_settings(in_force, next);
     SettingsDifference { applied: changed_settings(in_force, &then), waiting }

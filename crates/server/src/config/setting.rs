@@ -11,7 +11,7 @@ use super::{Config, SETTINGS_FILE_NAME};
 /// Prefix of the environment variable of every setting.
 pub(super) const ENV_PREFIX: &str = "TOOLGATE_";
 
-/// Similarity (0 to 1) above which a known name is suggested for an unknown one.
+/// Similarity (0 to 1) above which a known name of a setting is suggested for an unknown one.
 const SIMILARITY_MIN: f64 = 0.55;
 
 /// A setting, derived from the settings types.
@@ -74,7 +74,7 @@ impl SettingSpec {
         Ok(())
     }
 
-    /// Returns true if `value` has the setting's type.
+    /// Returns true if `value` has the type of the setting.
     pub(super) fn accepts(&self, value: &toml::Value) -> bool {
         if let Some(choices) = self.choices() {
             return match value.as_str() {

@@ -42,7 +42,8 @@ pub struct OwnerSetting {
     pub line: usize,
 }
 
-/// Checks that an untrusted `file` with the content `text` only restricts the server.
+/// Checks that the settings file `file` with the content `text`, which the user does not trust,
+/// only restricts the server.
 ///
 /// # Errors
 /// The file does more. The message lists the settings and the possible fixes.
@@ -102,7 +103,7 @@ pub fn owner_settings(text: &str) -> Vec<OwnerSetting> {
     owned
 }
 
-/// Returns the position of each table of `value`, if `value` is a list of tables.
+/// Returns the position of each table in a setting's `value`, if it is a list of tables.
 fn table_starts(value: &Spanned<DeValue<'_>>) -> Option<Vec<usize>> {
     let entries = value.get_ref().as_array()?;
     let start = |entry: &Spanned<DeValue<'_>>| {
@@ -122,7 +123,7 @@ fn written_key(key: &str) -> String {
     }
 }
 
-/// Returns true if `value` of `setting` in `section` can only restrict tools.
+/// Returns true if the value `value` of `setting` in `section` can only restrict tools.
 fn narrows(section: &str, setting: &str, value: &Spanned<DeValue<'_>>) -> bool {
     let releases = |entry: &Spanned<DeValue<'_>>| {
         entry.get_ref().as_str().is_some_and(|entry| entry.starts_with(files::RELEASE))

@@ -160,7 +160,7 @@ fn session_cookie(head: &FrameHead) -> Option<&str> {
     first.filter(|_| values.next().is_none())
 }
 
-/// Returns 32 random bytes in hexadecimal digits.
+/// Returns 32 random bytes in hexadecimal digits, for a cookie or a form's token.
 fn random_token() -> anyhow::Result<String> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes)?;

@@ -50,7 +50,7 @@ pub(crate) struct ConsolePage<'a> {
 }
 
 impl ConsolePage<'_> {
-    /// Returns the whole page for `session`.
+    /// Returns the whole page in HTML for the person of `session`.
     pub(crate) fn render(&self, session: &ConsoleSession) -> Markup {
         let Self { title, section, live, content } = self;
         html! {

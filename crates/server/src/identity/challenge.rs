@@ -19,9 +19,10 @@ const METADATA_CACHE_CONTROL: &str = "public, max-age=300";
 pub(super) struct TokenChallenge {
     issuers: Vec<String>,
     scopes: Vec<String>,
-    /// Scope that a client without a token should request: the first one.
+    /// Scope that the server asks a client without a token to request: the first one in the
+    /// settings.
     first_scope: String,
-    /// Public URL of the endpoint, if it differs from the URL of requests.
+    /// Public URL of the protected endpoint, if it differs from the URL of requests.
     url: Option<String>,
     scheme: &'static str,
 }
@@ -103,7 +104,7 @@ impl TokenChallenge {
         reply.with_header("www-authenticate", challenge)
     }
 
-    /// Returns the URL under which clients reach the protected endpoint.
+    /// Returns the URL under which clients reach the endpoint that needs a token.
     fn resource_url(&self, head: &FrameHead) -> String {
         match &self.url {
             Some(url) => url.trim_end_matches('/').to_owned(),

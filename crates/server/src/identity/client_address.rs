@@ -7,7 +7,7 @@ use toolgate_contract::FrameHead;
 use crate::config::ServerSection;
 use crate::config::proxies::{AddressRange, trusted_ranges};
 
-/// Header of RFC 7239, whose values have parameters.
+/// The header `Forwarded` of RFC 7239, whose values have parameters.
 const FORWARDED: &str = "forwarded";
 
 /// Trusted reverse proxies, and the header in which they send the client's address.

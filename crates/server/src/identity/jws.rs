@@ -157,7 +157,7 @@ impl<'t> UnverifiedToken<'t> {
     }
 }
 
-/// Returns true if `typ` marks an access token (RFC 9068) or a plain JWT.
+/// Returns true if `typ` of a token's header marks an access token (RFC 9068) or a plain JWT.
 fn is_access_token(typ: &str) -> bool {
     let typ = typ.to_ascii_lowercase();
     let typ = typ.strip_prefix("application/").unwrap_or(&typ);
@@ -167,12 +167,12 @@ fn is_access_token(typ: &str) -> bool {
 /// Public half of a token issuer's signing key.
 pub(super) struct VerificationKey {
     pub(super) kid: Option<String>,
-    /// The only algorithm that the key allows, if it names one.
+    /// The only signature algorithm that the key allows, if it names one.
     pub(super) algorithm: Option<JwsAlgorithm>,
     pub(super) public: PublicKeyMaterial,
 }
 
-/// Public key material.
+/// Public key of a token issuer in the form that its algorithms need.
 pub(super) enum PublicKeyMaterial {
     Rsa { n: Vec<u8>, e: Vec<u8> },
     P256(Vec<u8>),

@@ -16,7 +16,8 @@ use crate::config::{ApiKey, Config, KeyDigest, key_file, parse_digest};
 use crate::owned_files;
 use crate::sync::lock_mutex;
 
-/// Shortest time between two checks of the key file. A check occurs when a request arrives.
+/// Shortest time between two checks whether the key file has changed. A check occurs when a request
+/// arrives.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// All API keys that the server knows.
@@ -68,7 +69,7 @@ struct KnownKey {
 /// Result of looking up an API key.
 pub(super) enum KeyLookup {
     Owner(Caller),
-    /// The key is known, but was revoked or has expired.
+    /// The API key is known, but was revoked or has expired.
     NotValidNow,
     Unknown,
 }
@@ -87,7 +88,7 @@ impl KeyRing {
         Ok(Self { file, known: Mutex::new(Arc::new(known)), last_check, required })
     }
 
-    /// Returns true if requests need a credential. Checks the key file first.
+    /// Returns true if requests need a credential. Checks first whether the key file has changed.
     pub(super) fn are_required(&self) -> bool {
         self.reload_if_changed();
         self.required.load(Ordering::Relaxed)

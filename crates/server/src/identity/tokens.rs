@@ -46,7 +46,8 @@ struct CachedToken {
     caller: Caller,
     until: Instant,
     issuer: Arc<TokenIssuer>,
-    /// Keys that verified the token. When the issuer has new keys, the token is verified again.
+    /// Signing keys that verified the token. When the issuer has new keys, the token is verified
+    /// again.
     keys: Arc<JwkSet>,
 }
 
@@ -57,9 +58,9 @@ impl CachedToken {
     }
 }
 
-/// Result of examining a token.
+/// Result of examining the token of a request.
 pub(super) enum TokenVerdict {
-    /// The token is valid. It belongs to this caller.
+    /// The token is valid and belongs to this caller.
     Valid(Caller),
     /// The token has expired or is not valid yet. Sending it does not count as guessing a
     /// credential.

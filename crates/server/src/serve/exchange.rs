@@ -53,7 +53,7 @@ const EVENTS_WAITING_MAX: usize = 64;
 /// Limits of sessions over HTTP.
 #[derive(Debug, Clone)]
 pub struct SessionBounds {
-    /// Maximum number of sessions at once.
+    /// Maximum number of open sessions at once.
     pub sessions_max: usize,
     /// Time after which a client that accepts streams gets a call's answer as a stream.
     pub stream_after: Duration,
@@ -73,7 +73,7 @@ pub struct HttpEndpoints {
     pages: ServerPages,
 }
 
-/// An open session, with the time of its last activity.
+/// An open session with an HTTP client, and the time of its last activity.
 struct SessionSlot {
     session: Arc<ClientSession>,
     last_used: Instant,
@@ -342,7 +342,8 @@ impl HttpEndpoints {
         }
     }
 
-    /// Opens a duplex conversation: an event stream to the client, and requests from it.
+    /// Opens a duplex conversation (HTTP+SSE of MCP): returns the event stream to the client, whose
+    /// messages arrive in other requests.
     fn open_duplex(&self, dialect: &Arc<dyn Dialect>, caller: Caller) -> OutgoingResponse {
         let id = match random_id() {
             Ok(id) if self.duplexes.len() < self.bounds.sessions_max => id,
@@ -562,7 +563,7 @@ fn notification_response(session: &Arc<ClientSession>, after: Option<&str>) -> O
     OutgoingResponse::LongStream(events)
 }
 
-/// Returns a stream of `messages`, each converted by `to_event`.
+/// Returns an event stream of `messages`, each converted by `to_event`.
 fn event_feed(
     mut messages: mpsc::Receiver<Bytes>,
     to_event: fn(Bytes) -> ServerSentEvent,

@@ -19,7 +19,7 @@ use crate::sessions::session::ClientSession;
 /// Limits of a client on a line-based stream.
 #[derive(Debug, Clone)]
 pub struct LineBounds {
-    /// Longest line, in bytes.
+    /// Longest line that the client may send, in bytes.
     pub line_bytes_max: usize,
     /// Maximum number of the client's calls in flight. At this limit, the server stops reading the
     /// client's messages.

@@ -15,7 +15,7 @@ use crate::identity::tls;
 pub struct HttpListeners {
     /// Socket on which every dialect is served at its paths, if there is one.
     pub shared: Option<TcpListener>,
-    /// Sockets that each serve a single dialect.
+    /// Sockets that each serve a single dialect, with that dialect.
     pub dedicated: Vec<(TcpListener, Arc<dyn Dialect>)>,
     /// Authentication and TLS of the sockets. If absent, they are loaded from the configuration.
     pub security: Option<ListenerSecurity>,

@@ -30,7 +30,7 @@ const OUTBOX_MESSAGES_MAX: usize = 256;
 /// the client begins.
 const UNWRITTEN_KIB_MAX: usize = 16 << 10;
 
-/// Largest answer that does not count against [`UNWRITTEN_KIB_MAX`], in bytes.
+/// Largest answer that may wait without counting against [`UNWRITTEN_KIB_MAX`], in bytes.
 const UNCOUNTED_BYTES_MAX: usize = 4 << 10;
 
 /// Client that stays connected, over stdio, a WebSocket or a duplex conversation.

@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use toolgate_contract::BoxFuture;
 
-/// Work that is either finished or runs in its own task.
+/// Work of a call that is either finished or runs in its own task.
 pub(crate) enum WorkProgress<T> {
     /// Finished work with its result.
     Done(T),

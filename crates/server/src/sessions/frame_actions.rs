@@ -21,28 +21,28 @@ pub(crate) enum FrameAction {
     OpenSession(Reply),
     /// Send the reply, which closes the client's session.
     CloseSession(Reply),
-    /// Begin the calls, and send their answer.
+    /// Begin the calls of the frame, and send their answer.
     Run(FrameCalls),
-    /// Send a stream of messages.
+    /// Send the stream of messages that the frame requests.
     Stream(FrameStream),
 }
 
 /// Calls that one frame of a client requests.
 #[allow(clippy::large_enum_variant, reason = "a call is the usual case and needs no allocation")]
 pub(crate) enum FrameCalls {
-    /// One call.
+    /// A single call.
     Single(PendingRequest),
-    /// Several messages, whose replies are joined to one answer.
+    /// Several messages of a batch, whose replies are joined to one answer.
     Batch(Vec<FrameReading>),
 }
 
 /// A stream of messages that a client's message requests.
 pub(crate) enum FrameStream {
-    /// The events of a job.
+    /// A stream of the events of a job.
     Job(JobWatchRequest),
-    /// The changes of a subscription.
+    /// A stream of the changes to which the frame subscribes.
     Changes(ChangeSubscription),
-    /// The notifications of the session after the event `after`.
+    /// The stream of the session's notifications that follow the event with the id `after`.
     Notifications { after: Option<String> },
 }
 
@@ -82,8 +82,8 @@ impl ClientSession {
         }
     }
 
-    /// Redacts the operator's secrets from a reply that no call passed. A dialect may repeat parts of
-    /// a message that it refuses.
+    /// Redacts the operator's secrets from a reply that is not the answer to a call. A dialect may
+    /// repeat parts of a message that it refuses.
     fn redact_reply(&self, mut reply: Reply) -> Reply {
         if let ReplyBody::Json(message) = &reply.body
             && let Some(clean) = self.server.host.redact_message(message)

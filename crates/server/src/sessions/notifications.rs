@@ -72,7 +72,7 @@ fn is_list_of_sources(change: &ServerChange) -> bool {
     matches!(change, ServerChange::Prompts | ServerChange::Resources)
 }
 
-/// Subscribes to the resources of `interest`, and removes those that cannot be watched.
+/// Subscribes to changes of the resources in `interest`, and removes those that cannot be watched.
 async fn watch_resources(
     host: &Host,
     caller: &Caller,
@@ -94,7 +94,7 @@ async fn watch_resources(
     holds
 }
 
-/// Watches the jobs of `interest`, and removes those that the caller cannot see.
+/// Watches the jobs in `interest`, and removes those that the caller cannot see.
 async fn watch_jobs(
     host: &Arc<Host>,
     caller: &Caller,
@@ -124,7 +124,7 @@ async fn watch_jobs(
     watches
 }
 
-/// Sends the job's status whenever an event changes it.
+/// Sends the status of a job to a client whenever an event of the job changes it.
 async fn watch_job(
     host: &Host,
     caller: &Caller,
@@ -320,7 +320,7 @@ impl<'s> SubscriptionReceiver<'s> {
         Self(subscriptions)
     }
 
-    /// Watches the subscribed resources that have no watcher.
+    /// Watches the resources to which the session is subscribed and that have no watcher yet.
     async fn watch_resources(&self, host: &Host, caller: &Caller, session: Option<Arc<str>>) {
         let unwatched =
             |(uri, hold): (&String, &Option<WatchGuard>)| hold.is_none().then(|| uri.clone());

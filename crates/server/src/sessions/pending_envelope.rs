@@ -10,7 +10,7 @@ use toolgate_dialects::envelope::catalog_name;
 use toolgate_dialects::{AnswerEncoder, PendingRequest};
 use toolgate_host::Host;
 
-/// Longest tool or prompt name in the log, in characters.
+/// Longest tool or prompt name in the envelope log, in characters.
 const NAME_CHARS_MAX: usize = 1000;
 
 /// The envelope of one request, which is completed when the answer to the request is known.
@@ -76,7 +76,7 @@ impl PendingEnvelope {
         encoder.encode_reply(outcome)
     }
 
-    /// Completes the envelope of a cancelled call.
+    /// Completes the envelope of a cancelled call, so that it can be logged.
     pub(crate) fn seal_cancelled(self, host: &Host) {
         self.seal_error(host, CallError::Canceled);
     }
@@ -142,7 +142,7 @@ fn logged_origin(
     })
 }
 
-/// Returns the first 1000 characters of `name`.
+/// Returns the first 1000 characters of the tool or prompt name `name`.
 fn clip_name(name: &str) -> String {
     name.chars().take(NAME_CHARS_MAX).collect()
 }

@@ -31,12 +31,13 @@ struct OpenQuestion {
 }
 
 impl SessionQuestions {
-    /// Creates an empty set of questions.
+    /// Creates an empty set of questions to a client.
     pub(crate) fn new() -> Self {
         Self { open: Mutex::new(Some(HashMap::new())), serial: AtomicU64::new(0) }
     }
 
-    /// Passes the client's response to the question `id`. Unknown ids are ignored.
+    /// Passes the client's response to the question `id`, so that the asking call goes on. Unknown
+    /// ids are ignored.
     pub(crate) fn receive_answer(&self, id: &str, response: &ClientResponse) {
         if let Some(OpenQuestion { question, encoder, answer }) = self.remove(id) {
             // The call may have ended, and then nobody receives it.
@@ -60,7 +61,7 @@ impl SessionQuestions {
         lock_mutex(&self.open).take();
     }
 
-    /// Stores `question` until it is answered. Returns false if no more answers can arrive.
+    /// Stores `question` until the client answers it. Returns false if no more answers can arrive.
     fn insert(&self, id: String, question: OpenQuestion) -> bool {
         match &mut *lock_mutex(&self.open) {
             Some(open) => {

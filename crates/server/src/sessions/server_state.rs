@@ -18,7 +18,8 @@ pub struct ServerState {
     /// A token that is cancelled when shutdown starts. No new call or subscription begins after
     /// that.
     pub(crate) closing: CancellationToken,
-    /// A token that is cancelled when the drain time ends, together with the calls in flight.
+    /// A token that is cancelled when the drain time ends at shutdown, together with the calls in
+    /// flight.
     pub(super) stop: CancellationToken,
     /// All running work of the server, including calls of disconnected clients.
     pub(super) running: TaskTracker,

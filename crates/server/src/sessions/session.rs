@@ -62,7 +62,7 @@ pub(crate) struct ClientSession {
 /// Destination of the events of a running call.
 #[derive(Clone)]
 pub(crate) enum OutboundChannel {
-    /// No destination: the client gets only the answer.
+    /// No destination: the client gets only the answer to the call.
     Discard,
     /// Connected client, with the in-flight permit of the call.
     Connected(mpsc::Sender<Bytes>, Arc<InFlightPermit>),
@@ -145,11 +145,11 @@ pub(crate) struct AcceptedCall {
     pub(crate) cancel: CancellationToken,
 }
 
-/// Result of a call.
+/// Answer to a call, and the job to follow afterwards.
 pub(crate) struct CallAnswer {
     /// Answer to the call for the client. `None` if the client cancelled the call.
     pub(crate) reply: Option<Reply>,
-    /// Job to watch after the answer, if the client asked to follow it.
+    /// Job whose events follow the answer, if the client asked to follow it.
     pub(crate) followed_job: Option<JobWatchRequest>,
 }
 
@@ -217,12 +217,12 @@ impl ClientSession {
         reading.unwrap_or_else(|err| resume_unwind(err.into_panic()))
     }
 
-    /// Joins the replies to a batch into one reply.
+    /// Joins the replies to a JSON-RPC batch into one reply.
     pub(crate) fn join_replies(&self, replies: Vec<Reply>) -> Reply {
         lock_mutex(&self.conversation).join_replies(replies)
     }
 
-    /// Begins `request` for `caller`. Its events go to `out`.
+    /// Begins the call `request` for `caller`. The events of the call go to `out`.
     ///
     /// `caller` owns the session, but the caller's permissions may have changed since the session
     /// began.
@@ -342,7 +342,7 @@ impl ClientSession {
         }
     }
 
-    /// Passes the client's response to the question `id`.
+    /// Passes the client's response to the question `id`, so that the asking call goes on.
     pub(crate) fn receive_answer(&self, id: &str, response: &ClientResponse) {
         self.questions.receive_answer(id, response);
     }
@@ -361,7 +361,7 @@ impl ClientSession {
         }
     }
 
-    /// Ends the subscription to the resource `uri`.
+    /// Ends the session's subscription to changes of the resource `uri`.
     pub(crate) fn unsubscribe(&self, uri: &str) {
         self.subscriptions.unsubscribe(uri);
     }
@@ -461,7 +461,7 @@ impl ClientSession {
         }
     }
 
-    /// Releases everything that the host keeps for this session alone.
+    /// Releases everything that the host stores for this session alone.
     pub(crate) fn release(&self) {
         if let Some(name) = self.record_name.get() {
             self.server.host.end_session(name);

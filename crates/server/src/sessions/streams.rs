@@ -89,7 +89,8 @@ struct SessionStreamList {
 }
 
 impl SessionStreams {
-    /// Creates the streams of a new session. Streams that end are also added to `ended_streams`.
+    /// Creates the event streams of a new session. Streams that end are also added to
+    /// `ended_streams`.
     pub(crate) fn new(ended_streams: Arc<EndedStreams>) -> Self {
         Self { list: Mutex::default(), ended_streams }
     }
@@ -140,7 +141,7 @@ pub(crate) fn notification_event(id: &str) -> Option<u64> {
     parse_event_id(id).filter(|(stream, _)| *stream == NOTIFICATION_STREAM).map(|(_, event)| event)
 }
 
-/// Parses an event id into the numbers of its stream and event.
+/// Parses an event id into the number of the stream and the number of the event.
 pub(crate) fn parse_event_id(id: &str) -> Option<(u64, u64)> {
     let (stream, event) = id.split_once('-')?;
     let number = |text: &str| text.parse().ok().filter(|n: &u64| n.to_string() == text);

@@ -13,7 +13,7 @@ use crate::sync::lock_mutex;
 #[derive(Debug, Clone)]
 pub(crate) struct AskingCall {
     pub(crate) caller: Arc<str>,
-    /// Tool, prompt or URI of the call.
+    /// Tool, prompt or URI that the call asks for.
     pub(crate) subject: String,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct WaitingQuestion {
     pub(crate) number: u64,
     pub(crate) call: AskingCall,
     pub(crate) question: ClientQuestion,
-    /// Time at which the question was sent.
+    /// Time at which the question was sent to the client.
     pub(crate) since: Timestamp,
 }
 

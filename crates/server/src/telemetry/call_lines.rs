@@ -98,7 +98,7 @@ impl LineBudget {
 /// Form of the time at the start of a line about a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeStyle {
-    /// Time of day in UTC.
+    /// Time of day in UTC, without the date.
     Clock,
     /// Date and time in UTC.
     Date,

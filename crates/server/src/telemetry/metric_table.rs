@@ -21,9 +21,9 @@ pub(super) struct MetricRow {
 
 /// Origin of a metric's values.
 pub(super) enum MetricSource {
-    /// Counter of ended calls.
+    /// Counter of calls that have ended.
     Calls,
-    /// Counter of ended calls by caller.
+    /// Counter of calls that have ended, by caller.
     CallerCalls,
     /// Histogram of call durations.
     CallDurations,
@@ -42,7 +42,7 @@ pub(super) struct MetricSample {
 
 /// Load of the server at the time of a request for metrics.
 pub(super) struct CurrentLoad {
-    /// Start of this process, in seconds since the epoch.
+    /// Time at which this process started, in seconds since the Unix epoch.
     pub(super) started_at_s: u64,
     pub(super) host: HostGauges,
     pub(super) connections: ConnectionCounts,

@@ -26,13 +26,14 @@ use toolgate_upstream::Upstreams;
 use super::metric_table::{CurrentLoad, METRICS, MetricRow, MetricSample, MetricSource};
 use super::traces::SpanCounts;
 
-/// Media type of the metrics text.
+/// Media type of the text with all metrics.
 pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Upper bounds of the call duration histogram, in seconds.
 const DURATION_BUCKETS_S: [f64; 14] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 120.0];
 
-/// Largest number of callers that have their own label. All others share [`OTHER_CALLERS`].
+/// Maximum number of callers that have their own label in metrics. All others share
+/// [`OTHER_CALLERS`].
 const CALLERS_MAX: usize = 100;
 /// Label that all callers beyond [`CALLERS_MAX`] share. No caller has this name.
 const OTHER_CALLERS: &str = "_others";

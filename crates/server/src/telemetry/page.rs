@@ -18,7 +18,7 @@ pub(crate) struct MetricsPage {
     pub(crate) telemetry: TelemetrySinks,
     pub(crate) host: Arc<Host>,
     pub(crate) occupancy: OccupancyCounter,
-    /// Limits of connections, streams and sessions.
+    /// Limits of connections, streams and sessions, which the page shows with their numbers.
     pub(crate) bounds: ConnectionCounts,
 }
 
@@ -28,7 +28,8 @@ impl MetricsPage {
         path == PATH
     }
 
-    /// Answers the request `head` of `sender`. `sessions` is the number of open sessions.
+    /// Answers the request `head` of `sender` for the metrics page. `sessions` is the number of
+    /// open sessions.
     pub(crate) fn answer(
         &self,
         head: &FrameHead,

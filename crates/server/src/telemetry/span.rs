@@ -103,7 +103,8 @@ impl OpenSpan {
         })
     }
 
-    /// Returns the trace context for requests that the call makes to others, such as upstreams.
+    /// Returns the trace context for work that the traced call starts, such as requests to
+    /// upstreams.
     pub(super) fn trace_context(&self) -> TraceContext {
         let Self { trace, id, state, baggage, .. } = self;
         let state = state.clone();
@@ -120,7 +121,7 @@ impl OpenSpan {
 }
 
 impl SpanTarget {
-    /// Returns the MCP method of calls of this kind.
+    /// Returns the MCP method that a traced call of this kind has.
     fn mcp_method(&self) -> &'static str {
         match self {
             Self::Tool(_) => "tools/call",

@@ -25,7 +25,7 @@ pub(crate) struct UpstreamCache {
     folder: Option<PathBuf>,
     /// Path of the lock file with the approved tools.
     lock_file: PathBuf,
-    /// Result of the last read of the lock file, with the file's stamp.
+    /// Result of the last read of the lock file with approved tools, with the file's stamp.
     last_read: Mutex<Option<(EntryStamp, LockFileResult)>>,
     /// True once the lock file with the approved tools existed. `lock_file_is_readable` is true
     /// while the file can be read.
@@ -107,11 +107,12 @@ impl UpstreamHost for UpstreamCache {
     }
 }
 
-/// Result of reading the lock file: its content, `None` if the file is missing, or an error.
+/// Result of reading the lock file with approved tools: its content, `None` if the file is missing,
+/// or an error.
 type LockFileResult = Result<Option<Arc<PinLock>>, String>;
 
 impl UpstreamCache {
-    /// Returns the approved tools. Reads the lock file only if it has changed.
+    /// Returns the approved tools of upstreams. Reads their lock file only if it has changed.
     fn read_lock_file(&self) -> LockFileResult {
         let mut last_read = lock_mutex(&self.last_read);
         // The stamp is taken before reading, so that a concurrent write is noticed next time.

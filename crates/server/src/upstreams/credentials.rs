@@ -46,7 +46,8 @@ impl CredentialStore {
         fs::read_to_string(self.0.as_ref()?.join(format!("{name}.json"))).ok()
     }
 
-    /// Stores `secret` as the credential `name`, or deletes it if `secret` is `None`.
+    /// Stores `secret` as the upstream credential `name`, or deletes this credential if `secret` is
+    /// `None`.
     pub(super) fn store(&self, name: &str, secret: Option<&str>) -> Result<(), String> {
         let folder = self.create_folder()?;
         let file = folder.join(format!("{name}.json"));

@@ -75,7 +75,7 @@ pub(super) fn run(args: &TailArgs, log: &Path) -> anyhow::Result<ExitCode> {
 }
 
 impl TailArgs {
-    /// Returns the text that is printed for a record.
+    /// Returns the text that is printed for an audit record.
     fn text(&self, line: &str, record: &CallRecord) -> String {
         match self.json {
             false => format!("{}\n", call_line(record, TimeStyle::Date)),

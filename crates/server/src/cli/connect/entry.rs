@@ -17,7 +17,7 @@ pub(super) enum ServerTarget {
         program: String,
         /// Folder that the program serves.
         folder: String,
-        /// True if the server offers only read-only tools.
+        /// True if the program offers only read-only tools.
         read_only: bool,
     },
     /// A running server that the client reaches at a URL.

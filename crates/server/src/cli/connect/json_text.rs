@@ -6,7 +6,8 @@ use jsonc_parser::errors::ParseError;
 use jsonc_parser::{ParseOptions, parse_to_serde_value};
 use serde_json::Value;
 
-/// Reads JSON with comments and trailing commas. Clients reject every other deviation from JSON.
+/// Options for reading a client's settings: JSON with comments and trailing commas. Clients reject
+/// every other deviation from JSON.
 const OPTIONS: ParseOptions = ParseOptions {
     allow_comments: true,
     allow_trailing_commas: true,

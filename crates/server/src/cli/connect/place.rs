@@ -16,14 +16,14 @@ pub(super) struct ServerEntryLocation<'a> {
     pub(super) format: SettingsFormat,
     /// Key of the table of servers in the settings.
     pub(super) table: &'a str,
-    /// Name of the server in that table.
+    /// Name of the server in the table of servers.
     pub(super) name: &'a str,
 }
 
 /// Format of a client's settings file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SettingsFormat {
-    /// JSON with comments and trailing commas.
+    /// JSON with comments and trailing commas, as most clients write their settings.
     Json,
     Toml,
 }

@@ -96,7 +96,7 @@ fn find_schemas(
     Ok(all)
 }
 
-/// Validates `file` against the schema `name`.
+/// Validates the JSON in `file` against the schema `name`.
 fn validate(
     registry: &SchemaRegistry,
     name: &str,

@@ -47,7 +47,7 @@ enum DrawState {
 /// Guard that hides the progress bar until it is dropped.
 pub(in crate::cli) struct HiddenProgressBar<'a>(&'a ProgressView);
 
-/// The content of the progress bar, which clones share.
+/// The content of the progress bar. Clones share it.
 #[derive(Clone)]
 pub(in crate::cli) struct SharedProgressContent(Arc<Mutex<ProgressContent>>);
 

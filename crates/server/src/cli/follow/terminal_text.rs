@@ -7,7 +7,7 @@ use toolgate_contract::printable::is_active;
 
 /// Longest incomplete line of program output that is kept, in bytes. A longer line is split.
 const LINE_BYTES: usize = 16 << 10;
-/// Tab width in columns.
+/// Width of a tab in terminal columns.
 const TAB: usize = 8;
 
 /// The start of a line of program output, whose end has not arrived yet.

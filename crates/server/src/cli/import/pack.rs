@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// A program, imported as a pack of declared commands.
 pub(super) struct ImportedPack {
-    /// Name of the pack.
+    /// Name of the pack of declared commands.
     pub(super) name: &'static str,
     /// Text of the pack file, in TOML.
     pub(super) text: String,
@@ -21,7 +21,7 @@ pub(super) struct PackCommand {
     pub(super) about: String,
     pub(super) argv: Vec<String>,
     pub(super) artefacts: Vec<String>,
-    /// True if the command replaces the built-in tool with the same id.
+    /// True if the declared command replaces the built-in tool with the same id.
     pub(super) replaces: bool,
     pub(super) arguments: Vec<PackArgument>,
 }
@@ -32,7 +32,7 @@ pub(super) struct PackArgument {
     /// Type of the argument, in the notation of packs.
     pub(super) note: String,
     pub(super) about: String,
-    /// Value that the program uses if the argument is missing.
+    /// Value that the program uses if this argument is missing.
     pub(super) default: Option<Value>,
     pub(super) aliases: Vec<String>,
     /// True if a list is passed as one option with several values. Otherwise the option is repeated

@@ -177,7 +177,7 @@ impl ServerImport<'_> {
 
 /// Names of upstreams that are taken.
 struct UpstreamNames {
-    /// Names that are already in the file to write.
+    /// Names of upstreams that are already in the file to write.
     known: Vec<String>,
     /// Names that this import has given to upstreams, each with the client's name for the server.
     imported: BTreeMap<String, String>,
@@ -576,7 +576,7 @@ fn upstream_name(name: &str) -> String {
     if valid.is_empty() { "_".to_owned() } else { valid }
 }
 
-/// Returns the upstream names that `file` already has.
+/// Returns the names of the upstreams that `file` already has.
 #[allow(clippy::disallowed_methods, reason = "the user's own file, named on the command line")]
 fn names_in(file: &Path) -> anyhow::Result<Vec<String>> {
     let text = match std::fs::read_to_string(file) {

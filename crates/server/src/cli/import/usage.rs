@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 pub(super) enum OptionValues {
     None,
     One,
-    /// Zero or one value.
+    /// The option takes zero values or one.
     Optional,
     Exactly(usize),
-    /// Any number of values, or at least one.
+    /// The option takes any number of values, or at least one.
     Many,
 }
 

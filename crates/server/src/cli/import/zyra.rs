@@ -189,7 +189,7 @@ fn usage(program: &Path, words: &str) -> anyhow::Result<Option<UsageLine>> {
     Ok(UsageLine::parse(&run(program, words().collect())?))
 }
 
-/// Runs the program and returns its standard output and standard error.
+/// Runs Zyra with arguments and returns its standard output and standard error.
 #[allow(
     clippy::disallowed_methods,
     reason = "the program that the user named, to list its commands"

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use toolgate_contract::{CallError, JobSnapshot, JobState, ToolOutput, fold_name};
 
-/// Returns the list entry of a job as JSON.
+/// Returns a job as JSON, as the list of jobs shows it.
 pub(super) fn summary_json(job: &JobSnapshot) -> Value {
     let time = |time: Timestamp| time.to_string();
     let files = job.artefacts.iter().map(|file| {
@@ -29,7 +29,7 @@ pub(super) fn summary_json(job: &JobSnapshot) -> Value {
     })
 }
 
-/// Returns the list entry with the job's result.
+/// Returns a job as JSON with its result.
 pub(super) fn full_json(job: &JobSnapshot) -> Value {
     let mut summary = summary_json(job);
     summary["result"] = output(job).map_or(Value::Null, |output| output.value.clone());

@@ -5,7 +5,7 @@ use toolgate_host::JobService;
 
 use super::PAGE;
 
-/// Fewest digits of an id that identify a job.
+/// Fewest digits with which the beginning of an id identifies a job.
 const DIGITS_MIN: usize = 4;
 /// Maximum number of jobs that an error about an ambiguous id lists.
 const NAMED_MAX: usize = 5;
@@ -91,7 +91,7 @@ pub(super) fn no_such_job_error(id: &str) -> CallError {
     }
 }
 
-/// Returns the error that there are no jobs. It contains an example that starts a job.
+/// Returns the error that the folder has no jobs. It contains an example that starts a job.
 pub(super) fn no_jobs_error() -> CallError {
     let message = "this folder has no jobs; start one at a running server, e.g.\n  \
                    toolgate call jobs_start '{\"tool\":\"exec_run\",\"arguments\":{\"command\":\"make\"}}' \

@@ -331,7 +331,7 @@ fn answer(request: &PendingRequest, error: &CallError) -> Option<Reply> {
     request.encoder.encode_envelope(&CallEnvelope { ok: false, data: None, error, meta })
 }
 
-/// Returns the code of a reply, and its status if that is not 200.
+/// Returns the error code of a reply, and its HTTP status if that is not 200.
 fn code(reply: Option<&Reply>) -> String {
     let Some(reply) = reply else { return "no answer".to_owned() };
     let body = json_body(reply);

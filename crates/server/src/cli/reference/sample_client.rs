@@ -76,7 +76,7 @@ pub(super) fn http_frame(
     MessageFrame { head, body: body.to_string().into() }
 }
 
-/// Returns a JSON-RPC request.
+/// Returns a JSON-RPC request of `method` with `params`, as JSON.
 pub(super) fn rpc(method: &str, params: &Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params })
 }

@@ -17,7 +17,7 @@ pub(super) struct Banner<'a> {
     pub(super) config: &'a Config,
     /// Folder that the server serves.
     pub(super) root: &'a Path,
-    /// Settings file, if there is one.
+    /// Settings file of the server, if there is one.
     pub(super) file: Option<&'a Path>,
     pub(super) read_only: bool,
     /// Scheme and address of the shared listener, such as `http://127.0.0.1:8000`. `None` if each

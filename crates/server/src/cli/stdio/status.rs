@@ -20,7 +20,7 @@ const ENDPOINTS: [&str; 2] = ["stdio", "stdio://"];
 /// Style of the status reports that a stdio server prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StatusStyle {
-    /// Plain messages, and a ready file if the configuration names one.
+    /// Plain messages, and a ready file if the settings name one.
     Plain,
     /// The status lines that Synesthetic's clients parse, and the ready file.
     Synesthetic,
@@ -95,7 +95,7 @@ impl StatusStyle {
         }
     }
 
-    /// Reports the end of the server.
+    /// Reports that the server has ended.
     pub(super) fn report_end(self) {
         match self {
             Self::Plain => {}

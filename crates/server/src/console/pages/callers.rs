@@ -78,7 +78,7 @@ struct BusyCallers {
     others: usize,
 }
 
-/// Returns the callers with the most calls since a time.
+/// Returns the callers with the most calls since the time `since`.
 fn callers(index: &AuditIndex, since: Timestamp) -> anyhow::Result<BusyCallers> {
     let mut all = index.caller_totals(&[CallGroup::Caller], since)?;
     let others = all.len().saturating_sub(CALLERS_MAX);

@@ -45,7 +45,7 @@ struct RecentCalls {
     failing: Vec<ToolFailures>,
 }
 
-/// Failed calls of one tool.
+/// Numbers of failed calls of one tool.
 struct ToolFailures {
     tool: String,
     /// Number of failed calls of the tool.
@@ -401,7 +401,7 @@ fn failing(failing: &[ToolFailures]) -> Markup {
     }
 }
 
-/// Returns the error of a failed call as a link to the call.
+/// Returns the error of a failed call as a link to the console page about the call.
 fn newest_error(record: &CallRecord) -> Markup {
     let why = record.error.as_ref().or(record.cause.as_ref()).unwrap_or(&record.outcome);
     html! {

@@ -23,7 +23,7 @@ pub(super) struct CallEventStream {
 
 /// Work of a call whose events are streamed: running or finished.
 pub(super) enum WorkState {
-    /// Task that runs the work.
+    /// Task that still runs the call's work.
     Running(JoinHandle<Option<CallAnswer>>),
     /// Finished work with its answer. Earlier events may still be queued.
     Finished(Option<Bytes>),

@@ -19,7 +19,7 @@ pub(super) struct ClientFiles {
 /// The clients' settings files that were read.
 pub(super) struct FoundClientFiles {
     pub(super) clients: Vec<ClientFiles>,
-    /// True if a file could not be read. The failure was already reported.
+    /// True if one of the files could not be read. The failure was already reported.
     pub(super) has_broken: bool,
 }
 

@@ -77,7 +77,7 @@ impl ClientFilters {
         filters
     }
 
-    /// Returns true if the server `name` is switched off.
+    /// Returns true if the client has switched the server `name` off.
     pub(super) fn is_off(&self, name: &str) -> bool {
         let is_named = |list: &[String]| list.iter().any(|one| one == name);
         let prefix = denied_prefix(name);
