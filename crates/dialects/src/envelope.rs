@@ -38,7 +38,7 @@ impl Dialect for EnvelopeDialect {
         http::PATHS
     }
 
-    /// Returns `/`: on its own listener, the dialect answers every path with an envelope.
+    /// Returns `/`: on its own listener, the envelope dialect answers every path with an envelope.
     fn own_paths(&self) -> &'static [&'static str] {
         &["/"]
     }
@@ -47,7 +47,8 @@ impl Dialect for EnvelopeDialect {
         Box::new(EnvelopeConversation { read: 0 })
     }
 
-    /// Returns `None`: HTTP requests are independent in this dialect, so there are no sessions.
+    /// Returns `None`: HTTP requests are independent in the envelope dialect, so there are no
+    /// sessions.
     fn session<'h>(&self, _head: &'h FrameHead) -> Option<&'h str> {
         None
     }
@@ -94,7 +95,8 @@ impl EnvelopeDialect {
     }
 }
 
-/// The conversation of one client. Its only state is the number of frames that it has read.
+/// The conversation of one client of the envelope dialect. Its only state is the number of messages
+/// that it has read.
 struct EnvelopeConversation {
     read: u64,
 }
@@ -110,7 +112,7 @@ impl Conversation for EnvelopeConversation {
         }
     }
 
-    /// Returns the first reply, because the dialect has no batches.
+    /// Returns the first reply, because the envelope dialect has no batches.
     fn join_replies(&self, replies: Vec<Reply>) -> Reply {
         replies.into_iter().next().unwrap_or_else(|| Reply::empty(204))
     }
@@ -140,7 +142,7 @@ fn request_reading(
     })
 }
 
-/// Converts a transport-level refusal to a call error.
+/// Converts the transport's refusal of a message to a call error.
 fn refusal_error(why: &FrameRefusal) -> CallError {
     match why {
         FrameRefusal::TooLarge { limit } => CallError::TooLarge {

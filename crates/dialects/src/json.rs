@@ -285,8 +285,8 @@ impl<'de> Visitor<'de> for MessageVisitor<'_> {
 /// Visitor that deserializes the value of `params`.
 struct ParamsVisitor<'a>(StrictJson<'a>);
 
-/// The maximum number of parameters among which a linear search finds duplicates. For more, a set
-/// does.
+/// The maximum number of parameters of a message among which a linear search finds duplicates. For
+/// more, a set does.
 const LINEAR_SEARCH_MAX: usize = 16;
 
 impl<'de> DeserializeSeed<'de> for ParamsVisitor<'_> {
@@ -371,7 +371,7 @@ fn duplicate_key<E: Error>(name: &str) -> E {
     E::custom(format_args!("the key `{name}` is repeated"))
 }
 
-/// The name of a member of an object. It is copied only if it contains escapes.
+/// The name of a member of a JSON object. It is copied only if it contains escapes.
 #[derive(Deserialize)]
 struct MemberName<'a>(#[serde(borrow)] Cow<'a, str>);
 

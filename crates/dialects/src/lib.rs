@@ -45,7 +45,7 @@ pub fn all_dialects(facts: &Arc<ServerInfo>) -> Vec<Arc<dyn Dialect>> {
     ]
 }
 
-/// A protocol that clients use.
+/// A protocol by which clients use the server, such as MCP.
 pub trait Dialect: Send + Sync + 'static {
     /// Returns the name of the dialect, for settings and audit records.
     fn name(&self) -> &'static str;
@@ -55,7 +55,7 @@ pub trait Dialect: Send + Sync + 'static {
     fn claims(&self, _head: &FrameHead) -> bool {
         false
     }
-    /// Starts a conversation with `caller`.
+    /// Starts a conversation with a client that acts for `caller`.
     fn start_conversation(&self, caller: &Caller) -> Box<dyn Conversation>;
     /// Returns the session id that a client's message names.
     fn session<'h>(&self, head: &'h FrameHead) -> Option<&'h str>;
@@ -132,14 +132,14 @@ pub enum DuplexHalf {
     Open,
     /// A request with a message from the client.
     Message {
-        /// The id of the conversation.
+        /// The id of the HTTP+SSE conversation.
         id: String,
     },
 }
 
 /// The purpose of a WebSocket.
 pub enum SocketUpgrade {
-    /// A conversation with one frame per message.
+    /// A conversation with the client, with one message per WebSocket message.
     Converse,
     /// A stream of a job's events to the client.
     Watch(JobWatchRequest),
@@ -172,7 +172,7 @@ pub enum FrameRefusal {
         /// The time to wait before a retry.
         retry_after: Duration,
     },
-    /// A request with the same key is still in flight.
+    /// An earlier request with the same key is still in flight.
     DuplicateId {
         /// The key of the request.
         key: RequestKey,
@@ -183,7 +183,7 @@ pub enum FrameRefusal {
 pub trait Conversation: Send {
     /// Reads one message of the client.
     fn read(&mut self, frame: &MessageFrame) -> FrameReading;
-    /// Joins the replies to a batch into one reply, in order.
+    /// Joins the replies to a batch of messages into one reply, in order.
     fn join_replies(&self, replies: Vec<Reply>) -> Reply;
     /// Returns the encoder for notifications, if the conversation has begun and its client receives
     /// notifications.
@@ -200,7 +200,7 @@ pub enum FrameReading {
     /// Several immediate replies, in this order. They are possible only for messages that are
     /// lines.
     Replies(Vec<Reply>),
-    /// A request to the host.
+    /// A request that the host answers.
     Request(PendingRequest),
     /// The cancellation of an earlier request of the client.
     Cancel {
@@ -220,7 +220,7 @@ pub enum FrameReading {
         /// The id of the last event that the client received, if it resumes a stream.
         after: Option<String>,
     },
-    /// The end of a subscription to the resource `uri`.
+    /// The end of the client's subscription to the resource `uri`.
     Unwatch {
         /// The URI of the resource.
         uri: String,
@@ -243,7 +243,7 @@ pub enum FrameReading {
     CloseSession(Reply),
 }
 
-/// A request to the host and the encoder for its answer.
+/// A request to the host, with the encoder for its answer.
 pub struct PendingRequest {
     /// The key by which the client may cancel the request, unique in the conversation.
     pub key: RequestKey,
@@ -278,7 +278,7 @@ pub enum QuestionMode {
         can: QuestionSupport,
         /// The answers that the client sent with this request.
         given: ClientAnswers,
-        /// The host's state from the previous request, if the client sent it.
+        /// The host's state of the request, which the client got with the questions and sent back.
         state: Option<String>,
     },
     /// The client answers while its request runs.
@@ -347,7 +347,7 @@ pub trait AnswerEncoder: Send + Sync + 'static {
     fn log_level(&self) -> Option<LogLevel> {
         None
     }
-    /// Encodes a question to the client under `id`. `None` if the dialect cannot express the
+    /// Encodes a question to the client under the id `id`. `None` if the dialect cannot express the
     /// question.
     fn encode_question(&self, _id: &str, _key: &str, _question: &ClientQuestion) -> Option<Bytes> {
         None
@@ -356,7 +356,7 @@ pub trait AnswerEncoder: Send + Sync + 'static {
     fn encode_withdrawal(&self, _id: &str) -> Option<Bytes> {
         None
     }
-    /// Parses the client's response to `encode_question`.
+    /// Parses the client's response to a question that `encode_question` encoded.
     ///
     /// # Errors
     /// Fails if the response does not answer the question.
@@ -401,7 +401,7 @@ pub trait ChangeEncoder: Send + Sync + 'static {
     }
 }
 
-/// A request to watch a job.
+/// A client's request to watch a job.
 pub struct JobWatchRequest {
     /// The job's id as the client sent it.
     pub id: String,
@@ -422,9 +422,9 @@ pub enum JobWatchSchedule {
     },
     /// The client receives snapshots at an interval, until the job ends or `at_most` has passed.
     Snapshots {
-        /// The interval between two snapshots.
+        /// The interval between two snapshots of the job.
         every: Duration,
-        /// The longest duration of the stream.
+        /// The longest duration of the stream of snapshots.
         at_most: Duration,
     },
 }
@@ -456,7 +456,7 @@ pub struct ServerInfo {
     pub description: String,
     /// Instructions of the server for agents.
     pub instructions: Instructions,
-    /// True if the server has jobs.
+    /// True if the server supports jobs.
     pub jobs: bool,
     /// True if the server has resources.
     pub resources: bool,

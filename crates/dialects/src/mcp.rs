@@ -57,7 +57,7 @@ use crate::{
     PendingRequest, QuestionMode, ServerInfo,
 };
 
-/// The cache time of `server/discover` in milliseconds.
+/// The time for which clients may cache the answer to `server/discover`, in milliseconds.
 const DISCOVER_TTL_MS: u64 = 300_000;
 /// The maximum number of messages in one JSON-RPC batch.
 const BATCH_MAX: usize = 100;
@@ -114,7 +114,7 @@ impl Conversation for McpConversation {
 }
 
 impl McpConversation {
-    /// Reads an HTTP request that is not a POST, and so contains no message.
+    /// Reads an HTTP request of an MCP client that is not a POST, and so contains no message.
     fn read_verb(&mut self, method: &Method, head: &FrameHead) -> FrameReading {
         let Some(McpSession { revision, .. }) = self.session else {
             if let Some(greeting) = http_paths::greeting(&self.facts, head) {

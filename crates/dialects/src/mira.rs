@@ -30,7 +30,7 @@ use crate::{
 
 /// The HTTP path of Mira's dialect on a listener that all dialects share.
 const RPC_PATH: &str = "/rpc";
-/// The HTTP path on the dialect's own listener. Mira's client expects the endpoint there.
+/// The HTTP path of Mira's dialect on its own listener, where Mira's client expects the endpoint.
 const ROOT_PATH: &str = "/";
 /// The paths of the WebSockets of Mira's dialect.
 const SOCKET_PATHS: [&str; 2] = ["/ws/rpc", "/ws"];
@@ -67,7 +67,7 @@ impl Dialect for MiraDialect {
         Box::new(MiraConversation { facts: self.facts.clone() })
     }
 
-    /// Returns `None`: HTTP requests are independent in this dialect, so there are no sessions.
+    /// Returns `None`: HTTP requests are independent in Mira's dialect, so there are no sessions.
     fn session<'h>(&self, _head: &'h FrameHead) -> Option<&'h str> {
         None
     }
@@ -85,7 +85,8 @@ impl Dialect for MiraDialect {
         refusal(why).reply(None)
     }
 
-    /// Returns a refusal that contains the request's id, because the client matches answers by id.
+    /// Returns a refusal that contains the id of the rejected request, because Mira's client
+    /// matches answers by id.
     fn reject_frame(&self, frame: &MessageFrame, why: &FrameRefusal) -> FrameReading {
         FrameReading::Reply(refusal(why).reply(parse_id(&frame.body).as_ref()))
     }
@@ -169,7 +170,7 @@ impl Conversation for MiraConversation {
         read_message(&self.facts, &connection, &frame.body)
     }
 
-    /// Returns the first reply with a body, because the dialect has no batches.
+    /// Returns the first reply with a body, because Mira's dialect has no batches.
     fn join_replies(&self, replies: Vec<Reply>) -> Reply {
         let mut bodies =
             replies.into_iter().filter(|reply| !matches!(reply.body, ReplyBody::Empty));
@@ -177,7 +178,7 @@ impl Conversation for MiraConversation {
     }
 }
 
-/// Returns the URL under which the client reached `path`.
+/// Returns the URL under which the client reaches `path` of this server.
 fn endpoint(head: &FrameHead, path: &str) -> Option<String> {
     let host = head.header("host").next().and_then(|host| std::str::from_utf8(host).ok())?;
     let path = path.trim_end_matches('/');

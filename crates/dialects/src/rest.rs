@@ -32,7 +32,7 @@ use crate::{
 
 /// The name of the dialect in audit records.
 const NAME: &str = "rest";
-/// Media type of an error (RFC 9457).
+/// Media type of an HTTP reply that describes an error (RFC 9457).
 const PROBLEM: &str = "application/problem+json";
 /// Time without events after which a client that watches a job gets a keep-alive message.
 const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(15);

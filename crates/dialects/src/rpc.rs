@@ -163,7 +163,7 @@ pub(crate) fn notification(method: &'static str, params: &impl Serialize) -> Byt
     to_json(&RpcNotificationFrame { jsonrpc: "2.0", method, params })
 }
 
-/// Serializes a value as JSON.
+/// Serializes `value` as JSON bytes.
 pub(crate) fn to_json(value: &impl Serialize) -> Bytes {
     to_json_with_capacity(value, 0)
 }

@@ -68,7 +68,8 @@ impl Dialect for SynestheticDialect {
         Box::new(SynestheticConversation)
     }
 
-    /// Returns `None`: HTTP requests are independent in this dialect, so there are no sessions.
+    /// Returns `None`: HTTP requests are independent in Synesthetic's dialect, so there are no
+    /// sessions.
     fn session<'h>(&self, _head: &'h FrameHead) -> Option<&'h str> {
         None
     }
@@ -125,7 +126,7 @@ impl Conversation for SynestheticConversation {
         }
     }
 
-    /// Returns the first reply with a body, because the dialect has no batches.
+    /// Returns the first reply with a body, because Synesthetic's dialect has no batches.
     fn join_replies(&self, replies: Vec<Reply>) -> Reply {
         let mut bodies =
             replies.into_iter().filter(|reply| !matches!(reply.body, ReplyBody::Empty));
@@ -306,7 +307,8 @@ fn backend_error(status: u16, detail: &str) -> Value {
     json!({ "ok": false, "reason": "backend_error", "status": status, "detail": detail })
 }
 
-/// Creates the validation error, with problems ordered by path and message.
+/// Creates the result of a failed validation of an asset, with problems ordered by path and
+/// message.
 fn validation_failed(problems: &[ValidationProblem]) -> Value {
     let mut sorted: Vec<_> = problems.iter().map(|it| (&it.pointer, &it.message)).collect();
     sorted.sort_unstable();

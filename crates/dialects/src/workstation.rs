@@ -77,7 +77,7 @@ impl Dialect for WorkstationDialect {
         Box::new(WorkstationConversation { facts: self.facts.clone(), opened: false })
     }
 
-    /// Returns the session id of an MCP client. Requests of other clients are independent.
+    /// Returns the session id that an MCP client sent. Requests of other clients are independent.
     fn session<'h>(&self, head: &'h FrameHead) -> Option<&'h str> {
         if parse_path(head.path()) != WorkstationPath::Calls {
             return None;
@@ -189,7 +189,7 @@ impl Conversation for WorkstationConversation {
         }
     }
 
-    /// Returns the first reply, because the dialect has no batches.
+    /// Returns the first reply, because the workstation dialect has no batches.
     fn join_replies(&self, replies: Vec<Reply>) -> Reply {
         replies.into_iter().next().unwrap_or(Reply::empty(202))
     }

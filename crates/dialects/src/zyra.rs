@@ -22,7 +22,7 @@ use crate::{
     Conversation, Dialect, FrameReading, FrameRefusal, RequestKey, ServerInfo, SocketUpgrade,
 };
 
-/// The name that the server reports in this dialect.
+/// The name that the server reports to Zyra's clients.
 const NAME: &str = "zyra";
 /// The error code of a failed call in Zyra's dialect.
 const FAILED: i32 = -32000;
@@ -66,7 +66,7 @@ impl Dialect for ZyraDialect {
         Box::new(ZyraConversation { facts: self.facts.clone() })
     }
 
-    /// Returns `None`: HTTP requests are independent in this dialect, so there are no sessions.
+    /// Returns `None`: HTTP requests are independent in Zyra's dialect, so there are no sessions.
     fn session<'h>(&self, _head: &'h FrameHead) -> Option<&'h str> {
         None
     }
@@ -203,7 +203,7 @@ impl Conversation for ZyraConversation {
         }
     }
 
-    /// Returns the first reply with a body, because the dialect has no batches.
+    /// Returns the first reply with a body, because Zyra's dialect has no batches.
     fn join_replies(&self, replies: Vec<Reply>) -> Reply {
         let mut bodies =
             replies.into_iter().filter(|reply| !matches!(reply.body, ReplyBody::Empty));

@@ -31,9 +31,9 @@ pub(super) enum EnvelopeTransport {
     },
     /// The envelope is in a line with a JSON-RPC message.
     Line {
-        /// The request's id, if it could be read.
+        /// The id of the JSON-RPC request, if it could be read.
         id: Option<RequestId>,
-        /// The JSON-RPC error code, if it differs from the canonical one.
+        /// The JSON-RPC error code, if it differs from the code that the envelope's error has.
         code: Option<i32>,
     },
 }
@@ -46,8 +46,8 @@ pub(super) struct EnvelopeEncoder {
 }
 
 impl AnswerEncoder for EnvelopeEncoder {
-    /// Encodes an internal error. The host must not call this, because every answer of this dialect
-    /// has an envelope.
+    /// Encodes an internal error. The host must not call this, because every answer of the envelope
+    /// dialect has an envelope.
     fn encode_reply(&self, outcome: Result<HostAnswer, CallError>) -> Option<Reply> {
         let why = match outcome {
             Ok(_) => "the answer has no envelope; this is a bug in toolgate".to_owned(),
@@ -254,7 +254,7 @@ fn http_reply(envelope: &CallEnvelope, allow: Option<&'static str>) -> Reply {
     }
 }
 
-/// Creates the JSON-RPC message for an envelope.
+/// Creates the JSON-RPC message that contains an envelope.
 pub(super) fn line_reply(
     id: Option<&RequestId>,
     code: Option<i32>,

@@ -17,7 +17,7 @@ use crate::json::{JsonError, parse};
 /// includes everything below it.
 pub(super) const PATHS: &[&str] =
     &["/mcp/discover", "/mcp/prompt", "/mcp/prompt/", "/mcp/tool", "/mcp/tool/"];
-/// The path of the health check.
+/// The HTTP path of the health check.
 pub(super) const HEALTH: &str = "/healthz";
 
 const TRANSPORT: &str = "http";
@@ -143,7 +143,7 @@ fn decode_part(part: &str) -> Result<String, CallError> {
     text.map(|text| text.into_owned()).map_err(|_| invalid_input("", "the path is not UTF-8"))
 }
 
-/// Parses the arguments of a prompt from the query. A repeated name is an error.
+/// Parses the arguments of a prompt from the URL's `query`. A repeated name is an error.
 fn parse_arguments(query: &str) -> Result<PromptArguments, CallError> {
     let mut all = BTreeMap::new();
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {

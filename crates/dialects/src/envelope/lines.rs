@@ -71,7 +71,7 @@ pub(super) fn read(line: &[u8], count: u64) -> FrameReading {
     )
 }
 
-/// Creates the answer to a line that the server rejected without reading it.
+/// Creates the answer to a client's line that the server rejected without reading it.
 pub(super) fn read_rejected(why: CallError) -> FrameReading {
     let transport = EnvelopeTransport::Line { id: None, code: None };
     request_reading(

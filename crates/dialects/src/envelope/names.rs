@@ -9,7 +9,8 @@ use crate::tool_mentions::own_tool_id;
 const TOOL: &str = "mcp.tool:";
 /// The prefix of a prompt's id in the envelope dialect.
 const PROMPT: &str = "core.generic.";
-/// The major version of every prompt. No prompt has had a breaking change yet.
+/// The major version of every prompt in the envelope dialect. No prompt has had a breaking change
+/// yet.
 pub(super) const PROMPT_MAJOR: u32 = 1;
 
 /// Older names of tools in the envelope dialect, with the catalog's names.

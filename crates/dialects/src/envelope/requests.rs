@@ -8,7 +8,7 @@ use super::names::{catalog_name, parse_tool_id, prompt_name};
 /// The maximum number of characters of a tool's or prompt's name that an error repeats.
 const NAME_CHARS_MAX: usize = 200;
 
-/// A request to the host, and its origin for the envelope.
+/// A request of the envelope dialect to the host, with its origin for the envelope.
 pub(super) struct EnvelopeRequest {
     pub(super) request: HostRequest,
     pub(super) origin: CallOrigin,
@@ -32,7 +32,7 @@ pub(super) fn discover(transport: &'static str) -> EnvelopeRequest {
     EnvelopeRequest { request: HostRequest::Discover, origin }
 }
 
-/// Creates the request for the prompt `id` with `arguments`.
+/// Creates the request for the rendered prompt `id` with `arguments`.
 pub(super) fn prompt(
     transport: &'static str,
     id: &str,
@@ -128,13 +128,13 @@ fn origin(transport: &'static str, route: &str, method: &str, payload: Value) ->
     CallOrigin { transport, route, method, payload, tool: None, prompt: None, io: None }
 }
 
-/// Creates an error about invalid input at `pointer`.
+/// Creates an error about invalid input at the JSON pointer `pointer`.
 pub(super) fn invalid_input(pointer: &str, why: &str) -> CallError {
     let problem = ValidationProblem { pointer: pointer.to_owned(), message: why.to_owned() };
     CallError::InvalidInput { problems: vec![problem] }
 }
 
-/// Returns at most [`NAME_CHARS_MAX`] characters of `name`.
+/// Returns at most [`NAME_CHARS_MAX`] characters of a tool's or prompt's name `name`.
 pub(super) fn clip_name(name: &str) -> String {
     name.chars().take(NAME_CHARS_MAX).collect()
 }

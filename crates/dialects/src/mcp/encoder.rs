@@ -45,7 +45,7 @@ pub(crate) enum McpRequestKind {
     Call,
     /// A call of a tool that may become a task.
     Task,
-    /// A request about existing tasks.
+    /// A request about existing tasks of MCP.
     TaskRequest(TaskRequest),
     /// A request for resources, prompts, completions or skills.
     Library {
@@ -419,7 +419,7 @@ impl McpEncoder {
         }
     }
 
-    /// Encodes the internal error for an answer that does not fit its request.
+    /// Encodes the internal error that is sent if the host's answer does not fit its request.
     pub(crate) fn mismatched_answer_reply(&self) -> Reply {
         let why = "the server's answer does not match the request; this is a bug in toolgate";
         self.failure_reply(McpError::new(Some(self.id.clone()), INTERNAL_ERROR, why))
@@ -443,7 +443,7 @@ impl McpEncoder {
     }
 }
 
-/// Returns the message of an error, with tool names in MCP's form.
+/// Returns the message of the host's error, with tool names in MCP's form.
 pub(crate) fn error_message(error: &CallError) -> String {
     match error {
         CallError::UnknownTool { name, nearest: Some(nearest), unavailable: None } => {
@@ -465,11 +465,11 @@ pub(crate) fn error_message(error: &CallError) -> String {
 pub(crate) enum EncodedOutcome<'a> {
     /// A result of the call, which the model sees.
     Result(CallResult<'a>),
-    /// A protocol error, which the model does not see.
+    /// A JSON-RPC error, which the model does not see.
     Error(McpError),
 }
 
-/// The result of `tools/call`.
+/// The result of a call in the form of `tools/call`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct CallResult<'a> {
@@ -522,7 +522,7 @@ enum ResultMeta<'a> {
         #[serde(rename = "io.modelcontextprotocol/serverInfo")]
         server_info: ServerName<'a>,
     },
-    /// Metadata other than the server's description of itself.
+    /// All metadata of a result, as one JSON object.
     All(Value),
 }
 

@@ -145,7 +145,7 @@ impl LibraryRequest {
     }
 }
 
-/// Returns the URI that `request` names, if it names one.
+/// Returns the URI that a library request names, if it names one.
 pub(crate) fn request_uri(request: &HostRequest) -> Option<&str> {
     match request {
         HostRequest::ReadResource { uri }

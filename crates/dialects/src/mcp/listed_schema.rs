@@ -22,8 +22,8 @@ pub(crate) fn listed_schema(spec: &ToolSpec) -> Cow<'_, Value> {
     Cow::Owned(schema)
 }
 
-/// Removes the argument `name` of the object that `schema` describes. `edits[].count` is an argument
-/// of each item of `edits`.
+/// Removes the argument `name` from the JSON Schema of a tool's arguments. `edits[].count` is an
+/// argument of each item of `edits`.
 fn remove_argument(schema: &mut Value, name: &str) {
     let Some(Value::Object(properties)) = schema.get_mut("properties") else { return };
     match name.split_once("[].") {

@@ -98,7 +98,7 @@ impl McpMessage {
     }
 }
 
-/// Returns a client's error as a sentence.
+/// Returns the error in a client's response as a sentence.
 fn error_sentence(error: &Value) -> String {
     let message = error.get("message").and_then(Value::as_str).unwrap_or("no reason given");
     match error.get("code") {
@@ -147,7 +147,7 @@ impl McpError {
         }
     }
 
-    /// Creates the error for an unsupported protocol version.
+    /// Creates the error for an unsupported version of MCP.
     pub(crate) fn unsupported(id: Option<RequestId>, requested: &str, supported: &[&str]) -> Self {
         let message = format!(
             "protocol version `{requested}` is not supported; supported: {}",

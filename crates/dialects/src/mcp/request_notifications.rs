@@ -14,7 +14,7 @@ use crate::ServerInfo;
 use crate::json::RpcParams;
 use crate::rpc::invalid_id_reason;
 
-/// The notifications that a client wants for one request.
+/// The notifications about one request that its client wants.
 pub(crate) struct RequestNotifications {
     revision: &'static Revision,
     facts: Arc<ServerInfo>,
@@ -71,8 +71,8 @@ impl RequestNotifications {
         self.progress_token.is_some() || self.log_level.is_some()
     }
 
-    /// Encodes a progress notification. `None` if the client wants none or the progress did not
-    /// grow.
+    /// Encodes a progress notification for the client. `None` if the client wants none or the
+    /// progress did not grow.
     pub(crate) fn encode_progress(
         &self,
         done: f64,
@@ -98,7 +98,8 @@ impl RequestNotifications {
         self.log_level
     }
 
-    /// Encodes a log notification by `logger`, or by this server if `logger` is `None`.
+    /// Encodes a log notification from the component `logger`, or from this server if `logger` is
+    /// `None`.
     pub(crate) fn encode_log(
         &self,
         level: LogLevel,

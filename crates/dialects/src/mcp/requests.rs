@@ -81,7 +81,7 @@ fn read_call(
     })
 }
 
-/// Returns true if the request may lead to questions to the client.
+/// Returns true if an MCP request may lead to questions to the client.
 pub(crate) fn may_ask(asked: &McpRequestKind, era: ProtocolEra) -> bool {
     match (asked, era) {
         (McpRequestKind::Call | McpRequestKind::Task, _)
@@ -99,7 +99,7 @@ pub(crate) fn may_ask(asked: &McpRequestKind, era: ProtocolEra) -> bool {
     }
 }
 
-/// Collects the metadata of a request: repeated arguments and trace context.
+/// Collects the metadata that a client sent with a request: repeated arguments and trace context.
 pub(crate) fn call_metadata(
     head: &FrameHead,
     kind: &McpRequestKind,

@@ -13,7 +13,7 @@ pub struct Revision {
     pub era: ProtocolEra,
     /// Support for batches of messages.
     pub batches: BatchSupport,
-    /// The form of errors about invalid arguments.
+    /// The form of errors about invalid arguments in the revision.
     pub bad_input: BadInputForm,
     /// True if tools have annotations and progress has a message.
     pub annotations: bool,
@@ -28,7 +28,7 @@ pub struct Revision {
     pub declares_completion: bool,
     /// True if a client can resume an interrupted event stream.
     pub resumes: bool,
-    /// The allowed forms of schemas and structured results.
+    /// The forms of schemas and structured results that the revision allows.
     pub schemas: SchemaSupport,
     /// The way in which a call becomes a task.
     pub tasks: TaskSupport,
@@ -54,13 +54,13 @@ pub enum ProtocolEra {
 /// Support for batches: several messages in one JSON array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BatchSupport {
-    /// Batches are accepted.
+    /// A message may be a batch.
     Accepted,
-    /// Batches are refused.
+    /// A message that is a batch is refused.
     Refused,
 }
 
-/// The form of errors about invalid arguments.
+/// The form of errors about invalid arguments of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BadInputForm {
     /// A protocol error, which the model does not see.
@@ -72,7 +72,7 @@ pub enum BadInputForm {
 /// The kinds of content blocks of a protocol revision. Each includes those before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContentSupport {
-    /// Text, images and embedded resources.
+    /// Content blocks of text, images and embedded resources.
     Pictures,
     /// Audio in addition to [`ContentSupport::Pictures`].
     Sounds,
@@ -103,7 +103,7 @@ pub enum TaskSupport {
 /// The kinds of question to the client that a protocol revision has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuestionForms {
-    /// Sampling without tools, and roots.
+    /// Only questions to the client's model without tools, and for the client's folders.
     Samples,
     /// Forms with text, numbers, booleans and single choices, in addition to
     /// [`QuestionForms::Samples`].
@@ -222,7 +222,7 @@ impl Revision {
         REVISIONS.iter().filter(|row| row.era == era).map(|row| row.name).collect()
     }
 
-    /// Translates the error `code` of another server. Codes that the specification reserves may
+    /// Translates the error `code` of an upstream server. Codes that the specification reserves may
     /// have a different meaning in this revision, and become an internal error.
     pub fn refusal_code(&self, code: i32) -> i32 {
         match self.era {

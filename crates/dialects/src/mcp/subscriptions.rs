@@ -15,7 +15,7 @@ use super::tasks::{self, TaskRequest};
 use crate::json::RpcParams;
 use crate::{ChangeEncoder, ChangeSubscription, ServerInfo, rpc};
 
-/// The `_meta` key for the subscription to which a message belongs.
+/// The `_meta` key for the id of the subscription to which a message belongs.
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 /// The maximum number of resources that one subscription names, and also of tasks.
 const NAMED_MAX: usize = 1000;

@@ -22,11 +22,11 @@ use crate::json::RpcParams;
 
 /// The name of MCP's tasks extension.
 pub(crate) const EXTENSION: &str = "io.modelcontextprotocol/tasks";
-/// The `_meta` key for the task to which a message belongs.
+/// The `_meta` key for the id of the task to which a message belongs.
 const RELATED: &str = "io.modelcontextprotocol/related-task";
 /// The polling interval that tasks suggest to clients, in milliseconds.
 const POLL_MS: u64 = 500;
-/// The status of a queued or running task.
+/// The MCP status of a queued or running task.
 const WORKING: &str = "working";
 /// The status of a task that waits for the client's answers.
 const ASKING: &str = "input_required";
@@ -182,7 +182,7 @@ pub(crate) fn related_task_meta(task: JobId) -> Value {
 }
 
 impl McpEncoder {
-    /// Encodes the answer to a call that became a task.
+    /// Encodes the answer to a call that became an MCP task.
     pub(crate) fn task_created_reply(&self, job: &JobSnapshot) -> Reply {
         // The result and the questions are left to `tasks/get`.
         let DetailedTask { task, stamp, .. } = self.task_details(job);
@@ -216,7 +216,7 @@ impl McpEncoder {
         }
     }
 
-    /// Encodes a page of tasks.
+    /// Encodes a page of the list of tasks.
     pub(crate) fn task_list_reply(&self, page: &JobPage) -> Reply {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
@@ -229,7 +229,7 @@ impl McpEncoder {
         success(&self.id, &TaskList { tasks, next_cursor: page.next.as_ref().map(cursor::encode) })
     }
 
-    /// Encodes the refusal of a request about tasks.
+    /// Encodes the refusal of a request about MCP tasks.
     pub(crate) fn task_refusal(&self, about: TaskRequest, error: &CallError) -> Reply {
         match (error, about, self.revision.tasks) {
             // The task ended before it was cancelled, which is the result that the client wanted.
@@ -400,7 +400,7 @@ fn status_message(job: &JobSnapshot) -> Option<Cow<'_, str>> {
     }
 }
 
-/// The encoder for a task's events on the connection that created it.
+/// The encoder for the events of a task, sent on the connection that created the task.
 pub(crate) struct TaskEventEncoder {
     pub(crate) revision: &'static Revision,
     pub(crate) notifications: RequestNotifications,
@@ -409,7 +409,7 @@ pub(crate) struct TaskEventEncoder {
 }
 
 impl TaskEventEncoder {
-    /// Encodes a status notification at the time of `event`.
+    /// Encodes a notification of a task's status at the time of `event`.
     fn encode_status(&self, status: &'static str, event: &JobEvent) -> Bytes {
         let job = JobSnapshot { updated: event.at, message: None, ..self.job.clone() };
         notification("notifications/tasks/status", &McpTask::new(&job, self.revision, status))

@@ -25,7 +25,7 @@ const CONTRACT_VERSION: &str = "1.0.0";
 /// The data of a request to list tools that its answer depends on.
 pub(super) struct ToolListing {
     pub(super) filter: ToolFilter,
-    /// The connection on which the request arrived.
+    /// The connection on which the request to list tools arrived.
     pub(super) connection: MiraConnection,
     pub(super) facts: Arc<ServerInfo>,
 }

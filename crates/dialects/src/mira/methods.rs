@@ -6,7 +6,7 @@ use toolgate_contract::ToolId;
 
 use super::schemas::{self, MethodSchemas};
 
-/// The name of the method that lists the tools.
+/// The name of Mira's method that lists the tools.
 pub(super) const LIST: &str = "tools/list";
 
 /// The method of a request in Mira's dialect.
@@ -72,7 +72,7 @@ impl ContractMethod {
         }
     }
 
-    /// Returns the id of the tool that implements the method.
+    /// Returns the id of the tool that implements Mira's method.
     pub(super) fn tool(self) -> &'static str {
         match self {
             Self::Read => "files.read",
@@ -82,7 +82,7 @@ impl ContractMethod {
         }
     }
 
-    /// Returns the method that the tool `id` implements.
+    /// Returns Mira's method that the tool `id` implements.
     pub(super) fn for_tool(id: &ToolId) -> Option<Self> {
         Self::ALL.into_iter().find(|method| method.tool() == id.as_str())
     }

@@ -89,7 +89,7 @@ impl MiraRefusal {
         Self { code, field: None, reason: reason.into(), data: Vec::new() }
     }
 
-    /// Returns the error with `field` as the parameter that it concerns.
+    /// Returns the error with `field` as the parameter to which it belongs.
     pub(super) fn with_field(self, field: impl Into<String>) -> Self {
         Self { field: Some(field.into()), ..self }
     }
@@ -182,7 +182,7 @@ impl MiraRefusal {
         }
     }
 
-    /// Serializes the error for the request `id`.
+    /// Serializes the error as the reply to the request `id`.
     pub(super) fn reply(&self, id: Option<&RawId>) -> Reply {
         #[derive(Serialize)]
         struct MiraErrorFrame<'a> {

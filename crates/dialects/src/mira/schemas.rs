@@ -45,7 +45,7 @@ impl MiraSchema {
         Self { text, value: OnceLock::new(), validator: OnceLock::new() }
     }
 
-    /// Returns the schema as JSON.
+    /// Returns the schema of Mira's contract as JSON.
     pub(super) fn value(&self) -> &Value {
         self.value.get_or_init(|| serde_json::from_str(self.text).expect("a schema is JSON"))
     }
@@ -70,13 +70,13 @@ impl MiraSchema {
     }
 }
 
-/// The message for an unknown parameter.
+/// The message of the error about an unknown parameter.
 const UNKNOWN_PARAMETER: &str = "unknown parameter; `tools/list` has the schema";
 /// The lowest similarity (0 to 1) at which a known parameter is suggested for an unknown one.
 const SIMILARITY_MIN: f64 = 0.88;
 
-/// Converts an error of validation against `schema` to problems. The problems never contain values,
-/// which may be secret.
+/// Converts an error of validation against `schema` to problems with positions. The problems never
+/// contain values, which may be secret.
 fn problems(error: &ValidationError<'_>, schema: &Value) -> Vec<ValidationProblem> {
     let here = error.instance_path().as_str();
     let at = |name: &str| format!("{here}/{}", escape_pointer(name));

@@ -10,9 +10,9 @@ pub(super) const PATHS: &[&str] = &["/v1/jobs", "/v1/jobs/", "/openapi.json"];
 pub(super) enum RestPath {
     /// The OpenAPI description of the REST requests.
     OpenApi,
-    /// The list of the caller's jobs.
+    /// The path of the list of the caller's jobs.
     Jobs,
-    /// One job, by its id.
+    /// The path of one job, by its id.
     Job(String),
     /// The event stream of a job, by its id.
     Events(String),

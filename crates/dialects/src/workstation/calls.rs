@@ -25,7 +25,7 @@ use crate::{
     RequestKey, ServerInfo,
 };
 
-/// The MCP revisions that a client may choose, newest first.
+/// The MCP revisions that a client of the workstation dialect may choose, newest first.
 const REVISIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 /// The workstation contract's time limit of a call.
 const CALL_TIME_LIMIT: Duration = Duration::from_secs(30);
@@ -277,7 +277,7 @@ fn request_reading(
     })
 }
 
-/// Creates the request for the short tool list.
+/// Creates the request to the host for the short list of tools.
 pub(crate) fn summary_reading() -> FrameReading {
     FrameReading::Request(PendingRequest {
         // The request is alone in its conversation, so any key is unique.

@@ -21,7 +21,7 @@ const NAMES_MAX: u64 = 10_000;
 pub(crate) struct ContractTool {
     /// The name of the tool in the workstation dialect.
     pub(crate) name: &'static str,
-    /// The id of the catalog tool that implements this tool.
+    /// The id of the catalog tool that implements this tool of the workstation contract.
     pub(crate) tool: &'static str,
     /// The description of the tool for the agent.
     pub(crate) description: &'static str,
@@ -67,7 +67,7 @@ enum ToolBehavior {
     CurrentBranch,
     Add,
     Commit,
-    /// A build, a test run or a restore of dependencies.
+    /// The tool runs a build, a test run or a restore of dependencies.
     Project,
     Run,
     Diagnostics,

@@ -257,7 +257,7 @@ fn unknown_tool_message(name: &str, nearest: Option<&str>) -> String {
     }
 }
 
-/// Creates the error for a failed program of a tool outside the contract.
+/// Creates the error for a failed program of a tool outside the workstation contract.
 pub(crate) fn program_failed(name: &str, output: &ToolOutput) -> RpcError {
     let value = &output.value;
     let note = output.text.note.as_deref().unwrap_or("the program failed");

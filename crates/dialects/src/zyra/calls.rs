@@ -36,7 +36,7 @@ const PROTOCOL: &str = "2025-06-18";
 pub(crate) enum ZyraTransport {
     /// An HTTP request with one answer.
     Http,
-    /// A connection on which the server can send at any time.
+    /// A WebSocket, on which the server can send at any time.
     WebSocket,
 }
 
@@ -199,8 +199,8 @@ fn without_nulls(mut input: Value) -> Value {
     input
 }
 
-/// Parses a tool call. The tool is named by `name` with `arguments`, or by `stage` and `command`
-/// with `args`. Both forms work with both method names.
+/// Parses a tool call of a Zyra client. The tool is named by `name` with `arguments`, or by `stage`
+/// and `command` with `args`. Both forms work with both method names.
 fn read_call(
     transport: ZyraTransport,
     id: &RequestId,
@@ -298,7 +298,7 @@ fn request_reading(
 struct ZyraEncoder {
     id: RequestId,
     transport: ZyraTransport,
-    /// The called tool, if the request is a call.
+    /// The name of the called tool, if the request is a call.
     tool: Option<StageCommand>,
     /// The client's token for progress notifications, if it sent one.
     progress_token: Option<Value>,
@@ -491,7 +491,7 @@ impl ZyraEncoder {
     }
 }
 
-/// Creates a text block for MCP clients.
+/// Creates a content block of text in the form that MCP clients expect.
 fn text_block(text: &str) -> Value {
     json!({ "type": "text", "text": text })
 }

@@ -62,7 +62,7 @@ pub(crate) enum ZyraPath {
     Calls,
     /// The progress of a job as server-sent events, by the job's id.
     Progress(String),
-    /// One job, by its id.
+    /// One job, by its id, as JSON.
     Job(String),
     /// The files that a job produced, as a download, by the job's id.
     Download(String),
@@ -99,7 +99,7 @@ fn decode_segment(segment: &str) -> String {
     percent_decode_str(segment).decode_utf8_lossy().into_owned()
 }
 
-/// Returns the value of the query parameter `name`. A repeated parameter is an error.
+/// Returns the value of the parameter `name` in a URL's `query`. A repeated parameter is an error.
 pub(crate) fn single_query_value(query: &str, name: &str) -> Result<Option<String>, String> {
     let mut values =
         form_urlencoded::parse(query.as_bytes()).filter(|(key, _)| key == name).map(|(_, v)| v);

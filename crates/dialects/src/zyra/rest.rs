@@ -79,8 +79,8 @@ pub(crate) fn status_report(facts: &ServerInfo) -> Value {
     json!({ "status": "ok", "version": facts.version })
 }
 
-/// Reads a request about the job `id`. The answer to a malformed id is the same as to an unknown
-/// job.
+/// Reads a request of a Zyra client about the job `id`. A malformed id has the same answer as an
+/// unknown job.
 fn read_job_request(
     id: String,
     read: impl FnOnce(String) -> Result<FrameReading, String>,

@@ -23,10 +23,11 @@ const MAX_MS: MillisBounds = MillisBounds { min: 0, default: 10_000, max: 3_600_
 /// The keys of messages about a job, from which the query parameter `stream` selects.
 const KEYS: [&str; 7] =
     ["stdout", "stderr", "progress", "message", "status", "exit_code", "output_file"];
-/// The progress of a job that has not reported any.
+/// The first progress of a job, which has not reported any progress yet.
 const NO_PROGRESS: JobEventKind = JobEventKind::Progress { fraction: 0.0, message: None };
 
-/// The range and default of a query parameter. Values outside the range are clamped.
+/// The range and default of a query parameter in milliseconds. Values outside the range are
+/// clamped.
 struct MillisBounds {
     min: u64,
     default: u64,
@@ -45,7 +46,8 @@ impl MillisBounds {
     }
 }
 
-/// Starts server-sent events for the job `id`. An unknown job has the status `unknown`.
+/// Starts a stream of server-sent events about the job `id`. An unknown job has the status
+/// `unknown`.
 pub(crate) fn event_stream_reading(id: String, query: &str) -> FrameReading {
     let schedule = INTERVAL_MS.parse(query, "interval_ms").and_then(|every| {
         let at_most = MAX_MS.parse(query, "max_ms")?;
@@ -71,9 +73,9 @@ pub(crate) fn websocket_upgrade(id: String, query: &str) -> Result<SocketUpgrade
     }))
 }
 
-/// The encoder for snapshots of a job.
+/// The encoder for snapshots of a job that a Zyra client watches.
 struct SnapshotEncoder {
-    /// The job's id as the path contains it, which may be the id of an unknown job.
+    /// The job's id in the path of the request, which may be the id of an unknown job.
     id: String,
 }
 
@@ -232,7 +234,7 @@ impl FollowEncoder {
     }
 }
 
-/// The state of the events that a watcher of a job has received, so that no progress is repeated.
+/// Progress and output of a job that its watcher has received, so that no progress is repeated.
 #[derive(Debug, Default)]
 struct SentEvents(Mutex<SentState>);
 
@@ -245,8 +247,8 @@ struct SentState {
 }
 
 impl SentEvents {
-    /// Encodes progress and output events. Returns `None` for progress that is not new, and for all
-    /// other events, because these are reported in another form.
+    /// Encodes the progress and output events of a watched job. Returns `None` for progress that is
+    /// not new, and for all other events, because these are reported in another form.
     fn next_fields(&self, what: &JobEventKind) -> Option<Map<String, Value>> {
         let mut sent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match what {

@@ -32,8 +32,8 @@ fn client_info() -> Value {
     json!({ "name": "toolgate", "version": env!("CARGO_PKG_VERSION") })
 }
 
-/// Returns the client capabilities for the questions in `support`, and for tasks as answers if
-/// `tasks` is true.
+/// Returns the capabilities that toolgate declares as a client: for the questions in `support`, and
+/// for tasks as answers if `tasks` is true.
 pub fn client_capabilities(support: QuestionSupport, tasks: bool, revision: &Revision) -> Value {
     let mut capabilities = Map::new();
     let forms = !matches!(revision.questions, QuestionForms::Samples);
@@ -66,7 +66,8 @@ pub fn client_capabilities(support: QuestionSupport, tasks: bool, revision: &Rev
     Value::Object(capabilities)
 }
 
-/// Returns the parameters of `initialize` for a client that supports the questions in `support`.
+/// Returns the parameters of `initialize` that toolgate sends as a client which supports the
+/// questions in `support`.
 pub fn initialize_params(support: QuestionSupport, revision: &Revision) -> Value {
     json!({
         "protocolVersion": revision.name,

@@ -10,7 +10,7 @@ use toolgate_contract::{
     ResourceSpec, ResourceTemplate, ResultText, Skill, SkillFile, SkillFiles, ToolOutput,
 };
 
-/// Parses the result of `tools/call`.
+/// Parses an upstream's result of `tools/call`.
 ///
 /// # Errors
 /// Fails if the result is malformed.
@@ -89,7 +89,7 @@ pub(super) fn parse_content(block: &Value) -> ContentBlock {
     read.with_annotations(parse_annotations(block.get("annotations")))
 }
 
-/// Parses the result of `resources/read`.
+/// Parses an upstream's result of `resources/read`.
 ///
 /// # Errors
 /// Fails if the result is malformed.
@@ -185,7 +185,7 @@ pub fn parse_prompt_spec(entry: &Value) -> Option<PromptSpec> {
     })
 }
 
-/// Parses the result of `prompts/get`.
+/// Parses an upstream's result of `prompts/get`.
 ///
 /// # Errors
 /// Fails if the result is malformed.

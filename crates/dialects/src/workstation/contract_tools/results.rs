@@ -137,7 +137,7 @@ fn project_printed(value: &Value) -> String {
     }
 }
 
-/// Returns a program's output, with `note` if it is incomplete.
+/// Returns the output that a program printed, with `note` if it is incomplete.
 fn run_printed(output: &ToolOutput, note: &str) -> String {
     let value = &output.value;
     let is_cut = |extent: &str| !value[extent]["cut"].is_null();
