@@ -201,8 +201,7 @@ impl UpstreamNames {
     }
 }
 
-/// Returns the MCP servers in `content`, a client's settings. Those of the project `root` come
-/// first.
+/// Returns the MCP servers in a client's settings `content`, those of the project `root` first.
 fn servers(content: &Value, root: &Path) -> Vec<(String, Value)> {
     let mut tables = Vec::new();
     if let Ok(root) = root.canonicalize()
@@ -411,8 +410,7 @@ impl ImportedUpstream {
         }
     }
 
-    /// Converts a client's variables or headers. A secret is replaced by the one that `variable`
-    /// names.
+    /// Converts a client's variables or headers. The one that `variable` names replaces a secret.
     fn convert_named(
         &mut self,
         all: Option<&Value>,
@@ -439,8 +437,7 @@ impl ImportedUpstream {
         table
     }
 
-    /// Replaces the secrets in `word`, a URL or the argument after `before`, by variable
-    /// references.
+    /// Replaces the secrets in `word`, a URL or the argument after `before`, by references.
     fn convert_word(&mut self, word: &str, before: &str) -> String {
         let mut clean = String::new();
         let mut at = 0;
