@@ -162,7 +162,7 @@ impl JobFile {
 pub(super) fn tool_error(error: CallError, pointer: &str) -> ToolError {
     let mut message = error.to_string();
     if matches!(error, CallError::NotFound { .. }) && pointer == JOB_ID && !message.contains(';') {
-        message.push_str("; `jobs.list` lists yours");
+        message.push_str("; `jobs_list` lists yours");
     }
     let fault = match error {
         CallError::UnknownTool { .. } => ToolFault::Invalid { pointer: "/tool".to_owned() },

@@ -184,11 +184,12 @@ fn open_session(client: &mut Client, name: &str) {
 
 #[test]
 fn a_list_near_its_budget_does_not_change_its_form_from_session_to_session() {
-    let workspace = with_odd("\n[discovery]\nbudget_tokens = 20000\n");
+    let workspace = with_odd("\n[discovery]\nbudget_tokens = 14000\n");
     let mut client = Client::http(launch(&workspace), "2025-06-18");
-    // A token has 3.9 characters. The other tools of the upstream have fewer than 3,000 tokens.
+    // A token has 3.9 characters. The other tools of the upstream have fewer than 3,000 tokens. A
+    // description has at most 64 KiB.
     for (version, tokens, is_folded) in
-        [(1, 15_500, false), (2, 25_000, true), (3, 15_500, true), (4, 5_000, false)]
+        [(1, 10_500, false), (2, 16_000, true), (3, 10_500, true), (4, 3_000, false)]
     {
         let marker = format!("Version {version}.");
         let description = format!("{marker} {}", "a".repeat(tokens * 39 / 10));
