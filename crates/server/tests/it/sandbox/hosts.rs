@@ -302,7 +302,7 @@ def ask(host, port):
     for _ in range(100):
         try:
             with socket.create_connection((host, int(port)), 5) as connection:
-                connection.sendall(b'ping')
+                connection.sendall(b'ping\n')
                 return connection.recv(100).decode()
         except ConnectionRefusedError:
             time.sleep(0.1)
@@ -398,9 +398,9 @@ fn a_database_server_reaches_its_database_through_a_relay_in_its_own_network() {
     let port = database.local_addr().unwrap().port();
     let serving = thread::spawn(move || {
         let (mut stream, _) = database.accept().unwrap();
-        let mut message = [0; 4];
+        let mut message = [0; 5];
         stream.read_exact(&mut message).unwrap();
-        assert_eq!(&message, b"ping");
+        assert_eq!(&message, b"ping\n");
         stream.write_all(b"pong").unwrap();
     });
     workspace.put("relay.py", RELAY);
