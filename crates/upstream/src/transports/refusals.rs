@@ -88,9 +88,9 @@ pub(super) fn is_session_unknown(
             let is_common = matches!(error.code, -32000 | -32001 | -32600);
             (is_common && names_session(&error.message)) || begins_with_loss(&error.message)
         }
-        // The tool itself could have failed with this message, so it must be one of a server.
+        // The tool itself could have failed with this message, so its code must be one of a server.
         (StatusCode::OK, Some(ResponseError { error, is_anonymous: false })) => {
-            begins_with_loss(&error.message)
+            is_code_of_server(error.code) && begins_with_loss(&error.message)
         }
         // The TypeScript SDK sends this before it reads the message.
         (StatusCode::INTERNAL_SERVER_ERROR, None) => {
@@ -147,6 +147,12 @@ fn names_loss(text: &str) -> bool {
 pub(super) fn names_session(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
     text.contains("session") || text.contains("initiali")
+}
+
+/// Returns true if an error of this code comes from the server, and not from a tool that ran. An
+/// exception in a tool becomes an internal error, or has a code of its own.
+fn is_code_of_server(code: i64) -> bool {
+    (-32768..=-32000).contains(&code) && code != -32603
 }
 
 /// Returns true if an error of this code concerns the content of a message: its JSON, its method or
@@ -213,6 +219,8 @@ mod tests {
             (400, error("null", -32700, "Parse error")),
             (200, error("null", -32601, "Method not found")),
             (200, error("3", -32000, "the database session has expired")),
+            (200, error("3", -32603, "Session terminated")),
+            (200, error("3", 0, "Session not found")),
             (200, error("3", -32000, "no session was found in the database")),
             (400, "<html><h1>Bad Request</h1><p>The URL is too long</p></html>".to_owned()),
             (406, error("null", -32000, "Client must accept text/event-stream")),
