@@ -282,8 +282,10 @@ async fn list_pages(
     Ok(all)
 }
 
+/// Returns true for a cursor that some servers write for the end: an empty text, or a number that is
+/// not positive.
 fn is_empty_cursor(cursor: &Value) -> bool {
-    cursor == ""
+    cursor == "" || cursor.as_i64().is_some_and(|number| number <= 0)
 }
 
 #[cfg(test)]
@@ -291,6 +293,16 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_cursor_is_empty_if_it_is_an_empty_text_or_not_positive() {
+        for (cursor, expected) in
+            [(json!(""), true), (json!(0), true), (json!(-1), true), (json!(1), false)]
+        {
+            assert_eq!(is_empty_cursor(&cursor), expected, "{cursor}");
+        }
+        assert!(!is_empty_cursor(&json!("0")));
+    }
 
     #[test]
     fn items_beyond_the_limit_of_bytes_or_of_their_number_are_left_out() {
