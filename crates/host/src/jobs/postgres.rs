@@ -5,6 +5,7 @@
 //! jobs. Each write of a run names the owner of the job, so a server that was overtaken writes nothing
 //! any more.
 
+mod failures;
 mod schema;
 mod profile;
 mod lease;
@@ -26,9 +27,7 @@ use jiff::Timestamp;
 use toolgate_contract::{
     BoxFuture, Caller, ClientAnswers, ClientQuestions, JobEvent, JobId, JobPage, JobSnapshot,
 };
-use toolgate_postgres::{
-    ConnectionPool, PostgresAddress, PostgresError, PostgresFailure, SharedPool,
-};
+use toolgate_postgres::{ConnectionPool, PostgresAddress, PostgresError, SharedPool};
 
 use super::store::{
     AdoptFilter, AdoptedJobs, JobClaim, JobEnd, JobStore, JobStoreError, NewJob, OrphanJob,
@@ -38,6 +37,7 @@ use super::stored_form::{EventRows, StoredEnd};
 use crate::limits::{RateBucket, RateGrant};
 use changes::ChangeChannel;
 pub use credentials::{FleetCredential, FleetCredentialLock, FleetCredentials};
+use failures::FailedWrite;
 use known_runs::{KnownRuns, SharedRuns};
 use lease::{RenewalTask, ServerLease, ServerRow};
 pub use profile::{FleetServerKind, FleetServerProfile, SettingsDigests};
@@ -54,6 +54,8 @@ const MIGRATION_TIMEOUT: Duration = Duration::from_secs(30);
 const ACCEPT_TRIES_MAX: u32 = 3;
 /// Interval at which waiting jobs are checked for claims whose notifications were lost.
 const WAITING_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// Pause before a job that may not run twice is tried after a restart of the database.
+const UNSETTLED_PAUSE: Duration = Duration::from_secs(2);
 /// Number of jobs that are removed in one statement.
 const REMOVE_STEP: usize = 50;
 
@@ -94,30 +96,6 @@ pub struct PostgresStore {
     waiting_checked: Mutex<Instant>,
 }
 
-impl From<JobStoreError> for PostgresError {
-    fn from(err: JobStoreError) -> Self {
-        Self::Rejected(err.0)
-    }
-}
-
-impl From<PostgresFailure> for JobStoreError {
-    fn from(failure: PostgresFailure) -> Self {
-        Self(failure.to_string())
-    }
-}
-
-/// A failed operation, and whether the database may have committed it.
-struct FailedWrite {
-    error: JobStoreError,
-    has_unknown_outcome: bool,
-}
-
-impl From<FailedWrite> for JobStoreError {
-    fn from(failed: FailedWrite) -> Self {
-        failed.error
-    }
-}
-
 /// Runs `$work` with the client `$client` of a connection of the pool. The error is a
 /// [`FailedWrite`].
 macro_rules! on_connection {
@@ -155,7 +133,7 @@ impl PostgresStore {
         let server = ServerRow {
             id: random.cast_signed(),
             workspace: workspace.replace('\0', ""),
-            machine: machine_boot(),
+            machine: lease::machine_boot(),
             mark,
             profile,
         };
@@ -214,11 +192,22 @@ impl PostgresStore {
         &self,
         id: JobId,
         at: Timestamp,
+        runs_once: bool,
     ) -> Result<Option<StartedJob>, JobStoreError> {
-        let owner = self.lease.server.id;
+        if runs_once && self.lease.is_unsettled() {
+            tokio::time::sleep(UNSETTLED_PAUSE).await;
+        }
+        let lease = &self.lease;
         let may_have_begun = self.lock_runs().uncertain_begins.contains(&id);
         let begun: Result<Option<StartedJob>, FailedWrite> =
-            on_connection!(self, |client| writes::begin(client, owner, id, at, may_have_begun));
+            on_connection!(self, |client| writes::begin(
+                client,
+                lease,
+                id,
+                at,
+                may_have_begun,
+                runs_once
+            ));
         let mut runs = self.lock_runs();
         match &begun {
             Ok(Some(started)) => runs.begin(id, started.start_event, started.attempt),
@@ -332,6 +321,11 @@ impl PostgresStore {
     }
 
     async fn adopt_jobs(&self, filter: AdoptFilter) -> Result<AdoptedJobs, JobStoreError> {
+        if self.lease.is_unsettled() {
+            let owner = self.lease.server.id;
+            let begun = self.lock_runs().begun_lately();
+            on_connection!(self, |client| writes::report_running(client, owner, &begun))?;
+        }
         let unacknowledged: Vec<JobId> = self.lock_runs().unacknowledged.iter().copied().collect();
         let taken: Result<takeover::Takeover, FailedWrite> =
             on_connection!(self, |client| takeover::adopt(
@@ -393,7 +387,15 @@ impl JobStore for PostgresStore {
         id: JobId,
         at: Timestamp,
     ) -> BoxFuture<'_, Result<Option<StartedJob>, JobStoreError>> {
-        Box::pin(self.begin_job(id, at))
+        Box::pin(self.begin_job(id, at, false))
+    }
+
+    fn begin_once(
+        &self,
+        id: JobId,
+        at: Timestamp,
+    ) -> BoxFuture<'_, Result<Option<StartedJob>, JobStoreError>> {
+        Box::pin(self.begin_job(id, at, true))
     }
 
     fn requeue(&self, id: JobId, at: Timestamp) -> BoxFuture<'_, Result<(), JobStoreError>> {
@@ -483,7 +485,7 @@ impl JobStore for PostgresStore {
             let stored_first = self.skip_stored(id, &mut end.last_events).await?;
             let end = StoredEnd::from_end(end)?;
             let first = on_connection!(self, |client| writes::finish(client, owner, id, &end))?;
-            self.lock_runs().end(id);
+            self.lock_runs().finish(id, Instant::now(), self.lease.memory_time());
             self.changes.notify_job(id);
             Ok(first.map(|first| stored_first.unwrap_or(first)))
         })
@@ -586,14 +588,6 @@ impl JobStore for PostgresStore {
 
 fn duplicate_error(id: JobId) -> JobStoreError {
     JobStoreError(format!("job {id} already exists"))
-}
-
-/// Returns the id of this boot of the machine. It is empty, and no programs are found, on a system
-/// that has none.
-#[allow(clippy::disallowed_methods, reason = "a file of the kernel, outside every root")]
-fn machine_boot() -> String {
-    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    id.trim().to_owned()
 }
 
 #[cfg(test)]

@@ -78,7 +78,12 @@ impl JobServiceState {
         };
         let (started, at) = loop {
             let at = Timestamp::now();
-            match store.begin(job.id, at).await {
+            let begun = if self.may_run_again(&job.tool) {
+                store.begin(job.id, at).await
+            } else {
+                store.begin_once(job.id, at).await
+            };
+            match begun {
                 Ok(Some(started)) => break (started, at),
                 // The job was cancelled in the queue and has ended already, or another server has
                 // claimed it.

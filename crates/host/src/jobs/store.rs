@@ -41,6 +41,18 @@ pub trait JobStore: Send + Sync + 'static {
         at: Timestamp,
     ) -> BoxFuture<'_, Result<Option<StartedJob>, JobStoreError>>;
 
+    /// Begins a job like [`begin`](Self::begin) if a second run of it may do harm.
+    ///
+    /// An engine that can lose its latest writes in a failover returns an error for as long as it may
+    /// have forgotten that another server runs the job.
+    fn begin_once(
+        &self,
+        id: JobId,
+        at: Timestamp,
+    ) -> BoxFuture<'_, Result<Option<StartedJob>, JobStoreError>> {
+        self.begin(id, at)
+    }
+
     /// Marks a running job of this server as queued again. Durable.
     fn requeue(&self, id: JobId, at: Timestamp) -> BoxFuture<'_, Result<(), JobStoreError>>;
 

@@ -4,7 +4,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, GenericClient};
 use toolgate_postgres::PostgresError;
 
-use super::lease::{ServerId, ServerLease};
+use super::lease::{ENGINE_START, ServerLease};
 use super::reads::id_bytes;
 use super::takeover::{COLUMNS, orphan_from_row};
 use crate::jobs::store::{JobClaim, JobLane, OrphanJob};
@@ -14,23 +14,22 @@ const CANDIDATES_MAX: i64 = 64;
 
 /// Claims queued jobs of other servers. Servers that claim at the same moment get different jobs.
 ///
-/// A server whose lease was not renewed at one database server for the length of a lease claims only
-/// jobs that may run twice: after a failover, the database may have forgotten that others run.
+/// A server whose lease was not renewed for the length of a lease without a break, at one start of the
+/// database, claims only jobs that may run twice: after a failover, the database may have forgotten
+/// that others run here.
 pub(super) async fn claim(
     client: &mut Client,
     lease: &ServerLease,
     claim: &JobClaim,
 ) -> Result<Vec<OrphanJob>, PostgresError> {
     let server = &lease.server;
-    if !has_offers(client, lease, claim).await? {
+    if open_lanes(lease, claim).is_empty() || !has_offers(client, lease, claim).await? {
         return Ok(Vec::new());
     }
-    let is_steady = lease.may_take_over();
-    let open = |lane: &&JobLane| lane.has_room && (is_steady || lane.idempotent);
-    let lanes: Vec<&str> = claim.lanes.iter().filter(open).map(|lane| lane.name.as_str()).collect();
     let callers: Vec<&str> = claim.busy_callers.iter().map(|caller| &*caller.name).collect();
     let work = client.transaction().await?;
-    lock_live_server(&work, server.id).await?;
+    lock_live_server(&work, lease).await?;
+    let lanes = open_lanes(lease, claim);
     let sql = format!(
         "SELECT {COLUMNS} FROM toolgate_fleet.jobs WHERE workspace = $1 AND state = 'queued' \
          AND lane IS NOT NULL AND lane = ANY($2) AND owner <> $3 AND NOT caller = ANY($4) \
@@ -60,6 +59,14 @@ pub(super) async fn claim(
     Ok(found)
 }
 
+/// Returns the names of the lanes in which this server may claim now.
+fn open_lanes<'c>(lease: &ServerLease, claim: &'c JobClaim) -> Vec<&'c str> {
+    let is_steady = lease.may_take_over();
+    let open = |lane: &&JobLane| lane.has_room && (is_steady || lane.idempotent);
+    let lanes = claim.lanes.iter().filter(open);
+    lanes.map(|lane| lane.name.as_str()).collect()
+}
+
 /// Returns true if jobs of other servers wait and this server is not to drain. One statement, because
 /// idle servers look once a second. If the lanes of this server have changed, stores them for
 /// `toolgate fleet status`.
@@ -70,15 +77,17 @@ async fn has_offers(
 ) -> Result<bool, PostgresError> {
     let server = &lease.server;
     let lanes: Vec<&str> = claim.lanes.iter().map(|lane| lane.name.as_str()).collect();
-    let sql = "SELECT draining, EXISTS (SELECT 1 FROM toolgate_fleet.jobs WHERE workspace = $2 \
-               AND state = 'queued' AND lane IS NOT NULL AND owner <> $1), lanes = $3, \
-               extract(epoch FROM pg_postmaster_start_time())::float8 FROM toolgate_fleet.servers WHERE id = $1";
+    let sql = format!(
+        "SELECT draining, EXISTS (SELECT 1 FROM toolgate_fleet.jobs WHERE workspace = $2 \
+         AND state = 'queued' AND lane IS NOT NULL AND owner <> $1), lanes = $3, {ENGINE_START} \
+         FROM toolgate_fleet.servers WHERE id = $1"
+    );
     let params = [
         (&server.id as _, Type::INT8),
         (&server.workspace as _, Type::TEXT),
         (&lanes as _, Type::TEXT_ARRAY),
     ];
-    let Some(row) = client.query_typed_opt(sql, &params).await? else { return Ok(false) };
+    let Some(row) = client.query_typed_opt(&sql, &params).await? else { return Ok(false) };
     lease.set_draining(row.try_get(0)?);
     lease.note_engine(row.try_get(3)?);
     if !row.try_get::<_, bool>(2)? {
@@ -89,19 +98,24 @@ async fn has_offers(
     Ok(row.try_get(1)? && !lease.is_draining())
 }
 
-/// Locks the row of the server `id`, so that no other server takes over its jobs at the same moment.
+/// Locks the row of this server, so that no other server takes over its jobs at the same moment. Records
+/// the start of the database server.
 ///
 /// # Errors
 /// The lease of the server has ended.
 pub(super) async fn lock_live_server(
     work: &impl GenericClient,
-    id: ServerId,
+    lease: &ServerLease,
 ) -> Result<(), PostgresError> {
-    let sql = "SELECT 1 FROM toolgate_fleet.servers \
-               WHERE id = $1 AND lease_until > now() AND NOT has_left FOR KEY SHARE";
-    if work.query_typed_opt(sql, &[(&id as _, Type::INT8)]).await?.is_none() {
+    let id = lease.server.id;
+    let sql = format!(
+        "SELECT {ENGINE_START} FROM toolgate_fleet.servers \
+         WHERE id = $1 AND lease_until > now() AND NOT has_left FOR KEY SHARE"
+    );
+    let Some(row) = work.query_typed_opt(&sql, &[(&id as _, Type::INT8)]).await? else {
         let why = "counts this server as stopped, because its lease was not renewed in time";
         return Err(PostgresError::Unusable(why.to_owned()));
-    }
+    };
+    lease.note_engine(row.try_get(0)?);
     Ok(())
 }

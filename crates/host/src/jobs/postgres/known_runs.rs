@@ -1,10 +1,14 @@
 //! Keeps what the tables do not contain about a server's jobs: the jobs that it runs or that wait
 //! here, and its writes with an unknown outcome.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use toolgate_contract::JobId;
+
+/// Largest number of ended jobs that are remembered.
+const ENDED_MAX: usize = 20_000;
 
 /// The jobs of a server, which its notifications share.
 pub(super) type SharedRuns = Arc<Mutex<KnownRuns>>;
@@ -18,11 +22,22 @@ pub(super) struct BegunRun {
     pub(super) attempt: u32,
 }
 
+/// A job that was begun here and ended a short time ago.
+#[derive(Debug, Clone, Copy)]
+struct EndedRun {
+    id: JobId,
+    /// Number of the start.
+    attempt: u32,
+    at: Instant,
+}
+
 /// The jobs of this server, and its writes with an unknown outcome.
 #[derive(Default)]
 pub(super) struct KnownRuns {
     /// Jobs that were begun and have not ended here.
     begun: HashMap<JobId, BegunRun>,
+    /// Jobs that were begun and ended here a short time ago, the oldest first.
+    ended: VecDeque<EndedRun>,
     /// Jobs that wait here, and that other servers may claim.
     waiting: HashSet<JobId>,
     /// Waiting jobs that another server may have claimed.
@@ -63,6 +78,24 @@ impl KnownRuns {
         self.suspects.remove(&id);
         self.uncertain_batches.remove(&id);
         self.uncertain_begins.remove(&id);
+    }
+
+    /// Records that the job has ended, and remembers it for the time `memory` if it was begun here.
+    pub(super) fn finish(&mut self, id: JobId, now: Instant, memory: Duration) {
+        if let Some(BegunRun { attempt, .. }) = self.begun.get(&id) {
+            self.ended.push_back(EndedRun { id, attempt: *attempt, at: now });
+        }
+        let is_old = |run: &EndedRun| now.saturating_duration_since(run.at) > memory;
+        while self.ended.len() > ENDED_MAX || self.ended.front().is_some_and(is_old) {
+            self.ended.pop_front();
+        }
+        self.end(id);
+    }
+
+    /// Returns the jobs that run here or ended here a short time ago, with the numbers of their starts.
+    pub(super) fn begun_lately(&self) -> Vec<(JobId, u32)> {
+        let ended = self.ended.iter().map(|run| (run.id, run.attempt));
+        ended.chain(self.running()).collect()
     }
 
     /// Returns the jobs that run here, with the numbers of their starts.
@@ -149,5 +182,21 @@ mod tests {
         runs.begin(id, 2, 1);
         assert!(runs.take_suspects().is_empty());
         assert_eq!(runs.running(), [(id, 1)]);
+    }
+
+    #[test]
+    fn an_ended_job_is_remembered_for_a_time_if_it_was_begun() {
+        let [first, second] = [7, 8].map(JobId::from_bits);
+        let (now, memory) = (Instant::now(), Duration::from_secs(60));
+        let mut runs = KnownRuns::default();
+        runs.wait(first);
+        runs.finish(first, now, memory);
+        assert!(runs.begun_lately().is_empty());
+        runs.begin(first, 2, 1);
+        runs.begin(second, 2, 3);
+        runs.finish(first, now, memory);
+        assert_eq!(runs.begun_lately(), [(first, 1), (second, 3)]);
+        runs.finish(second, now + memory + Duration::from_secs(1), memory);
+        assert_eq!(runs.begun_lately(), [(second, 3)]);
     }
 }

@@ -1,6 +1,6 @@
 //! Keeps the lease of this server, for which the database counts the server as alive.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,6 +11,10 @@ use tokio_postgres::{Client, GenericClient};
 use toolgate_postgres::{ConnectionPool, PostgresError, PostgresFailure, SharedPool};
 
 use super::profile::FleetServerProfile;
+
+/// SQL for the start of the database server, in microseconds since 1970.
+pub(super) const ENGINE_START: &str =
+    "(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint";
 
 /// Id of a server in the rows of its jobs.
 pub(super) type ServerId = i64;
@@ -42,8 +46,11 @@ pub(super) struct ServerLease {
     /// Start of the unbroken series of renewals, in milliseconds since the machine booted; 0 if the
     /// last renewal failed.
     steady_since_ms: AtomicU64,
-    /// Start of the database server in seconds since 1970, as the bits of a float; 0 if unknown.
-    engine_started: AtomicU64,
+    /// Start of the database server as last seen, in microseconds since 1970; 0 before the first look.
+    engine_start: AtomicI64,
+    /// End of the time in which the database may have forgotten jobs that run, in milliseconds since
+    /// the machine booted.
+    unsettled_until_ms: AtomicU64,
     has_left: AtomicBool,
     /// True if an operator has asked this server to begin no further jobs.
     is_draining: AtomicBool,
@@ -59,7 +66,8 @@ impl ServerLease {
             lost_after,
             trusted_until_ms: AtomicU64::new(0),
             steady_since_ms: AtomicU64::new(0),
-            engine_started: AtomicU64::new(0),
+            engine_start: AtomicI64::new(0),
+            unsettled_until_ms: AtomicU64::new(0),
             has_left: AtomicBool::new(false),
             is_draining: AtomicBool::new(false),
             forgettable: Mutex::default(),
@@ -78,25 +86,37 @@ impl ServerLease {
         since != 0 && boot_time_ms().saturating_sub(since) >= millis(self.length)
     }
 
-    /// Looks whether the database server is another one than before, or was restarted.
-    pub(super) async fn check_engine(
+    /// Returns the time for which the end of a job is remembered: two leases.
+    pub(super) fn memory_time(&self) -> Duration {
+        self.length.saturating_mul(2)
+    }
+
+    /// Records the start of the database server. If it has changed, the database may have forgotten the
+    /// latest writes in a failover, which a broken connection alone does not show.
+    pub(super) fn note_engine(&self, start: i64) {
+        let before = self.engine_start.swap(start, Ordering::AcqRel);
+        if before == 0 || before == start {
+            return;
+        }
+        let now = boot_time_ms().max(1);
+        self.unsettled_until_ms.store(now.saturating_add(millis(self.length)), Ordering::Release);
+        self.steady_since_ms.store(now, Ordering::Release);
+    }
+
+    /// Asks for the start of the database server, and records it.
+    pub(super) async fn look_at_engine(
         &self,
         client: &impl GenericClient,
     ) -> Result<(), PostgresError> {
-        let sql = "SELECT extract(epoch FROM pg_postmaster_start_time())::float8";
-        self.note_engine(client.query_typed_one(sql, &[]).await?.try_get(0)?);
+        let row = client.query_typed_one(&format!("SELECT {ENGINE_START}"), &[]).await?;
+        self.note_engine(row.try_get(0)?);
         Ok(())
     }
 
-    /// Records when the database server was started. If it is another one than before, the series of
-    /// renewals begins anew: the database may have forgotten the latest writes, and live servers
-    /// need time to renew their leases.
-    pub(super) fn note_engine(&self, started_s: f64) {
-        let started = started_s.to_bits();
-        let before = self.engine_started.swap(started, Ordering::AcqRel);
-        if before != 0 && before != started {
-            self.steady_since_ms.store(boot_time_ms().max(1), Ordering::Release);
-        }
+    /// Returns true for the length of a lease after a restart or a failover of the database. In that
+    /// time, other servers report the jobs that the database has forgotten.
+    pub(super) fn is_unsettled(&self) -> bool {
+        boot_time_ms() < self.unsettled_until_ms.load(Ordering::Acquire)
     }
 
     /// Returns true if an operator has asked this server to begin no further jobs.
@@ -152,13 +172,14 @@ impl ServerLease {
         let seconds = self.length.as_secs_f64();
         let kind = profile.kind.as_str();
         let settings = profile.settings.current();
-        let sql = "INSERT INTO toolgate_fleet.servers (id, workspace, machine, mark, version, \
-                   lease_until, name, kind, settings, renewed) VALUES ($1, $2, $3, $4, $5, \
-                   now() + make_interval(secs => $6), $7, $8, $9, now()) \
-                   ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until, \
-                   settings = excluded.settings, renewed = excluded.renewed \
-                   WHERE NOT servers.has_left RETURNING draining, \
-                   extract(epoch FROM pg_postmaster_start_time())::float8";
+        let sql = format!(
+            "INSERT INTO toolgate_fleet.servers (id, workspace, machine, mark, version, \
+             lease_until, name, kind, settings, renewed) VALUES ($1, $2, $3, $4, $5, \
+             now() + make_interval(secs => $6), $7, $8, $9, now()) \
+             ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until, \
+             settings = excluded.settings, renewed = excluded.renewed \
+             WHERE NOT servers.has_left RETURNING draining, {ENGINE_START}"
+        );
         let params = [
             (id as _, Type::INT8),
             (workspace as _, Type::TEXT),
@@ -170,7 +191,7 @@ impl ServerLease {
             (&kind as _, Type::TEXT),
             (&settings as _, Type::TEXT),
         ];
-        if let Some(row) = client.query_typed_opt(sql, &params).await? {
+        if let Some(row) = client.query_typed_opt(&sql, &params).await? {
             self.set_draining(row.try_get(0)?);
             self.note_engine(row.try_get(1)?);
         }
@@ -237,6 +258,14 @@ impl Drop for RenewalTask {
     fn drop(&mut self) {
         self.0.abort();
     }
+}
+
+/// Returns the id of this boot of the machine. It is empty, and no programs are found, on a system
+/// that has none.
+#[allow(clippy::disallowed_methods, reason = "a file of the kernel, outside every root")]
+pub(super) fn machine_boot() -> String {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    id.trim().to_owned()
 }
 
 /// Returns the time after a renewal for which a server trusts its lease of this length.

@@ -44,9 +44,9 @@ pub(super) async fn adopt(
     unacknowledged: &[JobId],
 ) -> Result<Takeover, PostgresError> {
     let server = &lease.server;
-    lease.check_engine(&*client).await?;
-    let sweeps = lease.may_take_over();
     let work = client.transaction().await?;
+    lease.look_at_engine(&work).await?;
+    let sweeps = lease.may_take_over();
     remove_unacknowledged(&work, server.id, unacknowledged).await?;
     let servers = dead_servers(&work, lease, sweeps).await?;
     let mut jobs = orphans(&work, server, &servers, sweeps).await?;

@@ -392,6 +392,52 @@ async fn a_running_job_whose_start_the_database_forgot_is_not_claimed() {
 }
 
 #[tokio::test]
+async fn a_job_that_another_server_began_before_a_failover_does_not_begin_again() {
+    let place = DatabasePlace::start();
+    let one = place.open_long().await;
+    let two = open_steady(&place).await;
+    one.accept(job(1)).await.expect("it is accepted");
+    assert_eq!(claimed(&two, places(9)).await, [id(1)]);
+    two.begin(id(1), at(1)).await.expect("an answer").expect("it begins");
+    // As after a failover to a standby that had not received the claim.
+    let forget = format!(
+        "update toolgate_fleet.jobs set state = 'queued', attempts = 0, ended = null, owner = {}",
+        one.lease.server.id
+    );
+    place.server.run(&forget);
+    assert_eq!(two.take_requests().await.expect("an answer"), []);
+    assert!(one.begin(id(1), at(2)).await.expect("an answer").is_none());
+    two.finish(id(1), end(3, Vec::new())).await.expect("an answer").expect("it ends");
+    place.server.run(&forget);
+    two.lease.note_engine(1);
+    assert_eq!(adopt_some(&two, &[]).await, [id(1)]);
+    let stored = two.job(id(1)).await.expect("an answer").expect("it is there");
+    assert_eq!((stored.state, stored.attempts), (JobState::Running, 1));
+}
+
+#[tokio::test]
+async fn a_job_that_may_not_run_twice_begins_a_lease_after_a_restart_of_the_database() {
+    let place = DatabasePlace::start();
+    let store = place.open_with(Duration::from_secs(3), Duration::from_secs(300)).await;
+    for number in 1..=2 {
+        store.accept(job(number)).await.expect("it is accepted");
+    }
+    // The next look finds another start.
+    store.lease.note_engine(1);
+    let refused = store.begin_once(id(1), at(1)).await.err().expect("it is too early").to_string();
+    assert!(refused.contains("was restarted or replaced"), "{refused}");
+    store.begin(id(2), at(1)).await.expect("an answer").expect("it begins");
+    let until = Instant::now() + LEASE_WAIT;
+    loop {
+        if let Ok(begun) = store.begin_once(id(1), at(2)).await {
+            assert!(begun.is_some());
+            return;
+        }
+        assert!(Instant::now() < until, "it does not begin");
+    }
+}
+
+#[tokio::test]
 async fn a_server_that_is_to_drain_claims_nothing() {
     let place = DatabasePlace::start();
     let one = place.open_long().await;

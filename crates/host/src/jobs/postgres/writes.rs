@@ -10,7 +10,7 @@ use toolgate_contract::{ClientAnswers, ClientQuestions, JobEventKind, JobId};
 use toolgate_postgres::PostgresError;
 
 use super::claims::lock_live_server;
-use super::lease::{ServerId, ServerRow};
+use super::lease::{ServerId, ServerLease, ServerRow};
 use super::reads::{self, attempts_from_row, id_bytes, id_from_bytes};
 use crate::jobs::store::{CallerAnswers, JobStoreError, NewJob, OwnerRequest, StartedJob};
 use crate::jobs::stored_caller::{caller_to_json, restore_caller};
@@ -109,16 +109,27 @@ pub(super) async fn is_owner(
 }
 
 /// Begins a queued job. If `may_have_begun`, an earlier attempt of this server to begin the job had
-/// an unknown outcome, so that a running job counts as begun now.
+/// an unknown outcome, so that a running job counts as begun now. If `runs_once`, a second run of the
+/// job may do harm.
+///
+/// # Errors
+/// Another server may run the job, and the database has forgotten that in a failover.
 pub(super) async fn begin(
     client: &mut Client,
-    owner: ServerId,
+    lease: &ServerLease,
     id: JobId,
     at: Timestamp,
     may_have_begun: bool,
+    runs_once: bool,
 ) -> Result<Option<StartedJob>, PostgresError> {
     let work = client.transaction().await?;
-    lock_live_server(&work, owner).await?;
+    lock_live_server(&work, lease).await?;
+    if runs_once && lease.is_unsettled() {
+        let why = "was restarted or replaced: jobs that may not run twice begin once all servers have \
+                   reported what they run";
+        return Err(PostgresError::Unusable(why.to_owned()));
+    }
+    let owner = lease.server.id;
     let sql = "SELECT state, tool, caller, standing, dialect, attempts, last_event, input, asking \
                FROM toolgate_fleet.jobs JOIN toolgate_fleet.inputs ON job = id \
                WHERE id = $1 AND owner = $2 AND ended IS NULL FOR UPDATE OF jobs";
@@ -381,15 +392,17 @@ pub(super) async fn take_requests(
     Ok(requests)
 }
 
-/// Marks the jobs that the server `owner` runs as running, if the database has forgotten their start
-/// in a failover. So no other server claims them.
-async fn report_running(
+/// Marks jobs that the server `owner` has begun as running there, if the database has forgotten their
+/// start in a failover. So no other server begins them. `running` has the numbers of the starts, which
+/// only grow.
+pub(super) async fn report_running(
     client: &Client,
     owner: ServerId,
     running: &[(JobId, u32)],
 ) -> Result<(), PostgresError> {
-    let sql = "UPDATE toolgate_fleet.jobs SET state = 'running', attempts = run.attempt \
-               FROM unnest($1, $2) AS run(id, attempt) WHERE jobs.id = run.id AND owner = $3 \
+    // The database may have forgotten the claim as well, so another server may be the owner.
+    let sql = "UPDATE toolgate_fleet.jobs SET state = 'running', attempts = run.attempt, owner = $3 \
+               FROM unnest($1, $2) AS run(id, attempt) WHERE jobs.id = run.id \
                AND state = 'queued' AND attempts < run.attempt";
     let ids: Vec<Vec<u8>> = running.iter().map(|(id, _)| id_bytes(*id)).collect();
     let attempts = running.iter().map(|(_, attempt)| i32::try_from(*attempt).unwrap_or(i32::MAX));

@@ -1,0 +1,29 @@
+//! Converts failures of the database to those of a job store.
+
+use toolgate_postgres::{PostgresError, PostgresFailure};
+
+use crate::jobs::store::JobStoreError;
+
+/// A failed operation, and whether the database may have committed it.
+pub(super) struct FailedWrite {
+    pub(super) error: JobStoreError,
+    pub(super) has_unknown_outcome: bool,
+}
+
+impl From<FailedWrite> for JobStoreError {
+    fn from(failed: FailedWrite) -> Self {
+        failed.error
+    }
+}
+
+impl From<JobStoreError> for PostgresError {
+    fn from(err: JobStoreError) -> Self {
+        Self::Rejected(err.0)
+    }
+}
+
+impl From<PostgresFailure> for JobStoreError {
+    fn from(failure: PostgresFailure) -> Self {
+        Self(failure.to_string())
+    }
+}
