@@ -128,16 +128,28 @@ impl JobQueue {
     }
 
     /// Returns the number of running jobs of the tool `id`.
-    pub(super) fn running_of_tool(&self, id: &ToolId) -> usize {
+    fn running_of_tool(&self, id: &ToolId) -> usize {
         self.running_by_tool.get(id).copied().unwrap_or(0)
     }
 
-    /// Returns the callers with as many running and queued jobs as one caller may run.
-    pub(super) fn busy_callers(&self) -> Vec<Caller> {
-        let is_busy =
-            |queue: &CallerQueue| queue.running + queue.waiting.len() >= self.running_per_caller;
-        let busy = self.caller_queues.iter().filter(|(_, queue)| is_busy(queue));
-        busy.map(|(caller, _)| caller.clone()).collect()
+    /// Returns the number of running and queued jobs of the tool `id`.
+    pub(super) fn held_of_tool(&self, id: &ToolId) -> usize {
+        let queued = self.caller_queues.values().flat_map(|queue| queue.waiting.values());
+        self.running_of_tool(id) + queued.filter(|job| job.tool == *id).count()
+    }
+
+    /// Returns the number of further jobs that could start here for each caller with running or
+    /// queued jobs.
+    pub(super) fn caller_places(&self) -> HashMap<Caller, usize> {
+        let places = |queue: &CallerQueue| {
+            self.running_per_caller.saturating_sub(queue.running + queue.waiting.len())
+        };
+        self.caller_queues.iter().map(|(caller, queue)| (caller.clone(), places(queue))).collect()
+    }
+
+    /// Returns the largest number of running jobs of one caller.
+    pub(super) fn running_per_caller(&self) -> usize {
+        self.running_per_caller
     }
 
     /// Returns true if the job is queued.
@@ -309,7 +321,9 @@ mod tests {
             queue.push(0, NOW, job_from(caller, id, "t.x", None));
         }
         assert!(queue.take_next().is_some());
-        assert_eq!((queue.room(), queue.busy_callers()), (1, vec![Caller::with_key("ada")]));
+        let places = [("ada", 0), ("bob", 1)].map(|(name, left)| (Caller::with_key(name), left));
+        assert_eq!((queue.room(), queue.caller_places()), (1, HashMap::from(places)));
+        assert_eq!(queue.held_of_tool(&ToolId::new("t.x").expect("an id")), 3);
         assert!(queue.is_waiting(JobId::from_bits(3)) && queue.runs_jobs());
         queue.pause();
         assert_eq!((queue.room(), next(&mut queue)), (0, None));

@@ -1,13 +1,14 @@
 //! Shares waiting jobs among the servers of a fleet: a server with free places claims jobs that wait
 //! at others. A server that drains leaves its waiting jobs to them.
 
-use std::sync::{Arc, Weak};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
-use toolgate_contract::BoxFuture;
+use toolgate_contract::{BoxFuture, Caller, ToolId};
 
-use super::store::{AdoptFilter, JobClaim, JobLane, JobStore, JobStoreError};
+use super::store::{AdoptFilter, JobClaim, JobLane, JobStore, JobStoreError, OrphanJob};
 use super::{JobServiceState, JobSettings, JobStorePlace, MAINTENANCE_INTERVAL};
 use crate::limits::{RateBucket, RateGrant, RateLedger};
 
@@ -79,16 +80,33 @@ impl JobServiceState {
         if room == 0 {
             return None;
         }
+        let limits = catalog
+            .job_lanes()
+            .filter_map(|(spec, _)| Some((spec.id.clone(), spec.concurrency_max?)));
+        let by_tool: HashMap<ToolId, usize> = limits
+            .map(|(id, max)| {
+                let left = max.saturating_sub(queue.held_of_tool(&id));
+                (id, left)
+            })
+            .collect();
+        let places = ClaimPlaces {
+            by_tool,
+            by_caller: queue.caller_places(),
+            per_caller: queue.running_per_caller(),
+        };
+        drop(queue);
         let lanes = catalog.job_lanes().map(|(spec, lane)| {
-            let running = queue.running_of_tool(&spec.id);
-            let has_room = spec.concurrency_max.is_none_or(|max| running < max);
+            let has_room = places.by_tool.get(&spec.id) != Some(&0);
             JobLane { name: lane.to_owned(), idempotent: spec.idempotent, has_room }
         });
         let lanes: Vec<JobLane> = lanes.collect();
-        let busy_callers = queue.busy_callers();
-        drop(queue);
+        let busy = places.by_caller.iter().filter(|(_, left)| **left == 0);
+        let busy_callers: Vec<Caller> = busy.map(|(caller, _)| caller.clone()).collect();
         let jobs = self.clone();
-        let may_claim: AdoptFilter = Arc::new(move |job| jobs.may_adopt(job));
+        let places = Mutex::new(places);
+        let may_claim: AdoptFilter = Arc::new(move |job| {
+            jobs.may_adopt(job) && places.lock().unwrap_or_else(PoisonError::into_inner).take(job)
+        });
         (!lanes.is_empty()).then_some(JobClaim { room, lanes, busy_callers, may_claim })
     }
 
@@ -137,6 +155,33 @@ impl JobServiceState {
     }
 }
 
+/// Places for jobs that a claim may still fill. A job beyond them would only wait here, and keep a place
+/// from jobs that could start.
+struct ClaimPlaces {
+    /// Places by tool, for tools with a limit.
+    by_tool: HashMap<ToolId, usize>,
+    /// Places by caller, for callers who have jobs here.
+    by_caller: HashMap<Caller, usize>,
+    /// Places of any other caller.
+    per_caller: usize,
+}
+
+impl ClaimPlaces {
+    /// Takes a place for `job`. Returns false if there is none.
+    fn take(&mut self, job: &OrphanJob) -> bool {
+        let of_caller = self.by_caller.entry(job.caller.clone()).or_insert(self.per_caller);
+        let of_tool = self.by_tool.get_mut(&job.tool);
+        if *of_caller == 0 || of_tool.as_ref().is_some_and(|left| **left == 0) {
+            return false;
+        }
+        *of_caller -= 1;
+        if let Some(left) = of_tool {
+            *left -= 1;
+        }
+        true
+    }
+}
+
 /// Reports on drop that no further report is due, so that the programs of a server that stops may end
 /// by themselves.
 struct FinalReport<'s>(&'s JobSettings);
@@ -157,5 +202,47 @@ impl RateLedger for JobRateLedger {
             let store = jobs.store().await.ok()?;
             store.take_calls(bucket).await.ok()
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use toolgate_contract::{JobId, JobState};
+
+    use super::*;
+
+    fn waiting(caller: &str, tool: &str) -> OrphanJob {
+        OrphanJob {
+            id: JobId::from_bits(1),
+            tool: ToolId::new(tool).expect("an id"),
+            priority: 0,
+            state: JobState::Queued,
+            caller: Caller::with_key(caller),
+            created: Timestamp::UNIX_EPOCH,
+            attempts: 0,
+            last_event: 1,
+            cancel_requested: false,
+            is_lost: true,
+        }
+    }
+
+    #[test]
+    fn a_claim_takes_no_more_jobs_of_a_tool_or_caller_than_can_start() {
+        let mut places = ClaimPlaces {
+            by_tool: HashMap::from([(ToolId::new("a.one").expect("an id"), 1)]),
+            by_caller: HashMap::from([(Caller::with_key("ada"), 0)]),
+            per_caller: 2,
+        };
+        for (caller, tool, expected) in [
+            ("ada", "a.two", false),
+            ("bob", "a.one", true),
+            ("eve", "a.one", false),
+            ("bob", "a.two", true),
+            ("bob", "a.two", false),
+            ("eve", "a.two", true),
+        ] {
+            assert_eq!(places.take(&waiting(caller, tool)), expected, "{caller} {tool}");
+        }
     }
 }
