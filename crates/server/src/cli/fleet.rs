@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
+use clap::builder::NonEmptyStringValueParser;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use toolgate_host::{FleetServerStatus, FleetStatus, PostgresStoreSettings};
@@ -73,7 +74,12 @@ struct FleetStatusArgs {
 #[derive(clap::Args)]
 struct FleetDrainArgs {
     /// Name of the servers' machine, or the beginning of a server's id
-    #[arg(value_name = "NAME", required_unless_present = "all", conflicts_with = "all")]
+    #[arg(
+        value_name = "NAME",
+        required_unless_present = "all",
+        conflicts_with = "all",
+        value_parser = NonEmptyStringValueParser::new()
+    )]
     name: Option<String>,
     /// Drain all servers of the workspace
     #[arg(long)]

@@ -73,8 +73,8 @@ impl FleetStatus {
         Ok(status)
     }
 
-    /// Asks servers to begin no further jobs: those whose machine has the name `selected` or whose id
-    /// begins with it, or all with `None`. Returns the ids of these servers.
+    /// Asks servers to begin no further jobs: those whose machine has the name `selected`; if there are
+    /// none, those whose id begins with it; or all with `None`. Returns the ids of these servers.
     ///
     /// # Errors
     /// The database is unavailable, or has no tables that this toolgate can use.
@@ -170,8 +170,10 @@ async fn mark_draining(
     usable_schema(client).await?;
     let sql = "UPDATE toolgate_fleet.servers SET draining = true \
                WHERE workspace = $1 AND NOT has_left AND lease_until > now() \
-               AND ($2::text IS NULL OR name = $2 \
-               OR starts_with(lpad(to_hex(id), 16, '0'), $2)) RETURNING id";
+               AND ($2::text IS NULL OR name = $2 OR $2 <> '' \
+               AND NOT EXISTS (SELECT 1 FROM toolgate_fleet.servers AS named \
+               WHERE named.workspace = $1 AND named.name = $2 AND NOT named.has_left) \
+               AND starts_with(lpad(to_hex(id), 16, '0'), $2)) RETURNING id";
     let params = [(&workspace as _, Type::TEXT), (&selected as _, Type::TEXT)];
     let rows = client.query_typed(sql, &params).await?;
     rows.iter().map(|row| row.try_get(0).map_err(PostgresError::from)).collect()
