@@ -209,7 +209,11 @@ impl JobService {
             priority,
             created,
             keep,
-            answers: CallerAnswers { can, given: call.asker.answers() },
+            answers: CallerAnswers {
+                can,
+                given: call.asker.answers(),
+                has_begun_work: ahead.has_work(),
+            },
             lane,
         };
         let accepting = {

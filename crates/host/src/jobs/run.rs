@@ -113,6 +113,11 @@ impl JobServiceState {
             vec![(at, JobEventKind::Started { attempt: started.attempt })],
         );
         let tool = started.tool.clone();
+        let has_lost_work = started.answers.has_begun_work && !live.ahead.has_work();
+        if has_lost_work && !self.may_run_again(&tool) {
+            // Another server began the work before it accepted the job, and may have done it.
+            return self.end_interrupted(store, &live, &tool, started.caller).await;
+        }
         live.set_repeatable(self.may_run_again(&tool));
         let (outcome, pump) = self.run_call(store, &live, started, slot).await;
         let stopping = self.stopping.is_cancelled() || live.is_stopped_here();
@@ -144,7 +149,7 @@ impl JobServiceState {
         slot: Option<CallSlot>,
     ) -> (Result<ToolOutput, CallError>, Arc<EventPump>) {
         let pump = EventPump::new(self.settings.output_bytes_max);
-        let CallerAnswers { can, given } = started.answers;
+        let CallerAnswers { can, given, .. } = started.answers;
         live.add_answers(&given);
         let job_asker = Arc::new(JobAsker { live: live.clone(), pump: pump.clone() });
         let mut call = ToolCall {
@@ -309,18 +314,8 @@ impl JobServiceState {
         }
         let worn_out = orphan.attempts >= ATTEMPTS_MAX;
         if orphan.state == JobState::Running && (worn_out || !self.may_run_again(&orphan.tool)) {
-            let end = JobEnd {
-                at: Timestamp::now(),
-                state: JobState::Failed,
-                outcome: Err(CallError::Interrupted),
-                artefacts: Vec::new(),
-                last_events: Vec::new(),
-            };
-            self.store_end(store, &live, end).await;
             let caller = orphan.caller.clone();
-            return self
-                .record_refusal(orphan.id, &orphan.tool, caller, CallError::Interrupted)
-                .await;
+            return self.end_interrupted(store, &live, &orphan.tool, caller).await;
         }
         if orphan.state == JobState::Running {
             while let Err(err) = store.requeue(orphan.id, Timestamp::now()).await {
@@ -332,6 +327,25 @@ impl JobServiceState {
         }
         let OrphanJob { id, tool, caller, priority, created, .. } = orphan;
         self.enqueue(*id, tool.clone(), caller.clone(), *priority, *created, 0);
+    }
+
+    /// Ends a job whose work may have been done already, and must not be done twice.
+    async fn end_interrupted(
+        &self,
+        store: &Arc<dyn JobStore>,
+        live: &Arc<LiveJob>,
+        tool: &ToolId,
+        caller: Caller,
+    ) {
+        let end = JobEnd {
+            at: Timestamp::now(),
+            state: JobState::Failed,
+            outcome: Err(CallError::Interrupted),
+            artefacts: Vec::new(),
+            last_events: Vec::new(),
+        };
+        self.store_end(store, live, end).await;
+        self.record_refusal(live.id, tool, caller, CallError::Interrupted).await;
     }
 
     /// Records a job that ends with the error `why` and that this server did not run.

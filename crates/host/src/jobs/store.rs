@@ -214,13 +214,16 @@ pub struct NewJob {
     pub lane: Option<String>,
 }
 
-/// Question kinds that a client supports, and its answers so far.
+/// Question kinds that a client supports, its answers so far, and whether work was begun with them.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct CallerAnswers {
     /// Supported kinds of questions.
     pub can: QuestionSupport,
     /// Answers so far.
     pub given: ClientAnswers,
+    /// True if the server that accepted the job had begun its work before that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_begun_work: bool,
 }
 
 /// A job that starts to run.

@@ -105,3 +105,28 @@ async fn no_work_begins_for_a_job_beyond_the_rate_limit() {
     assert!(matches!(test_host.ask(wanted()).await, Err(CallError::Limited { .. })));
     assert_eq!(alive.load(Ordering::Acquire), 1);
 }
+
+#[tokio::test]
+async fn a_waiting_job_whose_work_a_stopped_server_began_ends_as_interrupted() {
+    let parts = || {
+        let mut parts = TestHostParts::new();
+        add_early_start_tool(&mut parts);
+        parts.jobs.running_max = 1;
+        parts
+    };
+    let first = parts();
+    let folder = first.folder.clone();
+    let test_host = first.build();
+    test_host.ask(wanted()).await.map(drop).expect("it is accepted");
+    let waiting = job(test_host.ask(wanted()).await).id.to_string();
+    test_host.host.stop_jobs().await;
+    drop(test_host);
+
+    let test_host = TestHostParts { folder, ..parts() }.build();
+    let tending = async {
+        let ended = test_host.ended(&waiting).await;
+        assert!(matches!(ended.outcome, Some(Err(CallError::Interrupted))), "{ended:?}");
+        test_host.host.stop_jobs().await;
+    };
+    tokio::join!(test_host.host.maintain_jobs(), tending);
+}

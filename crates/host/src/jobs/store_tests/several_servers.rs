@@ -96,7 +96,7 @@ pub(in crate::jobs) async fn answers_survive_a_restart_and_the_first_answer_wins
 ) {
     let can = QuestionSupport { form: true, ..QuestionSupport::default() };
     let store = place.open().await;
-    let asking = CallerAnswers { can, given: given(&["one"]) };
+    let asking = CallerAnswers { can, given: given(&["one"]), has_begun_work: true };
     store.accept(NewJob { answers: asking, ..job(1) }).await.expect("accepted");
     store.begin(id(1), at(1)).await.expect("begun").expect("it is there");
     let mut later = given(&["two"]);
@@ -109,7 +109,8 @@ pub(in crate::jobs) async fn answers_survive_a_restart_and_the_first_answer_wins
     assert_eq!(adopt_all(&*store).await.expect("adopted").jobs.len(), 1);
     store.requeue(id(1), at(2)).await.expect("requeued");
     let begun = store.begin(id(1), at(3)).await.expect("begun").expect("it is there");
-    assert_eq!(begun.answers, CallerAnswers { can, given: given(&["one", "two"]) });
+    let expected = CallerAnswers { can, given: given(&["one", "two"]), has_begun_work: true };
+    assert_eq!(begun.answers, expected);
 }
 
 pub(in crate::jobs) async fn a_job_keeps_the_kind_scopes_and_roles_of_its_caller(
