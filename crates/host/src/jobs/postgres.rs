@@ -402,12 +402,14 @@ impl JobStore for PostgresStore {
         Box::pin(async move {
             let owner = self.lease.server.id;
             // The run has ended, whatever the outcome of the write is.
-            {
+            let attempt = {
                 let mut runs = self.lock_runs();
+                let attempt = runs.attempt(id);
                 runs.end(id);
                 runs.wait(id);
-            }
-            on_connection!(self, |client| writes::requeue(client, owner, id, at))?;
+                attempt
+            };
+            on_connection!(self, |client| writes::requeue(client, owner, id, attempt, at))?;
             self.changes.notify_job(id);
             Ok(())
         })

@@ -98,6 +98,11 @@ impl KnownRuns {
         ended.chain(self.running()).collect()
     }
 
+    /// Returns the number of the start of the job, if it runs here.
+    pub(super) fn attempt(&self, id: JobId) -> Option<u32> {
+        self.begun.get(&id).map(|run| run.attempt)
+    }
+
     /// Returns the jobs that run here, with the numbers of their starts.
     pub(super) fn running(&self) -> Vec<(JobId, u32)> {
         self.begun.iter().map(|(id, run)| (*id, run.attempt)).collect()

@@ -173,18 +173,27 @@ pub(super) async fn begin(
     Ok(Some(started))
 }
 
+/// Marks a running job of the server `owner` as queued again. If `attempt` is set, changes nothing after
+/// a later start: a write that the database received late must not end that one.
 pub(super) async fn requeue(
     client: &Client,
     owner: ServerId,
     id: JobId,
+    attempt: Option<u32>,
     at: Timestamp,
 ) -> Result<(), PostgresError> {
     // The next run asks its questions again.
     let sql = "UPDATE toolgate_fleet.jobs SET state = 'queued', updated = $3, questions = NULL \
-               WHERE id = $1 AND owner = $2 AND state = 'running'";
+               WHERE id = $1 AND owner = $2 AND state = 'running' \
+               AND attempts = coalesce($4, attempts)";
     let at = unix_nanos(at);
-    let params =
-        [(&id_bytes(id) as _, Type::BYTEA), (&owner as _, Type::INT8), (&at as _, Type::INT8)];
+    let attempt = attempt.and_then(|attempt| i32::try_from(attempt).ok());
+    let params = [
+        (&id_bytes(id) as _, Type::BYTEA),
+        (&owner as _, Type::INT8),
+        (&at as _, Type::INT8),
+        (&attempt as _, Type::INT4),
+    ];
     client.execute_typed(sql, &params).await?;
     Ok(())
 }
