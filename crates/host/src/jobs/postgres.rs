@@ -197,7 +197,7 @@ impl PostgresStore {
         if runs_once && self.lease.is_unsettled() {
             tokio::time::sleep(UNSETTLED_PAUSE).await;
         }
-        let lease = &self.lease;
+        let (lease, lapses) = (&self.lease, self.lease.lapses());
         let may_have_begun = self.lock_runs().uncertain_begins.contains(&id);
         let begun: Result<Option<StartedJob>, FailedWrite> =
             on_connection!(self, |client| writes::begin(
@@ -208,6 +208,7 @@ impl PostgresStore {
                 may_have_begun,
                 runs_once
             ));
+        let begun = begun.and_then(|started| lease.check_lapses(lapses).map(|()| started));
         let mut runs = self.lock_runs();
         match &begun {
             Ok(Some(started)) => runs.begin(id, started.start_event, started.attempt),

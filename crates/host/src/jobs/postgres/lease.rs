@@ -10,7 +10,9 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, GenericClient};
 use toolgate_postgres::{ConnectionPool, PostgresError, PostgresFailure, SharedPool};
 
+use super::failures::FailedWrite;
 use super::profile::FleetServerProfile;
+use crate::jobs::store::JobStoreError;
 
 /// SQL for the start of the database server, in microseconds since 1970.
 pub(super) const ENGINE_START: &str =
@@ -43,6 +45,8 @@ pub(super) struct ServerLease {
     pub(super) lost_after: Duration,
     /// End of the trust, in milliseconds since the machine booted.
     trusted_until_ms: AtomicU64,
+    /// Number of renewals after the end of the trust.
+    lapses: AtomicU64,
     /// Start of the unbroken series of renewals, in milliseconds since the machine booted; 0 if the
     /// last renewal failed.
     steady_since_ms: AtomicU64,
@@ -65,6 +69,7 @@ impl ServerLease {
             length,
             lost_after,
             trusted_until_ms: AtomicU64::new(0),
+            lapses: AtomicU64::new(0),
             steady_since_ms: AtomicU64::new(0),
             engine_start: AtomicI64::new(0),
             unsettled_until_ms: AtomicU64::new(0),
@@ -77,6 +82,21 @@ impl ServerLease {
     /// Returns true if no other server can have taken over jobs of this one.
     pub(super) fn is_trusted(&self) -> bool {
         boot_time_ms() < self.trusted_until_ms.load(Ordering::Acquire)
+    }
+
+    /// Returns the number of renewals after the end of the trust.
+    pub(super) fn lapses(&self) -> u64 {
+        self.lapses.load(Ordering::Acquire)
+    }
+
+    /// Checks that the trust has not ended and begun anew since there were `lapses`. In between, other
+    /// servers may have taken over jobs of this one.
+    pub(super) fn check_lapses(&self, lapses: u64) -> Result<(), FailedWrite> {
+        if self.lapses() == lapses {
+            return Ok(());
+        }
+        let error = JobStoreError("the lease of this server ended meanwhile".to_owned());
+        Err(FailedWrite { error, has_unknown_outcome: true })
     }
 
     /// Returns true if this server has renewed its lease at one database server, without a failure,
@@ -140,6 +160,9 @@ impl ServerLease {
         let was_trusted = self.is_trusted();
         let renewed = self.try_renew(pool).await;
         if renewed.is_ok() {
+            if !was_trusted {
+                self.lapses.fetch_add(1, Ordering::AcqRel);
+            }
             let trust = millis(trusted_time(self.length));
             self.trusted_until_ms.store(sent + trust, Ordering::Release);
             // After a pause, such as of a frozen process, the series begins anew.
@@ -207,7 +230,7 @@ impl ServerLease {
     /// Ends the lease, so that other servers take over the remaining jobs at once.
     pub(super) async fn leave(&self, pool: &ConnectionPool) -> Result<(), PostgresFailure> {
         self.has_left.store(true, Ordering::Release);
-        self.trusted_until_ms.store(0, Ordering::Release);
+        self.end_trust();
         let lent = pool.acquire().await?;
         let id = self.server.id;
         let work = async {
@@ -217,6 +240,11 @@ impl ServerLease {
         };
         let result = pool.with_timeout(pool.query_timeout, work).await;
         lent.give_back(result)
+    }
+
+    /// Ends the trust in the lease until the next renewal.
+    pub(super) fn end_trust(&self) {
+        self.trusted_until_ms.store(0, Ordering::Release);
     }
 
     fn lock_forgettable(&self) -> MutexGuard<'_, Vec<ServerId>> {

@@ -438,6 +438,19 @@ async fn a_job_that_may_not_run_twice_begins_a_lease_after_a_restart_of_the_data
 }
 
 #[tokio::test]
+async fn a_lapse_of_the_lease_is_noticed_although_it_is_trusted_again() {
+    let place = DatabasePlace::start();
+    let store = place.open_with(Duration::from_secs(300), Duration::from_secs(300)).await;
+    let lapses = store.lease.lapses();
+    store.lease.renew(&store.pool).await.expect("it is renewed");
+    assert!(store.lease.check_lapses(lapses).is_ok());
+    // As after a freeze for longer than the lease.
+    store.lease.end_trust();
+    store.lease.renew(&store.pool).await.expect("it is renewed");
+    assert!(store.is_owner_certain() && store.lease.check_lapses(lapses).is_err());
+}
+
+#[tokio::test]
 async fn a_server_that_is_to_drain_claims_nothing() {
     let place = DatabasePlace::start();
     let one = place.open_long().await;
