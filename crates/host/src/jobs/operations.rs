@@ -228,6 +228,7 @@ impl JobService {
                 }
                 live.publish(1, vec![(created, JobEventKind::Queued)]);
                 jobs.enqueue(id, tool, caller, priority, created, input_bytes);
+                jobs.leave_claimed(&live);
                 jobs.dispatch();
                 let waits = jobs.lock_queue().is_waiting(id);
                 if waits {

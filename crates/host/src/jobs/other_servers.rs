@@ -82,12 +82,8 @@ impl JobServiceState {
                 }
                 OwnerRequest::Stop(id) => {
                     let Some(live) = self.live_job(id) else { continue };
-                    let waited = self.lock_queue().remove(id);
-                    match waited {
-                        // Another server has claimed it.
-                        true => self.unregister(&live),
-                        false => live.stop_here(),
-                    }
+                    live.stop_here();
+                    self.leave_claimed(&live);
                 }
                 OwnerRequest::Answer(id, given) => {
                     if let Some(live) = self.live_job(id) {
@@ -97,6 +93,14 @@ impl JobServiceState {
             }
         }
         Ok(())
+    }
+
+    /// Removes a waiting job that another server has claimed, if it is known to be claimed. Call this
+    /// after the job was stopped here, and after it was queued: either may come first.
+    pub(super) fn leave_claimed(&self, live: &LiveJob) {
+        if live.is_stopped_here() && self.lock_queue().remove(live.id) {
+            self.unregister(live);
+        }
     }
 }
 
