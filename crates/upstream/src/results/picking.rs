@@ -11,6 +11,9 @@ use super::piece;
 const JSON_BYTES_MAX: usize = 16 << 20;
 /// Most fields in one request.
 const FIELDS_MAX: usize = 50;
+/// Most names in one field. Deeper JSON is not parsed, and the tree of a deeper field would overflow
+/// the stack.
+const NAMES_MAX: usize = 128;
 /// Most fields that a message names.
 const NAMED_FIELDS_MAX: usize = 30;
 /// Deepest level of the fields that a message names.
@@ -21,11 +24,15 @@ const NAME_BYTES_MAX: usize = 100;
 /// Returns the JSON in `text` with only the `fields`.
 ///
 /// # Errors
-/// There are too many fields, `text` is too long or not JSON, or it has none of the fields.
+/// There are too many fields, a field has too many names, `text` is too long or not JSON, or it has
+/// none of the fields.
 pub(super) fn pick_fields(text: &str, fields: &[String]) -> Result<String, ToolError> {
     let refuse = |message: String| Err(ToolError::invalid("/fields", message));
     if fields.len() > FIELDS_MAX {
         return refuse(format!("at most {FIELDS_MAX} fields; pick the object that has them"));
+    }
+    if fields.iter().any(|field| field_names(field).len() > NAMES_MAX) {
+        return refuse(format!("a field may have at most {NAMES_MAX} names"));
     }
     if text.len() > JSON_BYTES_MAX {
         let message = format!(
@@ -173,6 +180,14 @@ mod tests {
     fn numbers_keep_their_text() {
         let picked = pick_fields("{\"a\":1E400,\"b\":2}", &["a".to_owned()]);
         assert_eq!(picked.expect("it has the field"), "{\"a\":1E400}");
+    }
+
+    #[test]
+    fn a_field_of_too_many_names_is_refused() {
+        for field in ["a.", "/a", "[0]"].map(|part| part.repeat(100_000)) {
+            let error = pick_fields("{\"a\":1}", &[field]).expect_err("it has too many names");
+            assert!(error.message.contains("at most 128 names"), "{}", error.message);
+        }
     }
 
     #[test]
