@@ -182,7 +182,15 @@ impl HostQuestion {
             },
             HostSource::Git => Self {
                 program: "git",
-                args: &["-c", "safe.directory=*", "remote", "-v"],
+                // A program can make the workspace look like a bare repository.
+                args: &[
+                    "-c",
+                    "safe.directory=*",
+                    "-c",
+                    "safe.bareRepository=explicit",
+                    "remote",
+                    "-v",
+                ],
                 is_about_workspace: true,
                 parse: parse_remotes,
                 ..Self::PLAIN

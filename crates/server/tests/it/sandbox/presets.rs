@@ -121,6 +121,22 @@ fn the_remotes_of_a_repository_are_the_hosts_of_its_preset_unless_programs_can_c
 }
 
 #[test]
+fn a_workspace_that_looks_like_a_bare_repository_names_no_host() {
+    let config = "[core]\n\trepositoryformatversion = 0\n[remote \"origin\"]\n\t\
+                  url = http://one.localhost:1/x.git\n";
+    let workspace = Workspace::new().file("HEAD", "ref: refs/heads/main\n").file("config", config);
+    if !can_forward(&workspace) {
+        return;
+    }
+    std::fs::create_dir_all(workspace.path("objects")).unwrap();
+    std::fs::create_dir_all(workspace.path("refs")).unwrap();
+    let home = Workspace::new();
+    let mut client = client_at_home(&workspace, &home, "hosts = [\"@git\"]");
+    let result = python(&mut client, FETCH, &["http://one.localhost:1/".to_owned()]);
+    assert_eq!(result.stdout, "403\n", "{}", result.stderr);
+}
+
+#[test]
 fn an_upstream_with_a_preset_reaches_the_registry_and_keeps_its_cache() {
     let workspace = Workspace::new();
     if !can_forward(&workspace) {
