@@ -56,7 +56,10 @@ impl ProcessRunner {
             return ask(self, source, workspace, cancel).await;
         }
         // Programs that start at the same time wait for one answer.
-        let mut answers = self.0.host_answers.0.lock().await;
+        let mut answers = tokio::select! {
+            answers = self.0.host_answers.0.lock() => answers,
+            () = cancel.cancelled() => return None,
+        };
         if let Some((since, answer)) = answers.get(&source)
             && since.elapsed() < ANSWER_LIFETIME
         {
@@ -135,14 +138,15 @@ async fn ask(
     let program = ResolvedProgram::find(question.program, cwd.as_fd(), &path).ok()?;
     let settings = user_settings(processes, &question);
     let home = processes.variable("HOME").map(Path::new);
-    let is_planted = |file: &PathBuf| {
-        let folder = file.parent().unwrap_or(file);
-        sandbox.can_write(workspace, home, folder)
-    };
+    let is_writable = |at: &Path| sandbox.can_write(workspace, home, at);
+    // The file may be a link into the workspace, for example of a person who keeps settings there.
+    let is_planted = |file: &PathBuf| is_writable(file) || file.parent().is_some_and(is_writable);
     // Some variables name folders with settings or toolchains.
     let named = question.kept_variables.iter().filter_map(|name| processes.variable(name));
     let mut named = named.map(Path::new).filter(|named| named.is_absolute());
-    let is_changeable = named.any(|folder| sandbox.can_write(workspace, home, folder));
+    // Most package managers also read settings in the folders around the one in which they start.
+    let is_changeable =
+        named.any(is_writable) || (!question.is_about_workspace && is_writable(&folder));
     // A file that confined programs can change does not speak for the user.
     if is_changeable || is_planted(&program.path) || settings.iter().any(is_planted) {
         tracing::warn!("{} is not asked for its hosts: programs can change it", source.name());
@@ -194,7 +198,7 @@ async fn ask(
         return None;
     }
     let answer = answer.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let answer = (question.parse)(&String::from_utf8_lossy(&answer));
+    let answer = question.read(&String::from_utf8_lossy(&answer));
     if answer.hosts.is_empty() {
         tracing::debug!("the configuration of {} names no host", source.name());
     }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use toolgate_net::HttpUrl;
+use toolgate_net::{HostRules, HttpUrl};
 
 use crate::forwarder::HostSource;
 
@@ -40,8 +40,8 @@ pub(super) struct HostQuestion {
     pub(super) is_about_workspace: bool,
     /// `true` if the program answers in the message of an error.
     pub(super) fails: bool,
-    /// Returns the hosts in the answer of the package manager.
-    pub(super) parse: fn(&str) -> NamedHosts,
+    /// Returns the hosts in the answer of the package manager, which may be invalid.
+    parse: fn(&str) -> NamedHosts,
 }
 
 impl HostQuestion {
@@ -58,6 +58,14 @@ impl HostQuestion {
         fails: false,
         parse: parse_words,
     };
+
+    /// Returns the hosts in `answer` that programs may reach. An invalid host does not hide the others,
+    /// and a pattern is no host.
+    pub(super) fn read(&self, answer: &str) -> NamedHosts {
+        let mut named = (self.parse)(answer);
+        named.hosts.retain(|rule| !rule.contains('*') && HostRules::parse(&[rule]).is_ok());
+        named
+    }
 
     /// Returns the question to the package manager `source`.
     pub(super) fn for_source(source: HostSource) -> Self {
@@ -348,7 +356,7 @@ mod tests {
     /// Checks the hosts that `source` names in `answer`.
     #[track_caller]
     fn check(source: HostSource, answer: &str, hosts: &[&str]) -> NamedHosts {
-        let found = (HostQuestion::for_source(source).parse)(answer);
+        let found = HostQuestion::for_source(source).read(answer);
         assert_eq!(found.hosts, hosts, "{answer}");
         found
     }
@@ -419,5 +427,13 @@ mod tests {
         let git = "origin\tgit@a.example:acme/x.git (fetch)\nup\thttps://b.example/x (fetch)\n\
                    up\tssh://git@c.example:2222/x (push)\nlocal\t/srv/x.git (fetch)\n";
         check(HostSource::Git, git, &["a.example:22", "b.example", "c.example:2222"]);
+    }
+
+    #[test]
+    fn an_invalid_host_does_not_hide_the_others() {
+        let maven = "from [blocker (http://0.0.0.0/), central (https://a.example/m2)]";
+        check(HostSource::Maven, maven, &["a.example"]);
+        let git = "a\tgit@*.example:x (fetch)\nb\thttps://b.example/x (fetch)\n";
+        check(HostSource::Git, git, &["b.example"]);
     }
 }

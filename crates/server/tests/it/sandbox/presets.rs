@@ -137,6 +137,31 @@ fn a_workspace_that_looks_like_a_bare_repository_names_no_host() {
 }
 
 #[test]
+fn settings_that_programs_can_change_name_no_host() {
+    let settings = "registry=http://one.localhost:1/\n";
+    let workspace = Workspace::new().file("npmrc", settings);
+    if !can_forward(&workspace) {
+        return;
+    }
+    let urls = ["http://one.localhost:1/".to_owned()];
+    let home = Workspace::new();
+    std::os::unix::fs::symlink(workspace.path("npmrc"), home.path(".npmrc")).unwrap();
+    let mut client = client_at_home(&workspace, &home, "hosts = [\"@npm\"]");
+    let result = python(&mut client, FETCH, &urls);
+    assert_eq!(result.stdout, "403\n", "{}", result.stderr);
+    drop(client);
+    // The package manager would start below a folder in which programs can put settings.
+    let temp = Workspace::new();
+    let home = Workspace::new().file(".npmrc", settings);
+    let sandbox = format!("write = [\"{}\"]\nhosts = [\"@npm\"]", temp.root().display());
+    workspace.put("toolgate.toml", format!("[sandbox]\n{sandbox}\n"));
+    let launch = Launch::over(&workspace).env("HOME", home.root()).env("PATH", path());
+    let mut client = Client::stdio(launch.env("TMPDIR", temp.root()), MODERN);
+    let result = python(&mut client, FETCH, &urls);
+    assert_eq!(result.stdout, "403\n", "{}", result.stderr);
+}
+
+#[test]
 fn an_upstream_with_a_preset_reaches_the_registry_and_keeps_its_cache() {
     let workspace = Workspace::new();
     if !can_forward(&workspace) {
