@@ -340,6 +340,31 @@ fn a_person_sees_the_registries_that_only_files_of_the_project_name() {
 }
 
 #[test]
+fn an_answer_about_hosts_of_a_project_is_not_used_for_hosts_that_it_names_later() {
+    let registry = |host: &str| format!("@acme:registry=https://{host}/npm/\n");
+    let package = json!({ "name": "tiny", "version": "1.0.0" });
+    let workspace = Workspace::new()
+        .file("package.json", package.to_string())
+        .file(".npmrc", registry("files.example"));
+    let home = Workspace::new().file(".npmrc", "registry=http://one.localhost:1/\n");
+    let launch = launch_with_tools(&workspace).env("HOME", home.root());
+    let wire = ClientTransport::Stdio(launch.stdio());
+    let mut client = Client::open(wire, MODERN, json!({ "elicitation": {} }));
+    let arguments = json!({ "args": ["--no-audit", "--no-fund"] });
+    let restore = json!({ "name": "ci_restore", "arguments": arguments });
+    let accept = |_: &Value| {
+        workspace.put(".npmrc", registry("other.example"));
+        json!({ "action": "accept", "content": {} })
+    };
+    let (answer, questions) = converse(&mut client, "tools/call", restore, accept);
+    // Without the layers, no host is allowed and nobody is asked.
+    let Some(first) = questions.first() else { return };
+    assert!(first.to_string().contains("`files.example` (`.npmrc`)"), "{first}");
+    let second = questions.get(1).map(Value::to_string).unwrap_or_default();
+    assert!(second.contains("`other.example` (`.npmrc`)"), "{questions:?} {answer}");
+}
+
+#[test]
 fn a_build_without_a_network_says_how_to_fetch_dependencies() {
     let makefile = "all:\n\t@echo 'Could not resolve host: a.example' >&2; exit 1\n";
     let workspace = Workspace::new().file("Makefile", makefile);

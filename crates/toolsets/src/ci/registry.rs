@@ -7,6 +7,7 @@ use toolgate_contract::{Tool, ToolContext, ToolError};
 use toolgate_net::addresses::{is_own_host, is_public};
 use toolgate_net::{HostRules, normalize_host};
 use toolgate_world::forwarder::{HostAccess, HostSource, RefusedHost};
+use toolgate_world::root::quoted_path;
 use toolgate_world::sandbox::RestoreAccess;
 
 use super::CiContext;
@@ -27,9 +28,11 @@ const OFFLINE_OPTIONS: [&str; 2] = ["--offline", "--no-index"];
 /// The key of the question whether a restore may reach the registry that the user's settings name.
 /// The user's own call at a terminal answers it.
 pub const OWN_REGISTRY_QUESTION: &str = "restore_registry";
-/// The key of the question whether a restore may also reach hosts that the project's files name.
+/// The start of the key of the question that also names hosts of the project.
 const PROJECT_HOSTS_QUESTION: &str = "restore_project_hosts";
-/// The number of characters of a hash of hosts in the key of a question about them.
+/// The start of the key of the question about hosts that were refused.
+const REFUSED_HOSTS_QUESTION: &str = "restore_hosts";
+/// The number of characters of a hash that name a question.
 const HASH_CHARS: usize = 16;
 
 /// The access that a restore of dependencies has to package registries.
@@ -114,11 +117,12 @@ impl CiContext {
         let named = own.to_string();
         if restore == RestoreAccess::Confirm || !of_project.is_empty() {
             let question = registry_question(project, &named, &of_project);
+            let key = match of_project.is_empty() {
+                true => OWN_REGISTRY_QUESTION.to_owned(),
+                false => hashed_key(PROJECT_HOSTS_QUESTION, &question),
+            };
             let request = ConfirmationRequest {
-                key: match of_project.is_empty() {
-                    true => OWN_REGISTRY_QUESTION,
-                    false => PROJECT_HOSTS_QUESTION,
-                },
+                key: &key,
                 question,
                 action: "fetching dependencies from the network",
                 setting: RESTORE_SETTING,
@@ -152,15 +156,14 @@ impl CiContext {
         let kind = project.kind.name();
         let listed = list(rules.iter().map(String::as_str));
         let named = &access.named;
+        let folder = quoted_path(&project.folder);
         let question = format!(
-            "The package manager of the {kind} project in `{}` also needs {listed}, to which the \
-             registry `{named}` or a file of the project points. Allow for this project? Packages of \
-             the project can reach these hosts, too. toolgate remembers your answer.",
-            project.folder
+            "The package manager of the {kind} project in {folder}, or a script that it ran, also \
+             needs {listed}, to which the registry `{named}`, a file of the project or a package \
+             points. Allow for this project? Packages of the project can reach these hosts, too. \
+             toolgate remembers your answer."
         );
-        // Another host is another question, so an earlier answer is not used for it.
-        let hash = blake3::hash(listed.as_bytes()).to_hex();
-        let key = format!("restore_hosts_{}", &hash[..HASH_CHARS]);
+        let key = hashed_key(REFUSED_HOSTS_QUESTION, &listed);
         if ask_if_possible(ctx, &key, question).await? != PersonConsent::Given {
             return Ok(None);
         }
@@ -212,9 +215,9 @@ fn subject(project: &Project) -> String {
 /// name, and those that only files of the project name.
 fn registry_question(project: &Project, named: &str, of_project: &[ProjectHost]) -> String {
     let kind = project.kind.name();
-    let folder = &project.folder;
+    let folder = quoted_path(&project.folder);
     let mut question = format!(
-        "Fetch the dependencies of the {kind} project in `{folder}` from `{named}`? Your own \
+        "Fetch the dependencies of the {kind} project in {folder} from `{named}`? Your own \
          settings of the package manager name this. The package manager and the scripts that it runs \
          can reach it, and no other host."
     );
@@ -227,6 +230,13 @@ fn registry_question(project: &Project, named: &str, of_project: &[ProjectHost])
         ));
     }
     question
+}
+
+/// Returns the key of the question about `hosts`. An earlier answer about other hosts has another key,
+/// so it is not used for this question.
+fn hashed_key(start: &str, hosts: &str) -> String {
+    let hash = blake3::hash(hosts.as_bytes()).to_hex();
+    format!("{start}_{}", &hash[..HASH_CHARS])
 }
 
 /// Returns the rule for `sandbox.hosts` that would allow `refused`. `None` if a project may not
