@@ -20,6 +20,8 @@ use crate::cli::{complain, print};
 
 /// Timeout of each answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
+/// Path that ends a session.
+const SIGN_OUT_PATH: &str = "/console/sign-out";
 /// Largest answer to accept.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
@@ -52,31 +54,20 @@ pub(super) async fn take(
     };
     let session = CommandSession::open(origin, credential).await?;
     let state = session.state().await?;
-    let (path, fields) = match action {
-        ConsoleAction::Waiting => return print_waiting(&state),
-        ConsoleAction::Answer(number, choice) => {
-            (format!("/console/questions/{number}/answer"), vec![("choice", *choice)])
-        }
-        ConsoleAction::Reconnect(name) => {
-            let name: String = name.bytes().map(|byte| format!("%{byte:02X}")).collect();
-            (format!("/console/upstreams/{name}/restart"), Vec::new())
-        }
-    };
     let csrf = state["csrf"].as_str().context("the server sent no token for forms")?;
-    let response = session.post(&path, csrf, fields).await?;
-    if response.status() != StatusCode::SEE_OTHER {
-        let status = response.status();
-        bail!("the server refused the action ({status}): {}", notice(&text(response).await?));
+    let done = session.act(action, &state, csrf).await;
+    // The server keeps few sessions. Without this, commands would end that of a person in a browser.
+    if let Err(err) = session.post(SIGN_OUT_PATH, csrf, Vec::new()).await {
+        complain(&format!("the session stays open for up to an hour: {err:#}"));
     }
-    complain("done");
-    Ok(())
+    done
 }
 
 /// Prints a line for each call that waits: its number, time, caller, name and question.
 fn print_waiting(state: &Value) -> anyhow::Result<()> {
     let waiting = state["waiting"].as_array().context("the server sent no list")?;
     if waiting.is_empty() {
-        complain("no call waits for a confirmation");
+        complain("no call waits for your confirmation");
     }
     for one in waiting {
         let field = |name: &str| escape_line(one[name].as_str().unwrap_or_default()).into_owned();
@@ -107,6 +98,33 @@ impl<'a> CommandSession<'a> {
     async fn state(&self) -> anyhow::Result<Value> {
         let response = send(self.origin, "/console/questions", Some(&self.cookie), None).await?;
         serde_json::from_str(&text(response).await?).context("the server is of another version")
+    }
+
+    /// Takes `action`. `state` is that of the console, and `csrf` its token for forms.
+    async fn act(
+        &self,
+        action: &ConsoleAction<'_>,
+        state: &Value,
+        csrf: &str,
+    ) -> anyhow::Result<()> {
+        let (path, fields) = match action {
+            ConsoleAction::Waiting => return print_waiting(state),
+            ConsoleAction::Answer(number, choice) => {
+                (format!("/console/questions/{number}/answer"), vec![("choice", *choice)])
+            }
+            ConsoleAction::Reconnect(name) => {
+                let name: String = name.bytes().map(|byte| format!("%{byte:02X}")).collect();
+                (format!("/console/upstreams/{name}/restart"), Vec::new())
+            }
+        };
+        let response = self.post(&path, csrf, fields).await?;
+        if response.status() != StatusCode::SEE_OTHER {
+            let status = response.status();
+            let why = notice(&text(response).await?);
+            bail!("the server refused the action ({status}): {why}");
+        }
+        complain("done");
+        Ok(())
     }
 
     async fn post(
