@@ -289,6 +289,14 @@ mod tests {
             newest.records.iter().map(|record| record.seq).collect::<Vec<_>>(),
             [Some(14), Some(13)]
         );
+        for (tool, expected) in [("files.read", &[Some(14), Some(12)][..]), ("files.list", &[][..])]
+        {
+            let tool = Some(tool.to_owned());
+            let all = RecordFilter { tool, failed: true, ..ada.clone() };
+            let found = index.records(&all, None, 10).expect("read").records;
+            let found: Vec<_> = found.iter().map(|record| record.seq).collect();
+            assert_eq!(found, expected);
+        }
         let by = index.statistics(&[CallGroup::Tool, CallGroup::Outcome], &RecordFilter::default());
         let by = by.expect("read");
         assert_eq!(by[0].group, ["files_read", "ok"]);

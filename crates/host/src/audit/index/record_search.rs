@@ -35,26 +35,31 @@ impl AuditIndex {
         before: Option<u64>,
         count: usize,
     ) -> rusqlite::Result<FoundRecords> {
-        // Only conditions with an index are left to SQLite, which would not return while it skips
-        // rows.
+        // Only one condition with an index is left to SQLite, or two with an index of their own. It
+        // would not return while it skips rows.
         let mut condition = "seq < ?".to_owned();
         let mut values: Vec<SqlValue> = vec![before.map_or(i64::MAX, u64::cast_signed).into()];
+        let tool = filter.tool.as_deref().map(fold_name);
+        let is_failed = filter.failed || filter.outcome.as_deref().is_some_and(|it| it != "ok");
         if let Some(caller) = &filter.caller {
             condition += " AND caller = ?";
             values.push(caller.clone().into());
-        }
-        let tool = filter.tool.as_deref().map(fold_name);
-        if let Some(tool) = &tool
-            && !tool.ends_with('*')
-        {
-            condition += " AND tool = ?";
-            values.push(tool.to_string().into());
-        }
-        if filter.failed || filter.outcome.as_deref().is_some_and(|outcome| outcome != "ok") {
-            condition += " AND outcome <> 'ok'";
+        } else {
+            if let Some(tool) = tool.as_deref().filter(|tool| !tool.ends_with('*')) {
+                condition += " AND tool = ?";
+                values.push(tool.to_owned().into());
+            }
+            if is_failed {
+                condition += " AND outcome <> 'ok'";
+            }
         }
         let earliest = filter.since.map(|since| since.as_microsecond() - ORDER_SLACK_US);
-        let start = tool.as_deref().and_then(|tool| tool.strip_suffix('*')).unwrap_or_default();
+        let is_tool = |name: &str| {
+            tool.as_deref().is_none_or(|tool| match tool.strip_suffix('*') {
+                Some(start) => name.starts_with(start),
+                None => name == tool,
+            })
+        };
         let sql = format!(
             "SELECT seq, ended, tool, outcome, line FROM records WHERE {condition} \
              ORDER BY seq DESC"
@@ -68,12 +73,12 @@ impl AuditIndex {
             if earliest.is_some_and(|earliest| ended < earliest) {
                 break;
             }
-            let is_tool = row.get_ref(2)?.as_str()?.starts_with(start);
             let outcome = row.get_ref(3)?.as_str()?;
-            let is_outcome = filter.outcome.as_deref().is_none_or(|wanted| wanted == outcome);
+            let is_outcome = filter.outcome.as_deref().is_none_or(|wanted| wanted == outcome)
+                && !(is_failed && outcome == "ok");
             // A line is parsed only if it may match.
-            if is_tool
-                && is_outcome
+            if is_outcome
+                && is_tool(row.get_ref(2)?.as_str()?)
                 && let Some(record) = CallRecord::parse(row.get_ref(4)?.as_bytes()?)
                 && filter.matches(&record)
             {
