@@ -11,8 +11,10 @@ use super::{SearchMemoryScope, effects_word};
 
 /// Most sessions whose tools are noted. Beyond it, all are forgotten and shown again.
 const SESSIONS_MAX: usize = 1024;
-/// Most tools, and most queries, that are noted for one session.
+/// Most tools that are noted for one session.
 const NOTES_MAX: usize = 4096;
+/// Most queries that are noted for one session. Callers choose them, unlike the tools.
+const QUERIES_MAX: usize = 256;
 
 /// The tools that each session has received.
 #[derive(Default)]
@@ -61,7 +63,7 @@ impl ShownTools {
         query: &str,
     ) -> bool {
         let Some(notes) = self.notes(caller, session) else { return false };
-        if notes.queries.len() >= NOTES_MAX {
+        if notes.queries.len() >= QUERIES_MAX {
             notes.queries.clear();
         }
         !notes.queries.insert(blake3::hash(query.as_bytes()))
