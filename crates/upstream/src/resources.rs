@@ -12,6 +12,7 @@ use toolgate_dialects::mcp::upstream::{
     parse_completion, parse_contents, parse_resource, parse_template,
 };
 
+use crate::definition_texts::remove_hidden_texts;
 use crate::listing::uri_ownership;
 use crate::message::json_bytes;
 use crate::upstream::{CallRequest, Upstream};
@@ -50,10 +51,9 @@ impl UpstreamResources {
             let mut params = Map::from_iter([("uri".to_owned(), json!(uri))]);
             params.extend(cursor.map(|cursor| ("cursor".to_owned(), cursor)));
             let request = CallRequest::new("resources/directory/read", uri, params);
-            let page = self.upstream.call(ctx, request).await?;
+            let mut page = self.upstream.call(ctx, request).await?;
             bytes += json_bytes(&page);
-            let entries =
-                page["resources"].as_array().into_iter().flatten().filter_map(parse_resource);
+            let entries = parse_page(&self.upstream.name, &mut page).into_iter();
             all.extend(entries.filter(|it| it.uri.starts_with(&prefix) && !self.is_own(&it.uri)));
             let next = page.get("nextCursor").filter(|it| it.is_string() || it.is_number());
             // An empty cursor and a repeated one lead to no other page.
@@ -175,6 +175,17 @@ impl ResourceSource for UpstreamResources {
     }
 }
 
+/// Returns the resources on a `page` of a folder of the upstream `name`, without those that have a
+/// hidden character. Takes them out of the page.
+fn parse_page(name: &str, page: &mut Value) -> Vec<ResourceSpec> {
+    let mut entries = match page.get_mut("resources").map(Value::take) {
+        Some(Value::Array(entries)) => entries,
+        _ => Vec::new(),
+    };
+    remove_hidden_texts(name, "resources", &mut entries);
+    entries.iter().filter_map(parse_resource).collect()
+}
+
 /// Returns up to `at_most` distinct items after the URI `after`, sorted by URI.
 fn page_after(
     mut all: Vec<ResourceSpec>,
@@ -207,4 +218,19 @@ pub(crate) async fn complete_argument(
     }
     let result = upstream.call(ctx, CallRequest::new("completion/complete", "", params)).await?;
     Ok(parse_completion(&result).values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_with_a_hidden_character_is_left_out_of_its_folder() {
+        let file = |uri: &str| json!({ "uri": uri, "name": "a file" });
+        let files = [file("skill://a/\u{202e}x"), file("skill://a/y"), json!({ "name": "no URI" })];
+        let parsed = parse_page("up", &mut json!({ "resources": files }));
+        let uris: Vec<_> = parsed.iter().map(|one| one.uri.as_str()).collect();
+        assert_eq!(uris, ["skill://a/y"]);
+        assert!(parse_page("up", &mut json!({})).is_empty());
+    }
 }
