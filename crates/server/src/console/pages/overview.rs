@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use serde_json::json;
+use toolgate_contract::printable::escape_lines;
 use toolgate_contract::{ClientQuestion, JobSnapshot, JobState, Reply};
 use toolgate_host::{AuditIndex, CallGroup, CallRecord, CallStatistics, RecordFilter};
 use toolgate_upstream::UpstreamState;
@@ -204,7 +205,8 @@ fn question(session: &ConsoleSession, waiting: &WaitingQuestion) -> Markup {
     html! {
         p { strong { (call.caller) } " calls " strong { (call.subject) } " since " (time(*since)) }
         pre tabindex="0" role="group" aria-label=(format!("Question of {}", call.subject)) {
-            (message(question))
+            // The text may come from an upstream.
+            (escape_lines(message(question)))
         }
         @if session.may_answer(waiting) {
             form .inline method="post" action=(format!("/console/questions/{number}/answer")) {
