@@ -102,7 +102,7 @@ async fn call_in_process(
     }
     let workspace = ServedWorkspace::open(&args.root, &loaded.config)?;
     let follow = follow(args);
-    let user = TerminalUser::at_terminal(follow.as_ref());
+    let user = TerminalUser::at_terminal(&args.tool, follow.as_ref());
     let request = HostRequest::CallTool { tool: args.tool.clone(), input };
     let incoming = IncomingRequest {
         cancel: stop,

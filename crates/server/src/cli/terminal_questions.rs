@@ -5,13 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Map, Value};
+use toolgate_contract::printable::{escape_line, escape_lines};
 use toolgate_contract::{
     Asker, BoxFuture, ClientAnswer, ClientAnswers, ClientQuestion, ClientQuestions, PersonChoice,
-    QuestionSender, QuestionSupport, ToolError, exact_json,
+    QuestionSender, QuestionSupport, ToolError, exact_json, fold_name,
 };
 use toolgate_toolsets::ci::OWN_REGISTRY_QUESTION;
 
 use super::follow::{ProgressView, WorkDisplay};
+
+/// The tool that restores the dependencies of a project.
+const CI_RESTORE: &str = "ci_restore";
 
 /// The person at the terminal, who answers a call's questions.
 #[derive(Clone)]
@@ -19,13 +23,18 @@ pub(super) struct TerminalUser {
     /// Progress bar, hidden while a question is open.
     bar: Option<ProgressView>,
     has_declined: Arc<AtomicBool>,
+    /// True if the person calls `ci.restore`.
+    is_restore: bool,
 }
 
 impl TerminalUser {
-    /// Returns the person at the terminal, or `None` if there is no terminal.
-    pub(super) fn at_terminal(follow: Option<&WorkDisplay>) -> Option<Self> {
-        let there = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
-        there.then(|| Self { bar: follow.and_then(WorkDisplay::bar), has_declined: Arc::default() })
+    /// Returns the person at the terminal who calls `tool`, or `None` if there is no terminal.
+    pub(super) fn at_terminal(tool: &str, follow: Option<&WorkDisplay>) -> Option<Self> {
+        is_at_terminal().then(|| Self {
+            bar: follow.and_then(WorkDisplay::bar),
+            has_declined: Arc::default(),
+            is_restore: fold_name(tool) == CI_RESTORE,
+        })
     }
 
     /// Returns an asker that asks this person the questions of a call.
@@ -46,16 +55,13 @@ impl QuestionSender for TerminalUser {
             // The bar would be drawn over the question.
             let _aside = self.bar.as_ref().map(ProgressView::hide);
             let line = OpenPromptLine;
+            let is_restore = self.is_restore;
             // A read from a terminal cannot be cancelled. Only the end of the program ends it.
             let asking = tokio::task::spawn_blocking(move || {
                 let mut terminal =
                     TerminalPrompt { input: std::io::stdin().lock(), out: std::io::stderr() };
                 let choices = questions.into_iter().map(|(key, question)| {
-                    let choice = match key.as_str() {
-                        // The person who makes the call has named the registry.
-                        OWN_REGISTRY_QUESTION => PersonChoice::Accepted(Map::new()),
-                        _ => terminal.ask(&question),
-                    };
+                    let choice = terminal.answer(&key, &question, is_restore);
                     (key, choice)
                 });
                 choices.collect::<Vec<(String, PersonChoice)>>()
@@ -74,10 +80,16 @@ impl QuestionSender for TerminalUser {
     }
 }
 
+fn is_at_terminal() -> bool {
+    std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
+}
+
 /// Asks the person at the terminal a question about a change. Returns `None` if there is no
 /// terminal.
 pub(super) fn ask_yes_no(question: &str) -> Option<bool> {
-    TerminalUser::at_terminal(None)?;
+    if !is_at_terminal() {
+        return None;
+    }
     let mut terminal = TerminalPrompt { input: std::io::stdin().lock(), out: std::io::stderr() };
     Some(matches!(terminal.agree(question, Map::new()), PersonChoice::Accepted(_)))
 }
@@ -98,15 +110,27 @@ struct TerminalPrompt<I, O> {
 }
 
 impl<I: BufRead, O: Write> TerminalPrompt<I, O> {
+    /// Answers the question with the key `key`. Does not ask whether `ci.restore` may reach the
+    /// person's own registry.
+    fn answer(&mut self, key: &str, question: &ClientQuestion, is_restore: bool) -> PersonChoice {
+        match key {
+            // The person has named the registry. An upstream chooses the keys of its own questions.
+            OWN_REGISTRY_QUESTION if is_restore => PersonChoice::Accepted(Map::new()),
+            _ => self.ask(question),
+        }
+    }
+
     fn ask(&mut self, question: &ClientQuestion) -> PersonChoice {
         match question {
             // The message contains the question already.
             ClientQuestion::Form { message, .. } if question.is_for_consent() => {
+                let message = escape_lines(message);
                 let between = if message.ends_with('?') { " " } else { "\n" };
                 self.agree(&format!("{message}{between}"), Map::new())
             }
             ClientQuestion::Form { message, schema } => self.fill_in(message, schema),
             ClientQuestion::Visit { message, url, .. } => {
+                let (message, url) = (escape_lines(message), escape_line(url));
                 self.agree(&format!("{message}\n  {url}\nDid you open this page? "), Map::new())
             }
             // The asker does not offer these capabilities.
@@ -115,7 +139,7 @@ impl<I: BufRead, O: Write> TerminalPrompt<I, O> {
     }
 
     fn fill_in(&mut self, message: &str, schema: &Value) -> PersonChoice {
-        write_flushed(&mut self.out, &format!("{message}\n"));
+        write_flushed(&mut self.out, &format!("{}\n", escape_lines(message)));
         let mut content = Map::new();
         let fields = schema.get("properties").and_then(Value::as_object);
         for (name, field) in fields.into_iter().flatten() {
@@ -123,7 +147,8 @@ impl<I: BufRead, O: Write> TerminalPrompt<I, O> {
             let about = about.and_then(Value::as_str).map(|about| format!(" ({about})"));
             let about = about.unwrap_or_default();
             let choices = field.get("enum").map(|all| format!(" one of {all}")).unwrap_or_default();
-            let Some(line) = self.read(&format!("  {name}{about}{choices}: ")) else {
+            let prompt = format!("  {name}{about}{choices}: ");
+            let Some(line) = self.read(&escape_line(&prompt)) else {
                 return PersonChoice::Canceled;
             };
             if let Some(value) = parse_field(field, line.trim()) {
@@ -207,6 +232,22 @@ mod tests {
         assert_eq!(shown, "Write file: {}\nShould it be done? [y/N] ");
         let (shown, _) = ask(&consent("Run this?\n\"rm\""), "n\n");
         assert_eq!(shown, "Run this?\n\"rm\"\n[y/N] ");
+    }
+
+    #[test]
+    fn only_a_restore_may_reach_the_own_registry_without_a_question() {
+        for is_restore in [true, false] {
+            let mut terminal = TerminalPrompt { input: &b"n\n"[..], out: Vec::new() };
+            let choice = terminal.answer(OWN_REGISTRY_QUESTION, &consent("?"), is_restore);
+            assert_eq!(choice == PersonChoice::Accepted(Map::new()), is_restore, "{choice:?}");
+            assert_eq!(terminal.out.is_empty(), is_restore);
+        }
+    }
+
+    #[test]
+    fn control_characters_of_a_question_are_escaped() {
+        let (shown, _) = ask(&consent("Do\u{1b}[2J\nit?"), "n\n");
+        assert_eq!(shown, "Do\\u{1b}[2J\nit? [y/N] ");
     }
 
     #[test]
