@@ -30,10 +30,13 @@ impl AskingCall {
     }
 }
 
-/// Question of a running call that waits for its connected client's answer.
+/// Number below which a server process begins to count its questions.
+const FIRST_NUMBER_MAX: u32 = 1_000_000;
+
+/// Question of a running call to its connected client.
 #[derive(Debug, Clone)]
 pub(crate) struct WaitingQuestion {
-    /// Number of the question, which is unique in this server process.
+    /// Number of the question, which this server process uses once. The first is random.
     pub(crate) number: u64,
     pub(crate) call: AskingCall,
     pub(crate) question: ClientQuestion,
@@ -46,13 +49,25 @@ pub(crate) struct WaitingQuestion {
 type AnswerQuestion = Arc<dyn Fn(PersonChoice) -> bool + Send + Sync>;
 
 /// Questions of all sessions of a server that wait for an answer, oldest first.
-#[derive(Default)]
 pub(crate) struct WaitingQuestions {
     entries: Mutex<BTreeMap<u64, (WaitingQuestion, AnswerQuestion)>>,
     serial: AtomicU64,
 }
 
-/// Entry of a question that waits for an answer. The entry is removed when this value is dropped.
+impl Default for WaitingQuestions {
+    /// Creates an empty set. Its numbers begin at random, so that a number that a person has read
+    /// before a restart, or at another server, does not name another question.
+    fn default() -> Self {
+        let mut bytes = [0; 4];
+        let first = match getrandom::fill(&mut bytes) {
+            Ok(()) => u32::from_ne_bytes(bytes) % FIRST_NUMBER_MAX,
+            Err(_) => 0,
+        };
+        Self { entries: Mutex::default(), serial: AtomicU64::new(first.into()) }
+    }
+}
+
+/// Entry of a question, which is removed when this value is dropped.
 pub(crate) struct WaitingEntry {
     questions: Arc<WaitingQuestions>,
     number: u64,
@@ -106,6 +121,13 @@ mod tests {
     use serde_json::{Map, json};
 
     use super::*;
+
+    #[test]
+    fn the_numbers_of_each_server_process_begin_elsewhere() {
+        let first = || WaitingQuestions::default().serial.into_inner();
+        let all: std::collections::BTreeSet<u64> = (0..20).map(|_| first()).collect();
+        assert!(all.len() > 1, "{all:?}");
+    }
 
     #[test]
     fn only_a_confirmation_that_waits_is_answered() {
