@@ -79,9 +79,13 @@ impl DecidedLists {
     fn note_form(&mut self, owner: ListOwner, is_folded: bool) {
         if !is_folded {
             self.folded.remove(&owner);
-        } else if self.folded.len() < LISTS_MAX {
-            self.folded.insert(owner);
+            return;
         }
+        if self.folded.len() >= LISTS_MAX && !self.folded.contains(&owner) {
+            // The lists of these callers are decided as if they were new.
+            self.folded.clear();
+        }
+        self.folded.insert(owner);
     }
 
     /// Returns true if a list of `key`, for any client, is folded.
