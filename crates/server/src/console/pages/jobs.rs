@@ -1,6 +1,7 @@
 //! Jobs of all callers: state, output, files and questions.
 
 use maud::{Markup, html};
+use toolgate_contract::printable::{escape_line, escape_lines};
 use toolgate_contract::{
     ArtefactSelection, ClientQuestion, HostAnswer, HostRequest, JobSnapshot, OpenArtefact,
     PrintedText, Reply, ReplyBody,
@@ -123,15 +124,15 @@ fn questions(session: &ConsoleSession, job: &JobSnapshot) -> Markup {
                 h2 { "The job asks" }
                 @match question {
                     ClientQuestion::Form { message, schema } => {
-                        p { (message) }
+                        p { (escape_lines(message)) }
                         @if session.may_act() {
                             (answer_form(session, job, key, &argument_fields(schema)))
                         }
                     }
                     ClientQuestion::Visit { message, url, .. } => {
-                        p { (message) }
+                        p { (escape_lines(message)) }
                         // Not a link: the address is untrusted.
-                        p { "Open this address yourself if you trust it: " code { (url) } }
+                        p { "Open this address yourself if you trust it: " code { (escape_line(url)) } }
                         @if session.may_act() { (answer_form(session, job, key, &html! {})) }
                     }
                     _ => p { "Only the client of the caller can answer this question." },
