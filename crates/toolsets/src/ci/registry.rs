@@ -232,8 +232,8 @@ fn registry_question(project: &Project, named: &str, of_project: &[ProjectHost])
     question
 }
 
-/// Returns the key of the question about `hosts`. An earlier answer about other hosts has another key,
-/// so it is not used for this question.
+/// Returns the key of the question about `hosts`. An earlier answer about other hosts has another
+/// key, so it is not used for this question.
 fn hashed_key(start: &str, hosts: &str) -> String {
     let hash = blake3::hash(hosts.as_bytes()).to_hex();
     format!("{start}_{}", &hash[..HASH_CHARS])

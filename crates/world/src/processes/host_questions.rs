@@ -59,8 +59,8 @@ impl HostQuestion {
         parse: parse_words,
     };
 
-    /// Returns the hosts in `answer` that programs may reach. An invalid host does not hide the others,
-    /// and a pattern is no host.
+    /// Returns the hosts in `answer` that programs may reach. An invalid host does not hide the
+    /// others, and a pattern is no host.
     pub(super) fn read(&self, answer: &str) -> NamedHosts {
         let mut named = (self.parse)(answer);
         named.hosts.retain(|rule| !rule.contains('*') && HostRules::parse(&[rule]).is_ok());
