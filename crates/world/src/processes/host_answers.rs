@@ -3,14 +3,16 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::ErrorKind;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::{AtFlags, statat};
+use tempfile::TempDir;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::OutputStream;
@@ -21,7 +23,7 @@ use super::{ProcessRunner, ProgramStart, RunLimits, package_caches, running};
 use crate::Root;
 use crate::forwarder::{HostAccess, HostSource};
 use crate::programs::ResolvedProgram;
-use crate::sandbox::{Confinement, SandboxLayer, SandboxProfile};
+use crate::sandbox::{Confinement, Sandbox, SandboxLayer, SandboxProfile};
 
 /// The time limit for a package manager that is asked for its hosts.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(20);
@@ -129,7 +131,9 @@ async fn ask(
         return None;
     }
     let path = processes.unwritable_path(&processes.search_path(), workspace);
-    let empty = tempfile::tempdir().ok()?;
+    let home = processes.variable("HOME").map(Path::new);
+    let is_writable = |at: &Path| sandbox.can_write(workspace, home, at);
+    let empty = create_empty_folder(&sandbox, is_writable).ok()?;
     let folder = empty.path().canonicalize().ok()?;
     let cwd = match question.is_about_workspace {
         true => workspace.open_dir(".").ok()?,
@@ -137,14 +141,11 @@ async fn ask(
     };
     let program = ResolvedProgram::find(question.program, cwd.as_fd(), &path).ok()?;
     let settings = user_settings(processes, &question);
-    let home = processes.variable("HOME").map(Path::new);
-    let is_writable = |at: &Path| sandbox.can_write(workspace, home, at);
     // The file may be a link into the workspace, for example of a person who keeps settings there.
     let is_planted = |file: &PathBuf| is_writable(file) || file.parent().is_some_and(is_writable);
     // Some variables name folders with settings or toolchains.
     let named = question.kept_variables.iter().filter_map(|name| processes.variable(name));
     let mut named = named.map(Path::new).filter(|named| named.is_absolute());
-    // Most package managers also read settings in the folders around the one in which they start.
     let is_changeable =
         named.any(is_writable) || (!question.is_about_workspace && is_writable(&folder));
     // A file that confined programs can change does not speak for the user.
@@ -205,7 +206,25 @@ async fn ask(
     Some(answer).filter(|answer| !answer.hosts.is_empty())
 }
 
-/// Returns the files and folders with the user's settings for a package manager that exist.
+/// Creates an empty folder for a question. Dropping it removes the folder.
+///
+/// Most package managers also read settings in the folders around the one in which they start.
+/// Therefore, it is in the server's state folder if programs can write to the temporary folder.
+fn create_empty_folder(
+    sandbox: &Sandbox,
+    is_writable: impl Fn(&Path) -> bool,
+) -> io::Result<TempDir> {
+    let temporary = std::env::temp_dir();
+    if !is_writable(&temporary) {
+        return tempfile::tempdir_in(temporary);
+    }
+    let state = sandbox.paths().allowed_hosts.as_deref().and_then(Path::parent);
+    let state = state.ok_or(ErrorKind::NotFound)?;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(state)?;
+    tempfile::tempdir_in(state)
+}
+
+/// Returns the files and folders with the user's settings that exist.
 fn user_settings(processes: &ProcessRunner, question: &HostQuestion) -> Vec<PathBuf> {
     let home = processes.variable("HOME").map(Path::new).filter(|home| home.is_absolute());
     let home = home.unwrap_or(Path::new("/"));

@@ -149,16 +149,24 @@ fn settings_that_programs_can_change_name_no_host() {
     let mut client = client_at_home(&workspace, &home, "hosts = [\"@npm\"]");
     let result = python(&mut client, FETCH, &urls);
     assert_eq!(result.stdout, "403\n", "{}", result.stderr);
-    drop(client);
-    // The package manager would start below a folder in which programs can put settings.
-    let temp = Workspace::new();
-    let home = Workspace::new().file(".npmrc", settings);
+}
+
+#[test]
+fn a_preset_names_its_host_if_programs_can_write_the_temporary_folder() {
+    let [workspace, temp] = [Workspace::new(), Workspace::new()];
+    if !can_forward(&workspace) {
+        return;
+    }
+    let (port, serving) = answer_requests(1);
+    let registry = format!("http://one.localhost:{port}/");
+    let home = Workspace::new().file(".npmrc", format!("registry={registry}\n"));
     let sandbox = format!("write = [\"{}\"]\nhosts = [\"@npm\"]", temp.root().display());
     workspace.put("toolgate.toml", format!("[sandbox]\n{sandbox}\n"));
     let launch = Launch::over(&workspace).env("HOME", home.root()).env("PATH", path());
     let mut client = Client::stdio(launch.env("TMPDIR", temp.root()), MODERN);
-    let result = python(&mut client, FETCH, &urls);
-    assert_eq!(result.stdout, "403\n", "{}", result.stderr);
+    let result = python(&mut client, FETCH, &[registry]);
+    assert_eq!(result.stdout, format!("200 one.localhost:{port}\n"), "{}", result.stderr);
+    serving.join().unwrap();
 }
 
 #[test]
