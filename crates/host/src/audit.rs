@@ -50,17 +50,17 @@ pub fn audit_record_schema() -> serde_json::Value {
     toolgate_contract::schema_of::<record::AuditRecord>()
 }
 
-/// Largest number of records that are open or unwritten.
+/// Maximum number of audit records that are open or wait to be written.
 const RECORDS_MAX: usize = 16_384;
 
 /// Destination of audit records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AuditDestination {
-    /// No records are written.
+    /// No audit records are written.
     Off,
-    /// Standard error.
+    /// Audit records are written to standard error.
     Stderr,
-    /// A file, to which records are appended. The file and its folders are created if needed.
+    /// Audit records are appended to a file. The file and its folders are created if needed.
     File(AuditFile),
 }
 
@@ -69,11 +69,11 @@ pub enum AuditDestination {
 pub struct AuditFile {
     /// Path of the log file.
     pub path: PathBuf,
-    /// Path of the key file that seals the log. It is created if missing.
+    /// Path of the file with the key that seals the audit log. The file is created if missing.
     pub key: PathBuf,
-    /// Number of older files that are kept, at least 1.
+    /// Number of rotated audit log files that are kept, at least 1.
     pub keep: u32,
-    /// Size at which the file is rotated, in bytes.
+    /// Size in bytes at which the audit log is rotated.
     pub bytes_max: u64,
 }
 
@@ -108,7 +108,7 @@ impl AuditLog {
         Ok(Self(Some(queue)))
     }
 
-    /// Begins the record of `call`. The record is written when it is closed or dropped.
+    /// Begins the audit record of `call`. The record is written when it is closed or dropped.
     ///
     /// # Errors
     /// The log cannot be written, and the queue stays full for 2 s.
@@ -130,13 +130,13 @@ impl AuditLog {
         }
     }
 
-    /// Returns the load of the record queue, or `None` if the log is off.
+    /// Returns the load of the audit log's record queue, or `None` if the log is off.
     pub(crate) fn gauge(&self) -> Option<RecordGauge> {
         Some(self.0.as_ref().filter(|queue| queue.is_kept)?.gauge(RECORDS_MAX))
     }
 
-    /// Subscribes to the records of calls that end from now on, as JSON. Records are sent even if
-    /// the log is off. A listener that falls too far behind receives a lag error.
+    /// Subscribes to the audit records of calls that end from now on, as JSON. Records are sent
+    /// even if the log is off. A listener that falls too far behind receives a lag error.
     pub fn subscribe(&self) -> broadcast::Receiver<Arc<str>> {
         match &self.0 {
             Some(queue) => queue.live_records.subscribe(),
@@ -144,12 +144,12 @@ impl AuditLog {
         }
     }
 
-    /// Returns the resource with the latest records, or `None` if the log is not a file.
+    /// Returns the resource with the latest audit records, or `None` if the log is not a file.
     pub fn resources(&self) -> Option<Arc<dyn ResourceSource>> {
         tail::tail_resource(self.0.as_ref()?)
     }
 
-    /// Waits until all records so far are written, but at most 2 s.
+    /// Waits until all audit records so far are written, but at most 2 s.
     pub fn flush(&self) {
         if let Some(queue) = &self.0 {
             queue.flush();
@@ -168,8 +168,8 @@ impl Drop for AuditLog {
 }
 
 impl AuditFile {
-    /// Opens the sink for this destination. Records in a pipe, terminal or other special file are
-    /// not chained, because they cannot be read again.
+    /// Opens the sink that writes audit records to this destination. Records in a pipe, terminal or
+    /// other special file are not chained, because they cannot be read again.
     fn open_sink(&self) -> io::Result<RecordSink> {
         let Self { path, key, keep, bytes_max } = self;
         let is_special = std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file());

@@ -28,8 +28,8 @@ const NAME_CHARS_MAX: usize = 100;
 pub struct Catalog {
     entries: Vec<Arc<CatalogEntry>>,
     by_folded_name: HashMap<String, usize>,
-    /// Offered tools that are not served, with their owners. Their schema is unusable or their name
-    /// collides. They are served once the problem is resolved.
+    /// Offered tools that are not served, with their owners. The schema of such a tool is unusable
+    /// or its name collides. It is served once the problem is resolved.
     unserved: Vec<(Arc<str>, Arc<dyn AnyTool>)>,
     pub(crate) schemas: Arc<SchemaRegistry>,
     /// Search index of the tools, built when it is first needed.
@@ -39,7 +39,7 @@ pub struct Catalog {
 /// A tool that cannot be offered.
 #[derive(Debug)]
 pub struct RejectedTool {
-    /// Owner that offers the tool.
+    /// Owner that offers the tool, such as an upstream.
     pub owner: Arc<str>,
     /// Id of the tool.
     pub tool: ToolId,
@@ -50,7 +50,7 @@ pub struct RejectedTool {
 /// One tool with its compiled schemas.
 pub(crate) struct CatalogEntry {
     tool: Arc<dyn AnyTool>,
-    /// Owner of the tool, or `None` for this server itself.
+    /// Owner of the tool, such as an upstream. `None` for this server itself.
     owner: Option<Arc<str>>,
     pub(crate) io: Arc<ToolIoValidators>,
     header_params: OnceLock<Result<Vec<HeaderParam>, String>>,
@@ -64,9 +64,9 @@ pub enum CatalogError {
     /// Two tool names would look alike in some dialect.
     #[error("the tools `{first}` and `{second}` have the same name on the wire; rename one")]
     NameClash {
-        /// The first tool.
+        /// The first tool of the two.
         first: ToolId,
-        /// The second tool.
+        /// The second tool of the two.
         second: ToolId,
     },
     /// Several owners offer tools whose names look alike in some dialect.
@@ -76,7 +76,7 @@ pub enum CatalogError {
         owners.join("`, `")
     )]
     Ambiguous {
-        /// The other owners.
+        /// The other owners that use the name.
         owners: Vec<String>,
     },
     /// A tool's schema is invalid, or refers to the network.
@@ -84,9 +84,9 @@ pub enum CatalogError {
     Schema {
         /// Id of the tool.
         tool: ToolId,
-        /// `input` or `output`.
+        /// Invalid schema of the tool: `input` or `output`.
         which: &'static str,
-        /// Description of the problem.
+        /// Description of the problem with the schema.
         why: String,
     },
 }
@@ -123,7 +123,7 @@ impl CatalogEntry {
         })
     }
 
-    /// Returns the arguments that clients repeat in headers.
+    /// Returns the arguments of the tool that clients repeat in HTTP headers.
     ///
     /// # Errors
     /// The schema marks an argument that cannot be repeated in a header.
@@ -193,7 +193,8 @@ impl Catalog {
         self.with_offers(offered, self)
     }
 
-    /// Returns the tools that other owners offer, served or not, with their owners.
+    /// Returns the tools that owners other than this server offer, served or not, with their
+    /// owners.
     fn offers(&self) -> Vec<(Arc<str>, Arc<dyn AnyTool>)> {
         let served = self.entries.iter().filter_map(|entry| {
             entry.owner.as_ref().map(|owner| (owner.clone(), entry.tool.clone()))
@@ -201,8 +202,8 @@ impl Catalog {
         self.unserved.iter().cloned().chain(served).collect()
     }
 
-    /// Returns a catalog with the own tools of this one and those `offered` by other owners, and
-    /// the tools that became unavailable since the catalog `before`.
+    /// Returns a catalog with this server's own tools and those `offered` by other owners, and the
+    /// tools that became unavailable since the catalog `before`.
     fn with_offers(
         &self,
         mut offered: Vec<(Arc<str>, Arc<dyn AnyTool>)>,
@@ -259,7 +260,7 @@ impl Catalog {
         (catalog, refused)
     }
 
-    /// Returns the ids of all tools, in order.
+    /// Returns the ids of all tools in the catalog, in order.
     pub fn ids(&self) -> Vec<ToolId> {
         self.entries.iter().map(|entry| entry.spec().id.clone()).collect()
     }
@@ -270,13 +271,13 @@ impl Catalog {
         own.any(|entry| entry.spec().id.toolset() == toolset)
     }
 
-    /// Returns the tool `id`, if it is available.
+    /// Returns the tool with the id `id`, if it is available.
     pub(crate) fn entry(&self, id: &ToolId) -> Option<Arc<CatalogEntry>> {
         let at = self.entries.binary_search_by(|entry| entry.spec().id.cmp(id)).ok()?;
         Some(self.entries[at].clone())
     }
 
-    /// Returns the specs of all tools.
+    /// Returns the specs of all tools in the catalog.
     pub(crate) fn specs(&self) -> impl Iterator<Item = &ToolSpec> {
         self.entries.iter().map(|entry| entry.spec())
     }
@@ -286,7 +287,7 @@ impl Catalog {
         self.entries.iter().map(|entry| (entry.spec(), entry.job_lane()))
     }
 
-    /// Returns the specs of this server's own tools.
+    /// Returns the specs of the tools that this server itself offers.
     pub(crate) fn own_specs(&self) -> impl Iterator<Item = &ToolSpec> {
         self.entries.iter().filter(|entry| entry.owner.is_none()).map(|entry| entry.spec())
     }
@@ -344,7 +345,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// Returns the tool with the name `name` in any spelling, if `shown` allows it. Any other tool
+    /// Returns the tool whose name in any spelling is `name`, if `shown` allows it. Any other tool
     /// counts as unknown.
     pub(crate) fn find(
         &self,
@@ -362,8 +363,8 @@ impl Catalog {
         found.is_some_and(|&at| shown(self.entries[at].spec()))
     }
 
-    /// Returns the tool with the name `name` in any spelling, if it is visible. A hidden tool
-    /// counts as unknown.
+    /// Returns the tool whose name in any spelling is `name`, if the caller may see it. A hidden
+    /// tool counts as unknown.
     pub(crate) fn find_visible(
         &self,
         name: &str,
@@ -383,7 +384,7 @@ impl Catalog {
         Err(CallError::UnknownTool { name, nearest, unavailable })
     }
 
-    /// Returns up to `size` tools that follow `after` and that `shown` allows.
+    /// Returns up to `size` tools that follow the id `after` and that `shown` allows.
     pub(crate) fn page(
         &self,
         after: Option<&ToolId>,
@@ -398,7 +399,7 @@ impl Catalog {
         ToolPage { tools, next, unchanged_for: None }
     }
 
-    /// Returns the id of the shown tool that was probably meant.
+    /// Returns the id of the visible tool that an unknown name probably means.
     fn nearest_name(
         &self,
         name: &str,
@@ -422,9 +423,9 @@ impl Catalog {
 
 /// Returns how similar `name` is to the name of a tool, from 0 to 1.
 ///
-/// It compares letters, and words in any order, so that `read_file` is similar to `files.read`. A
-/// tool with a different verb does a different job, so `files_write` is not similar to
-/// `files.tree`.
+/// The function compares letters, and words in any order, so that `read_file` is similar to
+/// `files.read`. A tool with a different verb does a different job, so `files_write` is not similar
+/// to `files.tree`.
 fn name_similarity(name: &str, id: &ToolId) -> f64 {
     let name = fold_name(name).to_lowercase();
     let id = fold_name(id.as_str());

@@ -1,7 +1,7 @@
 //! Finds and ranks known names that resemble a typed text.
 
-/// Longest text that is compared, in characters. The client chooses the length, and a comparison
-/// takes time in proportion to it.
+/// Longest text whose similarity to known names is computed, in characters. The client chooses the
+/// length, and a comparison takes time in proportion to it.
 const CHARS_MAX: usize = 200;
 
 /// Returns the most similar of `names`, if its Jaro-Winkler similarity to `typed` is above 0.75.

@@ -18,13 +18,13 @@ use crate::secrets::SecretSet;
 
 pub use log::EnvelopeLog;
 
-/// Builds, validates and logs envelopes.
+/// Builder of the envelopes that answer calls. It also validates and logs them.
 #[derive(Debug, Default)]
 pub struct EnvelopeBuilder {
     settings: EnvelopeSettings,
     schemas: Arc<SchemaRegistry>,
     log: Option<EnvelopeLog>,
-    /// Secrets that are redacted from the log.
+    /// Secrets that are redacted from the log of envelopes.
     secrets: RwLock<Arc<SecretSet>>,
 }
 
@@ -45,8 +45,8 @@ impl Default for EnvelopeSettings {
 }
 
 impl EnvelopeBuilder {
-    /// Creates a builder that validates envelopes against `schemas` and writes them to `log`, if
-    /// there is one.
+    /// Creates a builder that validates envelopes against `schemas` and writes them to the file log
+    /// `log`, if there is one.
     pub fn new(
         settings: EnvelopeSettings,
         schemas: Arc<SchemaRegistry>,
@@ -55,7 +55,7 @@ impl EnvelopeBuilder {
         Self { settings, schemas, log, secrets: RwLock::default() }
     }
 
-    /// Redacts `secrets` from the log, from now on.
+    /// Redacts `secrets` from the log of envelopes, from now on.
     pub(crate) fn set_secrets(&self, secrets: SecretSet) {
         *self.secrets.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(secrets);
     }
@@ -103,7 +103,8 @@ impl EnvelopeBuilder {
         self.build_checked(origin, Err(why), Duration::ZERO).0
     }
 
-    /// Builds the envelope to send. Returns it with the schema problems of its original form.
+    /// Builds the envelope to send. Returns it with the problems that its form before the check
+    /// against the schema had.
     fn build_checked(
         &self,
         origin: &CallOrigin,
@@ -173,7 +174,8 @@ impl EnvelopeBuilder {
         }
     }
 
-    /// Validates an envelope. Returns the envelope to send and its schema problems.
+    /// Validates an envelope against its schema. Returns the envelope to send and its schema
+    /// problems.
     fn validate(&self, mut envelope: CallEnvelope) -> (CallEnvelope, Vec<ValidationProblem>) {
         if self.settings.validation == OutputCheck::Off {
             return (envelope, Vec::new());

@@ -7,7 +7,7 @@ use toolgate_contract::{Caller, ClientAnswer, ClientQuestion, PersonChoice};
 use crate::pipeline::multi_round::StateSealer;
 use crate::{audit, policy, tool_search};
 
-/// Function that takes one input and panics if it finds a bug.
+/// Function that fuzzes this crate with one input, and panics if it finds a bug.
 type HostFuzzTarget = fn(&[u8]);
 
 /// All fuzz targets of this crate, by the name of their folder in `fuzz/corpus`.

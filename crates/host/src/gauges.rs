@@ -1,6 +1,6 @@
 //! Reports the current load of a host and its limits.
 
-/// Current load of a host.
+/// Current load of a host (a server's gate, jobs and audit log).
 #[derive(Debug, Clone)]
 pub struct HostGauges {
     /// Running and waiting calls, by pool.
@@ -16,38 +16,38 @@ pub struct HostGauges {
 pub struct PoolGauge {
     /// Name of the pool: `calls`, or `programs` for calls that run programs.
     pub name: &'static str,
-    /// Running calls.
+    /// Number of running calls in the pool.
     pub running: usize,
-    /// Largest number of running calls.
+    /// Maximum number of running calls in the pool.
     pub running_max: usize,
-    /// Calls that wait for a slot.
+    /// Number of calls that wait for a slot.
     pub waiting: usize,
-    /// Largest number of waiting calls.
+    /// Maximum number of waiting calls in the pool.
     pub waiting_max: usize,
 }
 
-/// Jobs of this server.
+/// Counts of this server's jobs by state.
 #[derive(Debug, Clone, Copy)]
 pub struct JobGauge {
-    /// Jobs that wait for their turn.
+    /// Number of jobs that wait for their turn.
     pub queued: usize,
-    /// Largest number of waiting jobs.
+    /// Maximum number of waiting jobs.
     pub queued_max: usize,
-    /// Running jobs.
+    /// Number of running jobs.
     pub running: usize,
-    /// Largest number of running jobs.
+    /// Maximum number of running jobs.
     pub running_max: usize,
-    /// Jobs that this server has ended, by final state.
+    /// Number of jobs that this server has ended, by final state.
     pub ended: [(&'static str, u64); 3],
 }
 
-/// Records on their way to the audit log.
+/// Number of records on their way to the audit log.
 #[derive(Debug, Clone, Copy)]
 pub struct RecordGauge {
-    /// Records that wait to be written.
+    /// Number of audit records that wait to be written.
     pub waiting: u64,
-    /// Largest number of waiting and open records.
+    /// Maximum number of waiting and open audit records.
     pub capacity: usize,
-    /// True if the last write failed.
+    /// True if the last write to the audit log failed.
     pub failing: bool,
 }

@@ -7,19 +7,19 @@
 use serde_json::{Map, Number, Value};
 use toolgate_contract::CallError;
 
-/// Schema keyword that marks an argument.
+/// Schema keyword that marks an argument which clients repeat in an HTTP header.
 const KEYWORD: &str = "x-mcp-header";
 
-/// An argument that is repeated in a header.
+/// An argument of a tool that clients repeat in an HTTP header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HeaderParam {
-    /// Name of the argument's header, without the prefix `Mcp-Param-`.
+    /// Name of the HTTP header that repeats the argument, without the prefix `Mcp-Param-`.
     pub(crate) header: String,
-    /// Path of property names that leads to the argument.
+    /// Property names that lead from the tool's input to the argument.
     path: Vec<String>,
 }
 
-/// Returns the arguments that `schema` marks.
+/// Returns the arguments that `schema` marks for repetition in HTTP headers.
 ///
 /// # Errors
 /// A mark is unusable:
@@ -82,7 +82,7 @@ fn is_token(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(sound)
 }
 
-/// Counts all marks in a schema.
+/// Counts all `x-mcp-header` marks in a schema.
 fn count_marks(schema: &Value) -> usize {
     match schema {
         Value::Object(members) => {
@@ -94,7 +94,7 @@ fn count_marks(schema: &Value) -> usize {
     }
 }
 
-/// Returns true if `members` are properties, one of which has the keyword as its name.
+/// Returns true if `members` are schema properties, one of which has the name `x-mcp-header`.
 fn is_properties(members: &Map<String, Value>) -> bool {
     members.get(KEYWORD).is_some_and(Value::is_object)
 }

@@ -4,13 +4,13 @@ use serde_json::Value;
 
 use crate::secrets::{REDACTED, SecretSet};
 
-/// Longest subject, in characters.
+/// Longest subject of a call (such as its path or command line) in an audit record, in characters.
 const SUBJECT_CHARS_MAX: usize = 200;
 /// Longest text of a recorded argument, in characters. File contents are longer than that.
 const TEXT_CHARS_MAX: usize = 200;
-/// Largest number of values in recorded arguments.
+/// Maximum number of values in the recorded arguments of a call.
 const VALUES_MAX: usize = 100;
-/// Largest depth of recorded arguments.
+/// Maximum nesting depth of the recorded arguments of a call.
 const DEPTH_MAX: usize = 8;
 /// Arguments that name what a call acts on, the most specific first.
 const SUBJECT_NAMES: [&str; 15] = [
@@ -31,20 +31,20 @@ const SUBJECT_NAMES: [&str; 15] = [
     "id",
 ];
 
-/// Arguments of calls in the audit log.
+/// Parts of a call's arguments that the audit log records.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RecordedArguments {
     /// Only the hash of the arguments.
     None,
-    /// The subject: the path, command line, repository or URI, and the error message.
+    /// The subject of the call: the path, command line, repository or URI, and the error message.
     #[default]
     Subject,
-    /// The subject, and all arguments without secrets and long texts.
+    /// The subject of the call, and all arguments without secrets and long texts.
     Redacted,
 }
 
 impl RecordedArguments {
-    /// Returns the subject of a call with `input`, if it is recorded.
+    /// Returns the subject of a call with `input` (such as its path), if this setting records it.
     pub(crate) fn subject(self, input: &Value, secrets: &SecretSet) -> Option<String> {
         if self == Self::None {
             return None;
@@ -56,12 +56,12 @@ impl RecordedArguments {
         Some(truncate(&subject, SUBJECT_CHARS_MAX))
     }
 
-    /// Returns true if records contain error messages, which may name arguments.
+    /// Returns true if audit records contain error messages, which may name arguments.
     pub(crate) fn includes_errors(self) -> bool {
         self != Self::None
     }
 
-    /// Returns the arguments in `input`, if they are recorded.
+    /// Returns the redacted arguments in `input`, if this setting records them.
     pub(crate) fn arguments(self, input: &Value, secrets: &SecretSet) -> Option<Value> {
         if self != Self::Redacted {
             return None;

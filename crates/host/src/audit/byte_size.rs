@@ -6,9 +6,9 @@ use toolgate_contract::{
     ResourceData, ToolOutput,
 };
 
-/// A value whose size is recorded.
+/// An input or output whose size the audit record of a call contains.
 pub(crate) trait ByteSize {
-    /// Returns the approximate size in bytes. Each implementation documents its parts.
+    /// Returns the approximate size of the value in bytes. Each implementation documents its parts.
     fn bytes(&self) -> u64;
 
     /// Returns the error message, if the value is the output of a tool that reported a failure.
@@ -17,7 +17,7 @@ pub(crate) trait ByteSize {
     }
 }
 
-/// Counts the structured value (or the text), the content blocks and the metadata.
+/// Counts the bytes of the structured value (or the text), the content blocks and the metadata.
 impl ByteSize for ToolOutput {
     fn bytes(&self) -> u64 {
         let body = match self.structured {
@@ -33,21 +33,21 @@ impl ByteSize for ToolOutput {
     }
 }
 
-/// Counts the contents without their URIs.
+/// Counts the bytes of the contents without their URIs.
 impl ByteSize for Vec<ResourceContents> {
     fn bytes(&self) -> u64 {
         sum_bytes(self)
     }
 }
 
-/// Counts the contents of the messages.
+/// Counts the bytes of the contents of the messages.
 impl ByteSize for PromptText {
     fn bytes(&self) -> u64 {
         self.messages.iter().map(|message| message.content.bytes()).sum()
     }
 }
 
-/// Counts compact JSON without escapes, so that texts need not be scanned.
+/// Counts the bytes of compact JSON without escapes, so that texts need not be scanned.
 impl ByteSize for Value {
     fn bytes(&self) -> u64 {
         match self {

@@ -7,33 +7,33 @@ use toolgate_contract::fold_name;
 
 use super::step_times::StepTimes;
 
-/// Outcome of a successful call.
+/// Outcome of a successful call in its audit record.
 const OK: &str = "ok";
 
 /// A record that was read from the audit log, with the fields of
 /// [`audit_record_schema`](crate::audit_record_schema).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CallRecord {
-    /// Start of the call.
+    /// Time at which the call started.
     pub ts: Timestamp,
     /// Name of the caller.
     pub caller: String,
-    /// Name of the dialect.
+    /// Name of the dialect in which the call was made, such as `mcp`.
     #[serde(default)]
     pub dialect: String,
     /// Id of the job, if the call ran as one.
     pub job: Option<String>,
     /// Trace context in the form of `traceparent`.
     pub trace: Option<String>,
-    /// Session of the call, if there is one.
+    /// Id of the client session that made the call, if there is one.
     pub session: Option<String>,
     /// Name of the tool as called.
     pub tool: String,
     /// Policy decision, if the call reached the policy.
     pub decision: Option<String>,
-    /// Rule that made the decision.
+    /// Name of the policy rule that made the decision.
     pub rule: Option<String>,
-    /// Outcome in one word.
+    /// Outcome of the call in one word.
     pub outcome: String,
     /// First line of the error message that the caller got.
     pub error: Option<String>,
@@ -43,15 +43,15 @@ pub struct CallRecord {
     pub subject: Option<String>,
     /// Arguments without secrets and long texts.
     pub arguments: Option<Value>,
-    /// Hash of the input.
+    /// Hash of the call's input.
     pub input: Option<String>,
-    /// Length of the input in bytes.
+    /// Length of the call's input in bytes.
     pub bytes_in: Option<u64>,
-    /// Approximate size of the output in bytes.
+    /// Approximate size of the call's output in bytes.
     pub bytes_out: Option<u64>,
     /// Confinement of the programs that the call ran.
     pub sandbox: Option<String>,
-    /// Refused hosts that these programs tried to reach, one line for each.
+    /// Refused hosts that the call's programs tried to reach, one line for each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused_hosts: Vec<String>,
     /// Duration of the call in microseconds.
@@ -62,25 +62,24 @@ pub struct CallRecord {
     pub steps_us: Option<StepTimes>,
     /// Server process that wrote the record.
     pub server: Option<String>,
-    /// Position in the log.
+    /// Position of the record in the log.
     pub seq: Option<u64>,
-    /// Seal of the line and all lines before it.
+    /// Seal (MAC) of this line of the log and all lines before it.
     pub mac: Option<String>,
 }
 
 impl CallRecord {
-    /// Parses a line of the log. Returns `None` if it is not the record of a call.
+    /// Parses a line of the audit log. Returns `None` if it is not the record of a call.
     pub fn parse(line: &[u8]) -> Option<Self> {
         serde_json::from_slice(line).ok()
     }
 
-    /// Returns true if the call did what it should.
+    /// Returns true if the outcome of the call is `ok`.
     pub fn is_ok(&self) -> bool {
         self.outcome == OK
     }
 
-    /// Returns the name of the tool in the spelling of its id's MCP name, so that names from all
-    /// dialects are equal.
+    /// Returns the tool's name in its MCP spelling, so that names from all dialects are equal.
     pub fn folded_tool(&self) -> String {
         fold_name(&self.tool).into_owned()
     }
@@ -89,22 +88,22 @@ impl CallRecord {
 /// Selection of audit records. The default selects all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RecordFilter {
-    /// Name of the caller.
+    /// Name of the caller whose calls are selected.
     pub caller: Option<String>,
     /// Name of the tool in any spelling, or the start of a name before `*`.
     pub tool: Option<String>,
-    /// Outcome in one word.
+    /// Outcome of the selected calls in one word.
     pub outcome: Option<String>,
     /// True to select only calls that did not end with `ok`.
     pub failed: bool,
-    /// Earliest start of a call.
+    /// Earliest start of a selected call.
     pub since: Option<Timestamp>,
-    /// Part of the subject, such as the name of a file.
+    /// Part of the subject of selected calls, such as the name of a file.
     pub subject: Option<String>,
 }
 
 impl RecordFilter {
-    /// Returns true if `record` is selected.
+    /// Returns true if the filter selects `record`.
     pub fn matches(&self, record: &CallRecord) -> bool {
         let is_tool = |pattern: &String| {
             let pattern = fold_name(pattern);

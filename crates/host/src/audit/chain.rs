@@ -12,15 +12,15 @@ use blake3::Hash;
 use data_encoding::HEXLOWER;
 use serde::Deserialize;
 
-/// Fixed length of the head file, which is overwritten in place.
+/// Fixed length in bytes of an audit log's head file, which is overwritten in place.
 pub(super) const HEAD_BYTES: usize = 256;
-/// Text before the `mac` of a line.
+/// Text before the `mac` in a line of the audit log.
 const MAC: &[u8] = b",\"mac\":\"";
-/// Text before the previous `mac`, in the first line of a file.
+/// Text before the previous `mac`, in the first line of an audit log file.
 const PREV: &[u8] = b",\"prev\":\"";
-/// Text before the number of a line.
+/// Text before the line number in a line of the audit log.
 const SEQ: &[u8] = b",\"seq\":";
-/// Number of hexadecimal digits of a `mac`.
+/// Number of hexadecimal digits of a line's `mac`.
 const HEX: usize = 64;
 
 /// Encodes `hash` as lower-case hexadecimal digits. The formatter of the hash is as slow as
@@ -31,7 +31,7 @@ pub(super) fn encode_hex(hash: &Hash) -> [u8; HEX] {
     hex
 }
 
-/// Key that seals the log. Anyone who has the key can forge a log.
+/// Key that seals the audit log. Anyone who has the key can forge a log.
 #[derive(Clone)]
 pub struct AuditKey {
     lines: [u8; 32],
@@ -39,7 +39,7 @@ pub struct AuditKey {
 }
 
 impl AuditKey {
-    /// Reads the key in the file at `path`, and creates it if the file is missing.
+    /// Reads the audit key in the file at `path`, and creates the key if the file is missing.
     pub fn open_or_create(path: &Path) -> io::Result<Self> {
         match Self::read(path) {
             Err(err) if err.kind() == io::ErrorKind::NotFound => {
@@ -50,7 +50,7 @@ impl AuditKey {
         }
     }
 
-    /// Reads the key in the file at `path`.
+    /// Reads the audit key in the file at `path`.
     ///
     /// # Errors
     /// Other users may access the file, or it does not contain a key.
@@ -71,7 +71,7 @@ impl AuditKey {
         Ok(Self::from_secret(secret.as_bytes()))
     }
 
-    /// Derives separate keys for lines and head files, so that a line is never valid as a head.
+    /// Derives separate keys for log lines and head files, so that a line is never valid as a head.
     pub(super) fn from_secret(secret: &[u8; 32]) -> Self {
         Self {
             lines: blake3::derive_key("toolgate 2026-11 audit line", secret),
@@ -80,7 +80,7 @@ impl AuditKey {
     }
 }
 
-/// Creates a key file at `path` atomically, unless another process does so first.
+/// Creates an audit key file at `path` atomically, unless another process does so first.
 fn create_key_file(path: &Path) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     std::fs::create_dir_all(folder)?;
@@ -99,7 +99,7 @@ fn create_key_file(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The end of a chain: the number of its lines and the last `mac`.
+/// The end of an audit log's chain: the number of its lines and the last `mac`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ChainLink {
     pub(super) seq: u64,
@@ -119,8 +119,8 @@ impl ChainLink {
         hasher.finalize()
     }
 
-    /// Appends the JSON object `body` to `lines` as the next line, and returns the new end of the
-    /// chain.
+    /// Appends the JSON object `body` to `lines` as the next sealed line, and returns the new end
+    /// of the chain.
     ///
     /// The first line of a file also contains the `mac` of the previous file's last line.
     pub(super) fn append_line(
@@ -148,18 +148,18 @@ impl ChainLink {
     }
 }
 
-/// A parsed line without its line break, not yet verified.
+/// A parsed line of the audit log without its line break, not yet verified.
 pub(super) struct ChainLine<'l> {
     /// The part of the line that its `mac` covers.
     pub(super) body: &'l [u8],
     pub(super) seq: u64,
-    /// The previous `mac`, which only the first line of a file contains.
+    /// The `mac` of the previous file's last line, which only the first line of a file contains.
     pub(super) prev: Option<Hash>,
     mac: Hash,
 }
 
 impl<'l> ChainLine<'l> {
-    /// Parses a line. Returns `None` if it is not in the canonical form.
+    /// Parses a line of the audit log. Returns `None` if it is not in the canonical form.
     pub(super) fn parse(line: &'l [u8]) -> Option<Self> {
         let (body, mac) = hex_at_end(line.strip_suffix(b"\"}")?, MAC)?;
         let digits = body.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
@@ -179,7 +179,8 @@ impl<'l> ChainLine<'l> {
     }
 }
 
-/// Splits `text` into the part before `name` and the lower-case hash after it.
+/// Splits `text` into the part before the field `name` and the hash in the field, if the text ends
+/// with it.
 fn hex_at_end<'t>(text: &'t [u8], name: &[u8]) -> Option<(&'t [u8], Hash)> {
     let (rest, hex) = text.split_at_checked(text.len().checked_sub(HEX)?)?;
     let hash = Hash::from_hex(hex).ok()?;
@@ -187,13 +188,13 @@ fn hex_at_end<'t>(text: &'t [u8], name: &[u8]) -> Option<(&'t [u8], Hash)> {
     Some((rest.strip_suffix(name)?, hash)).filter(|_| canonical)
 }
 
-/// Start and end of the log. They show if lines are missing at either end.
+/// Start and end of the audit log. They show if lines are missing at either end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ChainHead {
-    /// Number of the first line in the oldest kept file.
+    /// Number of the first line in the oldest kept log file.
     pub(super) first_seq: u64,
     pub(super) link: ChainLink,
-    /// Length of the newest file in bytes.
+    /// Length of the newest log file in bytes.
     pub(super) newest_bytes: u64,
 }
 

@@ -11,19 +11,19 @@ use jiff::Timestamp;
 
 use super::chain::{AuditKey, ChainHead, ChainLine, ChainLink, HEAD_BYTES};
 
-/// Largest part of a log that is read to find its end, in bytes.
+/// Maximum number of bytes of an audit log that are read to find its end.
 const TAIL_BYTES_MAX: u64 = 64 << 20;
 
-/// Log file whose records are chained.
+/// Audit log file in which each record is sealed together with all records before it.
 pub(super) struct ChainedLog {
     path: PathBuf,
     key: AuditKey,
-    /// Number of older files that are kept.
+    /// Number of rotated log files that are kept.
     keep: u32,
-    /// Size at which the file is rotated, in bytes.
+    /// Size in bytes at which the log file is rotated.
     bytes_max: u64,
     file: File,
-    /// Head file, which the writing process locks.
+    /// File with the sealed end of the log, which the writing process locks.
     head_file: File,
     /// End of the log when this process last wrote.
     last_head: Option<(ChainHead, [u8; HEAD_BYTES])>,
@@ -33,9 +33,9 @@ pub(super) struct ChainedLog {
 /// End of a log before the next write.
 struct LogEnd {
     head: ChainHead,
-    /// Body of a line to write before all others, such as a recovery note.
+    /// Body of a log line to write before all others, such as a recovery note.
     notice: Option<String>,
-    /// True if the last line is incomplete, so that a line break must be written first.
+    /// True if the log's last line is incomplete, so that a line break must be written first.
     torn: bool,
 }
 
@@ -56,7 +56,7 @@ impl ChainedLog {
         Ok(chain)
     }
 
-    /// Appends the JSON objects `bodies` as lines: all of them, or none on failure.
+    /// Appends the JSON objects `bodies` to the log as lines: all of them, or none on failure.
     pub(super) fn open_append(&mut self, bodies: &[&[u8]]) -> io::Result<()> {
         self.lock()?;
         let added = self.append_locked(bodies);
@@ -70,7 +70,7 @@ impl ChainedLog {
         self.file.sync_data()
     }
 
-    /// Flushes the head file to disk.
+    /// Flushes the log's head file to disk.
     pub(super) fn sync_head(&mut self) -> io::Result<()> {
         self.head_file.sync_data()
     }
@@ -109,7 +109,7 @@ impl ChainedLog {
         self.write_head(head)
     }
 
-    /// Writes the head file.
+    /// Writes the log's head file.
     fn write_head(&mut self, head: ChainHead) -> io::Result<()> {
         let text = head.encode(&self.key)?;
         if self.last_head.as_ref().is_none_or(|(_, known)| *known != text) {
@@ -146,7 +146,7 @@ impl ChainedLog {
         }
     }
 
-    /// Advances from `head` to the actual end of a file of `size` bytes.
+    /// Advances from the recorded end `head` to the actual end of a log file of `size` bytes.
     fn advance_to_end(&self, mut head: ChainHead, size: u64) -> io::Result<LogEnd> {
         if size < head.newest_bytes {
             let path = self.path.display();
@@ -178,7 +178,7 @@ impl ChainedLog {
         Ok(end_after(head, size, unread))
     }
 
-    /// Reads the file from the offset `from` on, but at most the last 64 MiB.
+    /// Reads the log file from the offset `from` on, but at most the last 64 MiB.
     fn read_from(&self, from: u64, size: u64) -> io::Result<Vec<u8>> {
         let from = from.max(size.saturating_sub(TAIL_BYTES_MAX));
         let mut rest = vec![0; usize::try_from(size - from).unwrap_or(usize::MAX)];
@@ -186,7 +186,8 @@ impl ChainedLog {
         Ok(rest)
     }
 
-    /// Begins a new chain, because the head is missing or sealed with another key.
+    /// Begins a new chain of sealed lines, because the head file is missing or sealed with another
+    /// key.
     fn begin_chain(&mut self, no_head: bool) -> io::Result<LogEnd> {
         let newest = [self.path.clone(), rotated_path(&self.path, 1)];
         let before = newest.iter().find_map(|path| last_line(path).transpose()).transpose()?;
@@ -224,8 +225,8 @@ impl ChainedLog {
         Ok(head)
     }
 
-    /// Returns the first line that remains after the next rotation, if the rotation removes the
-    /// oldest file.
+    /// Returns the number of the first log line that remains after the next rotation, if the
+    /// rotation removes the oldest file.
     fn first_line_after_rotation(&self) -> io::Result<Option<u64>> {
         if self.count_rotated() < self.keep {
             return Ok(None);
@@ -250,7 +251,7 @@ impl ChainedLog {
         Ok(())
     }
 
-    /// Counts the older files, up to the first gap that a crash left.
+    /// Counts the rotated log files, up to the first gap that a crash left.
     fn count_rotated(&self) -> u32 {
         let taken = |number: &u32| rotated_path(&self.path, *number).exists();
         u32::try_from((1..=self.keep).take_while(taken).count()).unwrap_or(u32::MAX)
@@ -269,7 +270,7 @@ fn end_after(mut head: ChainHead, size: u64, torn: &[u8]) -> LogEnd {
     LogEnd { head, notice, torn: cut }
 }
 
-/// Returns the path of the rotated file with this number. The newest has the number 1.
+/// Returns the path of the rotated log file with this number. The newest has the number 1.
 pub(super) fn rotated_path(path: &Path, number: u32) -> PathBuf {
     with_suffix(path, &format!(".{number}"))
 }

@@ -3,7 +3,7 @@
 use super::chain::{AuditKey, ChainHead, ChainLine, ChainLink};
 use super::verify::{IntactAuditLog, verify_text};
 
-/// Applies `bytes` as edits, separated by the byte 0x1f, to a log. Checks that verification
+/// Applies `bytes` as edits, separated by the byte 0x1f, to an audit log. Checks that verification
 /// succeeds only if nothing changed.
 pub(crate) fn fuzz_log(bytes: &[u8]) {
     let key = AuditKey::from_secret(&[7; 32]);
@@ -30,7 +30,7 @@ pub(crate) fn fuzz_log(bytes: &[u8]) {
     }
 }
 
-/// Returns a log of a few lines, and its head.
+/// Returns an audit log of a few lines, and its head.
 fn sample_log(key: &AuditKey) -> (Vec<Vec<u8>>, ChainHead) {
     let mut link = ChainLink::start(3);
     let mut bytes = 0;
@@ -48,7 +48,8 @@ fn sample_log(key: &AuditKey) -> (Vec<Vec<u8>>, ChainHead) {
     (lines, head)
 }
 
-/// Applies one edit: a letter for its kind, then the line, the byte and the text.
+/// Applies one edit to the lines of a log. The edit has a letter for its kind, then the line, the
+/// byte and the text.
 fn apply_edit(lines: &mut Vec<Vec<u8>>, change: &[u8]) {
     let [what, which, at, rest @ ..] = change else { return };
     let Some(line) = usize::from(*which).checked_rem(lines.len()) else { return };

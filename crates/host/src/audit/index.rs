@@ -17,15 +17,15 @@ pub use record_search::FoundRecords;
 use statistics::duration_bucket;
 pub use statistics::{CallGroup, CallStatistics};
 
-/// Version of the tables. An index of another version is rebuilt.
+/// Version of the audit index's tables. An index of another version is rebuilt.
 const VERSION: i64 = 2;
-/// Longest wait for another process that updates the index.
+/// Longest wait for another process that updates the audit index.
 const BUSY_WAIT: Duration = Duration::from_secs(10);
 /// Length of an hour in seconds.
 const HOUR_S: i64 = 3600;
 
-/// Tables of the index. Calls are counted by the hour in three tables, so that no page reads more
-/// rows than its answer needs.
+/// SQL that creates the tables of the audit index. Calls are counted by the hour in three tables,
+/// so that no page reads more rows than its answer needs.
 const TABLES: &str = "
 CREATE TABLE place (id INTEGER PRIMARY KEY CHECK (id = 0), inode INTEGER, bytes INTEGER, mac TEXT);
 CREATE TABLE records (seq INTEGER PRIMARY KEY, ended INTEGER NOT NULL, caller TEXT NOT NULL,
@@ -46,11 +46,11 @@ CREATE TABLE caller_hours (hour INTEGER NOT NULL, caller TEXT NOT NULL, failed I
   PRIMARY KEY (hour, caller)) WITHOUT ROWID;
 ";
 
-/// Names of the tables.
+/// Names of the tables in the audit index.
 const TABLE_NAMES: [&str; 5] = ["place", "records", "hours", "tool_hours", "caller_hours"];
 
-/// Statements that count a call: hour (1), caller (2), tool (3), outcome (4), range of its duration
-/// (5) and duration (6).
+/// SQL statements that count a call: hour (1), caller (2), tool (3), outcome (4), range of its
+/// duration (5) and duration (6).
 const COUNT_CALL: [&str; 3] = [
     "INSERT INTO hours (hour, caller, tool, outcome, bucket, calls, duration_us, longest_us)
      VALUES (?1, ?2, ?3, ?4, ?5, 1, ?6, ?6) ON CONFLICT DO UPDATE SET calls = calls + 1,
@@ -64,7 +64,7 @@ const COUNT_CALL: [&str; 3] = [
      longest_us = max(longest_us, ?6)",
 ];
 
-/// Index of one audit log.
+/// SQLite index of one audit log, for searches and statistics.
 pub struct AuditIndex {
     log: PathBuf,
     db: Connection,
@@ -117,8 +117,8 @@ impl AuditIndex {
         transaction.commit()
     }
 
-    /// Adds the records that were written since the last update. If the log was replaced, the index
-    /// is rebuilt.
+    /// Adds the audit records that were written since the last update. If the log was replaced, the
+    /// index is rebuilt.
     ///
     /// # Errors
     /// The index cannot be written. A log that cannot be read adds nothing.
@@ -167,7 +167,7 @@ impl AuditIndex {
         transaction.commit()
     }
 
-    /// Returns the record at the position `seq`.
+    /// Returns the audit record at the position `seq` of the log.
     ///
     /// # Errors
     /// The index cannot be read.
@@ -223,7 +223,7 @@ fn add_record(
     Ok(())
 }
 
-/// Removes the records before the position `first`, which the log no longer contains.
+/// Removes the audit records before the position `first`, which the log no longer contains.
 fn remove_before(transaction: &Transaction<'_>, first: u64) -> rusqlite::Result<()> {
     let removed =
         transaction.execute("DELETE FROM records WHERE seq < ?", [first.cast_signed()])?;

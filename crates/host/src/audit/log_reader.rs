@@ -10,12 +10,13 @@ use jiff::{SignedDuration, Timestamp};
 use super::call_record::{CallRecord, RecordFilter};
 use super::file::rotated_path;
 
-/// Largest number of rotated files that are searched.
+/// Maximum number of rotated audit log files that are searched.
 const FILES_MAX: u32 = 10_000;
-/// Number of bytes that are read at once.
+/// Number of bytes of an audit log that are read at once.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// Returns the lines and records of the newest `count` calls that `filter` selects, oldest first.
+/// Returns the log lines and parsed records of the newest `count` calls that `filter` selects,
+/// oldest first.
 ///
 /// # Errors
 /// The log cannot be read.
@@ -53,32 +54,33 @@ pub fn newest_records(
     Ok(found)
 }
 
-/// Largest time by which an earlier line may start later: calls are recorded when they end.
+/// Maximum time by which a call may have started after a call that is recorded later, because calls
+/// are recorded when they end.
 const SLACK: SignedDuration = SignedDuration::from_hours(24);
 
-/// Returns the log file and its rotated files that exist.
+/// Returns the audit log file and its rotated files that exist, newest first.
 fn newest_first(path: &Path) -> impl Iterator<Item = PathBuf> {
     let rotated = (1..FILES_MAX).map(move |number| rotated_path(path, number));
     std::iter::once(path.to_owned()).chain(rotated.take_while(|path| path.exists()))
 }
 
-/// A place in the log up to which it was read, across rotations.
+/// A reader that remembers the place in the audit log up to which it has read, across rotations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogFollower {
     path: PathBuf,
-    /// Inode of the file that was read last. 0 if nothing was read.
+    /// Inode of the log file that was read last. 0 if nothing was read.
     inode: u64,
-    /// Number of bytes of that file that were read, up to the end of a line.
+    /// Number of bytes of the last log file that were read, up to the end of a line.
     offset: u64,
 }
 
 impl LogFollower {
-    /// Begins at the oldest kept line of the log at `path`.
+    /// Creates a follower that begins at the oldest kept line of the log at `path`.
     pub fn from_start(path: &Path) -> Self {
         Self { path: path.to_owned(), inode: 0, offset: 0 }
     }
 
-    /// Begins at the end of the log at `path`.
+    /// Creates a follower that begins at the end of the log at `path`.
     ///
     /// # Errors
     /// The log cannot be read.
@@ -90,17 +92,19 @@ impl LogFollower {
         Ok(follower)
     }
 
-    /// Continues after `offset` bytes of the file with this `inode`.
+    /// Creates a follower that continues after `offset` bytes of the log file with this `inode`.
     pub(super) fn resume(path: &Path, (inode, offset): (u64, u64)) -> Self {
         Self { path: path.to_owned(), inode, offset }
     }
 
-    /// Returns the inode of the file that was read last, and the number of bytes that were read.
+    /// Returns the inode of the log file that was read last, and the number of its bytes that were
+    /// read.
     pub(super) fn position(&self) -> (u64, u64) {
         (self.inode, self.offset)
     }
 
-    /// Returns true if the file that was read last is still kept, and is as long as what was read.
+    /// Returns true if the log file that was read last is still kept, and is at least as long as
+    /// the part that was read.
     pub(super) fn is_position_kept(&self) -> bool {
         let kept = |path: PathBuf| {
             let metadata = std::fs::metadata(path).ok()?;
@@ -109,12 +113,12 @@ impl LogFollower {
         newest_first(&self.path).any(|path| kept(path).unwrap_or(false))
     }
 
-    /// Returns the oldest file of the log that exists.
+    /// Returns the path of the oldest existing file of the log.
     pub(super) fn oldest_file(&self) -> Option<PathBuf> {
         newest_first(&self.path).last()
     }
 
-    /// Returns true if the last line that was read contains `mark` near its end.
+    /// Returns true if the last log line that was read contains `mark` near its end.
     pub(super) fn ends_with(&self, mark: &[u8]) -> io::Result<bool> {
         for path in newest_first(&self.path) {
             let mut file = File::open(&path)?;
@@ -129,7 +133,8 @@ impl LogFollower {
         Ok(false)
     }
 
-    /// Passes each complete line that was written since to `each`, without its line break.
+    /// Passes each complete log line that was written since the last call to `each`, without its
+    /// line break.
     ///
     /// # Errors
     /// The log cannot be read. The next call continues at the same place.

@@ -16,33 +16,33 @@ use super::record::AuditRecord;
 use super::tail;
 use crate::gauges::RecordGauge;
 
-/// Longest wait of a call for a place in the queue.
+/// Longest wait of a call for a place in the queue of audit records.
 const PLACE_WAIT: Duration = Duration::from_secs(2);
-/// Time that a record waits to be written together with others.
+/// Time that an audit record waits to be written together with others.
 const GATHER_TIME: Duration = Duration::from_millis(5);
-/// Pause before a failed write is tried again.
+/// Pause before a failed write of audit records is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
-/// Longest wait for unwritten records at a flush.
+/// Longest wait for unwritten audit records at a flush.
 const FLUSH_MAX: Duration = Duration::from_secs(2);
-/// Longest wait of a finished call for its record to be on disk.
+/// Longest wait of a finished call until its audit record is on disk.
 const STORED_WAIT: Duration = Duration::from_secs(10);
-/// Number of notifications that may wait for a listener. A listener that misses some reads the file
-/// in any case.
+/// Maximum number of notifications about written records that may wait for a listener. A listener
+/// that misses some reads the file in any case.
 const NOTICES_MAX: usize = 64;
 
-/// Number of records that may wait for a listener to live records.
+/// Maximum number of audit records that may wait for a listener to live records.
 const LIVE_RECORDS_MAX: usize = 1024;
 
-/// State shared by calls and the writer thread.
+/// Queue of audit records, shared by the calls and the writer thread.
 pub(super) struct RecordQueue {
-    /// Permits for records that are open or unwritten.
+    /// Permits for audit records that are open or unwritten.
     places: Arc<Semaphore>,
     pending: Mutex<PendingRecords>,
-    /// Notified when there are records to write or a flush waits.
+    /// Condition that is notified when there are audit records to write or a flush waits.
     to_write: Condvar,
-    /// Notified after a write.
+    /// Condition that is notified after a write of audit records.
     written: Condvar,
-    /// Path of the log, if it is a file.
+    /// Path of the audit log, if it is a file.
     pub(super) file: Option<PathBuf>,
     /// Identity of this process, as the last member in each record's JSON.
     server_suffix: String,
@@ -50,48 +50,48 @@ pub(super) struct RecordQueue {
     pub(super) written_callers: broadcast::Sender<Arc<str>>,
     /// Channel for the JSON of records that were just written.
     pub(super) live_records: broadcast::Sender<Arc<str>>,
-    /// True unless the log is off, so that records are only sent to listeners.
+    /// True unless the audit log is off, so that records are only sent to listeners.
     pub(super) is_kept: bool,
-    /// True if each call waits until its record is on disk.
+    /// True if each call waits until its audit record is on disk.
     strict: bool,
-    /// True if the last write failed.
+    /// True if the last write to the audit log failed.
     failing: AtomicBool,
-    /// Number of records on disk, for calls that wait for their record.
+    /// Number of audit records on disk, for calls that wait for their record.
     stored_count: watch::Sender<u64>,
 }
 
-/// Records that wait to be written, and signals to the writer.
+/// Audit records that wait to be written, and signals to the writer thread.
 #[derive(Default)]
 struct PendingRecords {
     records: Vec<(AuditRecord, OwnedSemaphorePermit)>,
-    /// Number of records that were ever queued. `done` is the number of those that are written.
+    /// Number of records that were ever queued. `written` is the number of those that are written.
     pushed: u64,
     written: u64,
-    /// True if a flush waits.
+    /// True if a flush waits for the writer thread.
     flush_requested: bool,
-    /// True if the writer sleeps until it is notified.
+    /// True if the writer thread sleeps until it is notified.
     writer_asleep: bool,
     /// True if no more records will follow.
     closed: bool,
 }
 
-/// Target to which records are written.
+/// Target to which audit records are written.
 pub(super) enum RecordSink {
-    /// A stream without a chain.
+    /// A stream such as standard error, whose records are not sealed.
     Stream(Box<dyn Write + Send>),
     /// Nothing, because the log is off.
     Discard,
-    /// A chained file.
+    /// A log file whose records are chained by seals.
     Chain(Box<ChainedLog>),
 }
 
-/// Serialized records of one write.
+/// Serialized audit records of one write.
 #[derive(Default)]
 struct RecordBatch {
     text: Vec<u8>,
-    /// Range of each record within the text, without its line break.
+    /// Range of each record within the batch's text, without its line break.
     bodies: Vec<Range<usize>>,
-    /// Number of bytes already written to a stream.
+    /// Number of bytes of the batch already written to a stream.
     written_bytes: usize,
     /// True if the batch is already in the chain and waits only for the disk.
     is_chained: bool,
@@ -129,7 +129,7 @@ impl RecordQueue {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reserves a place for one record. Waits up to 2 s for a free place.
+    /// Reserves a place in the queue for one audit record. Waits up to 2 s for a free place.
     pub(super) async fn reserve_place(&self) -> Result<OwnedSemaphorePermit, CallError> {
         let stuck = self.strict && self.failing.load(Ordering::Relaxed);
         if let Some(place) = self.places.clone().try_acquire_owned().ok().filter(|_| !stuck) {
@@ -151,7 +151,7 @@ impl RecordQueue {
         })
     }
 
-    /// Returns the number of waiting records out of `places`.
+    /// Returns the number of audit records that wait to be written, out of `places` in the queue.
     pub(super) fn gauge(&self, places: usize) -> RecordGauge {
         let pending = self.lock_pending();
         let waiting = pending.pushed - pending.written;
@@ -209,13 +209,14 @@ impl RecordQueue {
         }
     }
 
-    /// Marks the queue as closed. No more records will follow.
+    /// Marks the record queue as closed. No more records will follow.
     pub(super) fn close(&self) {
         self.lock_pending().closed = true;
         self.to_write.notify_one();
     }
 
-    /// Takes the queued records after a short gathering time, or `None` if the queue is closed.
+    /// Takes the queued audit records after a short gathering time, or `None` if the queue is
+    /// closed.
     fn take_batch(&self) -> Option<Vec<(AuditRecord, OwnedSemaphorePermit)>> {
         let mut pending = self.lock_pending();
         while pending.records.is_empty() {
@@ -236,7 +237,7 @@ impl RecordQueue {
         Some(std::mem::take(&mut pending.records))
     }
 
-    /// Writes records until the queue is closed.
+    /// Writes queued audit records to `sink` until the queue is closed.
     pub(super) fn run_writer(&self, mut sink: RecordSink) {
         let mut batch = RecordBatch::default();
         while let Some(records) = self.take_batch() {
@@ -292,8 +293,8 @@ impl RecordQueue {
         }
     }
 
-    /// Writes all of `batch` with retries. Returns false if the log was closed before all was
-    /// written.
+    /// Writes all records of `batch` with retries. Returns false if the log was closed before all
+    /// were written.
     fn write_with_retry(&self, sink: &mut RecordSink, batch: &mut RecordBatch) -> bool {
         while let Err(err) = sink.write(batch, self.strict) {
             // Logged once, not at each retry, so that a full disk is not filled further.

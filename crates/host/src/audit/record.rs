@@ -32,13 +32,13 @@ const UNKNOWN_BYTES_MAX: u64 = 1 << 20;
 /// Audit record of one call.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct AuditRecord {
-    /// Start of the call.
+    /// Time at which the call started.
     #[schemars(with = "String")]
     ts: Timestamp,
     /// Name of the caller.
     #[schemars(with = "String")]
     pub(super) caller: Arc<str>,
-    /// Name of the dialect.
+    /// Name of the dialect in which the call was made, such as `mcp`.
     dialect: Cow<'static, str>,
     /// Id of the job, if the call ran as one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,7 +46,7 @@ pub(super) struct AuditRecord {
     /// Trace context in the form of `traceparent`.
     #[serde(skip_serializing_if = "Option::is_none")]
     trace: Option<String>,
-    /// Session of the call, if there is one.
+    /// Id of the client session that made the call, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     session: Option<Arc<str>>,
@@ -59,11 +59,11 @@ pub(super) struct AuditRecord {
     /// Policy decision, if the call reached the policy: `allow`, `deny` or `confirm`.
     #[serde(skip_serializing_if = "Option::is_none")]
     decision: Option<&'static str>,
-    /// Rule that made the decision.
+    /// Name of the policy rule that made the decision.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     rule: Option<RuleName>,
-    /// Outcome: `ok`, `program_failed`, or the reason of the failure in one word.
+    /// Outcome of the call: `ok`, `program_failed`, or the reason of the failure in one word.
     outcome: &'static str,
     /// First line of the error message that the caller got, without secrets, if `audit.arguments` is
     /// not `none`.
@@ -78,20 +78,21 @@ pub(super) struct AuditRecord {
     /// Arguments without secrets and long texts, if `audit.arguments` is `redacted`.
     #[serde(skip_serializing_if = "Option::is_none")]
     arguments: Option<Value>,
-    /// BLAKE3 hash of the input as compact JSON; `large` if an unknown tool got more than 1 MiB.
+    /// BLAKE3 hash of the call's input as compact JSON; `large` if an unknown tool got more than 1
+    /// MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     input: Option<RecordInput>,
-    /// Length of the input as compact JSON, in bytes.
+    /// Length of the call's input as compact JSON, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes_in: Option<u64>,
-    /// Approximate size of the output in bytes.
+    /// Approximate size of the call's output in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes_out: Option<u64>,
     /// Sandbox of the programs that the call ran, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     sandbox: Option<String>,
-    /// Refused hosts that these programs tried to reach, one line for each.
+    /// Refused hosts that the call's programs tried to reach, one line for each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     refused_hosts: Vec<String>,
     /// Duration of the call in microseconds.
@@ -110,7 +111,7 @@ fn truncate_name(name: &str) -> String {
     }
 }
 
-/// Input of a call as its record shows it.
+/// Input of a call as its audit record shows it.
 #[derive(Debug)]
 enum RecordInput {
     /// BLAKE3 hash of the compact JSON, with keys in their original order.
@@ -131,15 +132,16 @@ impl Serialize for RecordInput {
     }
 }
 
-/// Record of a call that has not ended. When dropped, it is written with the outcome `dropped`.
+/// Audit record of a call that has not ended. When dropped, it is written with the outcome
+/// `dropped`.
 pub(crate) struct OpenRecord<'a> {
     started: Instant,
     open: Option<(&'a RecordQueue, AuditRecord, OwnedSemaphorePermit)>,
 }
 
 impl<'a> OpenRecord<'a> {
-    /// Opens the record of `call` with the queue and the reserved place. Without them, nothing is
-    /// recorded.
+    /// Opens the audit record of `call` with the queue and the reserved place. Without them,
+    /// nothing is recorded.
     pub(super) fn open(
         call: &ToolCall,
         at: Option<(&'a RecordQueue, OwnedSemaphorePermit)>,
@@ -175,7 +177,8 @@ impl<'a> OpenRecord<'a> {
         Self { started, open }
     }
 
-    /// Notes the input. A long input is hashed only if `is_known` confirms its tool.
+    /// Notes the hash and the length of the call's input. A long input is hashed only if `is_known`
+    /// confirms its tool.
     pub(crate) fn note_input(&mut self, input: &impl Serialize, is_known: impl FnOnce() -> bool) {
         let Some((_, record, _)) = &mut self.open else { return };
         let mut short = InputHasher::with_limit(UNKNOWN_BYTES_MAX);
@@ -192,7 +195,7 @@ impl<'a> OpenRecord<'a> {
             Some(counted.map_or(RecordInput::Large, |counted| RecordInput::Hashed(counted.hash())));
     }
 
-    /// Notes the arguments in `input` that `recorded` selects, without `secrets`.
+    /// Notes the arguments in `input` that the setting `recorded` selects, without `secrets`.
     pub(crate) fn note_arguments(
         &mut self,
         input: &Value,
@@ -205,7 +208,7 @@ impl<'a> OpenRecord<'a> {
         }
     }
 
-    /// Discards the record.
+    /// Discards the audit record, so that it is not written.
     pub(crate) fn discard(mut self) {
         self.open = None;
     }
@@ -220,7 +223,7 @@ impl<'a> OpenRecord<'a> {
         self
     }
 
-    /// Notes the policy decision and its rule.
+    /// Notes the policy decision about the call, and the rule that made it.
     pub(crate) fn note_decision(&mut self, decision: PolicyDecision, rule: &RuleName) {
         if let Some((_, record, _)) = &mut self.open {
             (record.decision, record.rule) = (Some(decision.word()), Some(rule.clone()));
@@ -253,14 +256,15 @@ impl<'a> OpenRecord<'a> {
         }
     }
 
-    /// Notes the size of the output.
+    /// Notes the size of the call's output.
     pub(crate) fn note_output(&mut self, output: &impl ByteSize) {
         if let Some((_, record, _)) = &mut self.open {
             record.bytes_out = Some(output.bytes());
         }
     }
 
-    /// Closes the record and queues it for writing. See [`super::AuditLog::wait_until_stored`].
+    /// Closes the audit record and queues it for writing. See
+    /// [`super::AuditLog::wait_until_stored`].
     pub(crate) fn close(mut self, end: Result<CallEnding, &CallError>) -> RecordNumber {
         if let Some((_, record, _)) = &mut self.open {
             record.outcome = outcome_word(end);
@@ -282,7 +286,7 @@ impl Drop for OpenRecord<'_> {
     }
 }
 
-/// Returns the outcome of a call in one word.
+/// Returns the outcome of a call in one word for its audit record.
 pub(crate) fn outcome_word(end: Result<CallEnding, &CallError>) -> &'static str {
     match end {
         Ok(CallEnding::Done) => "ok",
@@ -292,13 +296,13 @@ pub(crate) fn outcome_word(end: Result<CallEnding, &CallError>) -> &'static str 
     }
 }
 
-/// Number of a queued record, counted from 1. It is 0 if nothing was recorded.
+/// Number of a queued audit record, counted from 1. It is 0 if nothing was recorded.
 #[must_use]
 pub(crate) struct RecordNumber(pub(super) u64);
 
-/// Writer that hashes and counts bytes, up to a limit.
+/// Writer that hashes and counts the bytes of a call's input, up to a limit.
 struct InputHasher {
-    /// Hasher of the bytes before `buffer`. It is created when needed.
+    /// Hasher of the bytes that came before `buffer`. It is created when needed.
     hasher: Option<Box<Hasher>>,
     /// Buffer for small writes, because hashing them one by one is slower.
     buffer: Vec<u8>,
@@ -306,7 +310,7 @@ struct InputHasher {
     bytes_max: u64,
 }
 
-/// Size of the buffer in bytes.
+/// Size of the hasher's buffer in bytes.
 const BUFFER_BYTES: usize = 4 << 10;
 
 impl InputHasher {

@@ -3,35 +3,35 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Time that a call spent in each step, in microseconds. A call that failed ended in the last step
-/// with a time.
+/// Time that a call spent in each step of the gate, in microseconds. A failed call ended in the
+/// last step that has a time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StepTimes {
-    /// Finding the tool and validating the input.
+    /// Time for finding the tool and validating the input, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validate: Option<u64>,
-    /// Policy decision.
+    /// Time for the policy decision, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub authorize: Option<u64>,
-    /// Confirmation by a person, if the policy requires one.
+    /// Time for the confirmation by a person, if the policy requires one, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confirm: Option<u64>,
-    /// Checks of the tool itself before it runs.
+    /// Time for the tool's own checks before it runs, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prepare: Option<u64>,
-    /// Limits, and the wait for a free slot.
+    /// Time for checking limits and waiting for a free slot, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait: Option<u64>,
-    /// Run of the tool.
+    /// Time for running the tool, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<u64>,
-    /// Check of the output.
+    /// Time for checking the output, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub check: Option<u64>,
 }
 
 impl StepTimes {
-    /// Returns the steps in order, each with its name and its time in microseconds.
+    /// Returns the steps of the call in order, each with its name and its time in microseconds.
     pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let Self { validate, authorize, confirm, prepare, wait, run, check } = *self;
         [

@@ -22,21 +22,22 @@ use toolgate_contract::{
 use super::file::rotated_path;
 use super::queue::RecordQueue;
 
-/// Id of the guard tool of this resource, for policy and records.
+/// Id of the guard tool of the audit resource. The rules for this id apply to reads of the
+/// resource.
 pub(super) const GUARD_ID: &str = "audit.read";
-/// URI of the resource.
+/// URI of the resource with the latest audit records.
 const URI: &str = "audit://tail";
-/// Media type of the resource.
+/// Media type of the resource with the latest audit records.
 const MEDIA_TYPE: &str = "application/x-ndjson";
-/// Largest number of records returned.
+/// Maximum number of audit records that a read of the resource returns.
 const RECORDS_MAX: usize = 100;
-/// Largest total size of the returned records in bytes.
+/// Maximum total size of the returned audit records in bytes.
 const BYTES_MAX: usize = 1 << 20;
-/// Longest record that is returned, in bytes.
+/// Longest audit record that a read of the resource returns, in bytes.
 const LINE_BYTES_MAX: usize = 256 << 10;
-/// Number of bytes that are read at once.
+/// Number of bytes of the audit log that are read at once.
 const PIECE_BYTES: usize = 64 << 10;
-/// Time for which a change waits to be combined with others.
+/// Time for which a change of the audit resource waits to be combined with others.
 const GATHER_TIME: Duration = Duration::from_millis(100);
 
 /// Returns the id of the guard tool of the audit resource.
@@ -44,7 +45,8 @@ pub fn audit_guard() -> ToolId {
     ToolId::new(GUARD_ID).expect("an id")
 }
 
-/// Creates the resource for `queue`, or returns `None` if the log is not a file.
+/// Creates the resource with the latest records of `queue`, or returns `None` if the log is not a
+/// file.
 pub(super) fn tail_resource(queue: &Arc<RecordQueue>) -> Option<Arc<dyn ResourceSource>> {
     queue.file.as_ref()?;
     let about = "Your last 100 audit records: time, tool, outcome and duration of each call.";
@@ -142,13 +144,13 @@ fn check_uri(uri: &str) -> Result<(), ToolError> {
     Err(ToolError::not_found(format!("no resource is at `{uri}`; the records are at {URI}")))
 }
 
-/// The part of a record that names its caller.
+/// The part of an audit record that names its caller.
 #[derive(Deserialize)]
 struct RecordCaller {
     caller: String,
 }
 
-/// Returns the parts of the record in `line` that its caller may see.
+/// Returns the parts of the audit record in `line` that its caller may see.
 ///
 /// The cause and the fields of the chain are only for the operator.
 fn visible_record(line: &[u8]) -> String {
@@ -163,7 +165,8 @@ fn visible_record(line: &[u8]) -> String {
     }
 }
 
-/// Returns the latest records of `caller` in the file at `path` and its predecessor, oldest first.
+/// Returns the latest audit records of `caller` in the log file at `path` and the previous file,
+/// oldest first.
 fn latest_records(caller: &str, path: &Path, cancel: &CancellationToken) -> io::Result<String> {
     let mut lines = Vec::new();
     let mut bytes = 0;
@@ -253,7 +256,7 @@ fn read_lines_backwards(
     }
 }
 
-/// Joins the two parts of a line, unless the line is too long.
+/// Joins the two parts of a line, or returns `None` if the line is too long.
 fn join_line(start: &[u8], end: Option<&[u8]>) -> Option<Vec<u8>> {
     let end = end.filter(|end| start.len() + end.len() <= LINE_BYTES_MAX)?;
     Some([start, end].concat())

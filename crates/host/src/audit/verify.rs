@@ -10,12 +10,12 @@ use blake3::Hash;
 use super::chain::{AuditKey, ChainHead, ChainLine, ChainLink, HEAD_BYTES};
 use super::file::{first_line, head_path};
 
-/// JSON fields of the line that starts a chain after earlier records.
+/// JSON fields of the log line that starts a chain after earlier records.
 pub(super) const BEGAN_FIELDS: &str = "\"log\":\"began\",\"after\":";
-/// JSON fields of the line that starts a chain if the end of the earlier chain is unknown.
+/// JSON fields of the log line that starts a chain if the end of the earlier chain is unknown.
 const UNPROVEN_FIELDS: &[u8] = b"\"log\":\"began\",\"after\":\"unproven\"";
 
-/// Returns the JSON fields of the line that follows an incomplete record `torn`.
+/// Returns the JSON fields of the log line that follows an incomplete record `torn`.
 pub(super) fn recovery_note(torn: &[u8]) -> String {
     let bytes = torn.len();
     let hash = blake3::hash(torn).to_hex();
@@ -25,22 +25,22 @@ pub(super) fn recovery_note(torn: &[u8]) -> String {
 /// Result of verifying an unchanged log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IntactAuditLog {
-    /// Number of the first kept line. It is greater than `until` if there are no lines.
+    /// Number of the first kept line. It is greater than `last_seq` if there are no lines.
     pub first_seq: u64,
-    /// Number of the last line.
+    /// Number of the last line of the log.
     pub last_seq: u64,
     /// The last line's `mac`, which covers all lines before it.
     pub mac: String,
-    /// Length in bytes of an incomplete record at the end.
+    /// Length in bytes of an incomplete record at the end of the log.
     pub torn_bytes: u64,
-    /// Older files that do not belong to this chain.
+    /// Older log files that do not belong to the verified chain.
     pub unchecked: Vec<PathBuf>,
 }
 
 /// First place where a log is broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokenAuditLog {
-    /// File that contains the problem.
+    /// Log file that contains the problem.
     pub file: PathBuf,
     /// Line in that file, counted from 1.
     pub line: u64,
@@ -57,7 +57,7 @@ impl fmt::Display for BrokenAuditLog {
     }
 }
 
-/// Verifies the log at `path` and its older files with `key`. Servers may write to the log
+/// Verifies the audit log at `path` and its older files with `key`. Servers may write to the log
 /// meanwhile.
 ///
 /// # Errors
@@ -99,7 +99,7 @@ pub fn verify(path: &Path, key: &AuditKey) -> io::Result<Result<IntactAuditLog, 
     Ok(verifier.finish(path, unchecked))
 }
 
-/// Returns the result if no file begins with the oldest kept line.
+/// Returns the result of the verification if no file begins with the oldest kept line.
 fn verify_without_oldest(
     path: &Path,
     head: &ChainHead,
@@ -126,10 +126,10 @@ fn verify_without_oldest(
     Err(BrokenAuditLog { file, line: 1, seq, why })
 }
 
-/// Files of a log at one moment.
+/// Files of an audit log at one moment.
 struct LogFiles {
     head: Option<Vec<u8>>,
-    /// Files of records, oldest first.
+    /// Log files with records, oldest first.
     files: Vec<LogFile>,
 }
 
@@ -168,7 +168,7 @@ fn open_log(path: &Path) -> io::Result<LogFiles> {
     Ok(LogFiles { head, files })
 }
 
-/// Returns the existing files of the log at `path`, oldest first.
+/// Returns the paths of the existing files of the log at `path`, oldest first.
 fn log_paths(path: &Path) -> io::Result<Vec<PathBuf>> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
@@ -186,16 +186,16 @@ fn log_paths(path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found.into_iter().map(|(_, path)| path).collect())
 }
 
-/// Progress of the verification.
+/// Progress of the verification of an audit log.
 struct LogVerifier<'k> {
     key: &'k AuditKey,
     link: Option<ChainLink>,
-    /// Number of the first kept line. `head` is the last line according to the head file.
+    /// Number of the first kept line of the log.
     first_seq: u64,
     head: ChainLink,
-    /// An incomplete record, which the next line must confirm.
+    /// An incomplete record, which the next log line must confirm.
     torn: Option<TornRecord>,
-    /// Number of lines in the newest file.
+    /// Number of lines in the newest log file.
     lines: u64,
 }
 
@@ -203,7 +203,7 @@ struct TornRecord {
     location: BrokenAuditLog,
     bytes: u64,
     recovery_note: String,
-    /// True if the file ends with a line break.
+    /// True if the log file ends with a line break.
     ends_line: bool,
 }
 
@@ -240,7 +240,8 @@ impl LogVerifier<'_> {
         }
     }
 
-    /// Checks the next line. Returns the problem if the line does not follow the last one.
+    /// Checks the next line of the log. Returns the problem if the line does not follow the last
+    /// one.
     fn check_line(&mut self, text: &[u8], is_first: bool, ended: bool) -> Result<(), String> {
         let Some(line) = ChainLine::parse(text).filter(|_| ended) else {
             if self.torn.is_some() {
@@ -292,7 +293,7 @@ impl LogVerifier<'_> {
         Ok(())
     }
 
-    /// Returns the number of the expected line.
+    /// Returns the number that the next log line must have.
     fn next_seq(&self) -> u64 {
         self.link.map_or(self.first_seq, |link| link.seq + 1)
     }
@@ -327,7 +328,8 @@ impl LogVerifier<'_> {
     }
 }
 
-/// Verifies a log in memory like [`verify`]. Its only file is `text`, and `head` is its head file.
+/// Verifies an audit log in memory like [`verify`]. Its only file is `text`, and `head` is its head
+/// file.
 #[cfg(any(fuzzing, test))]
 pub(super) fn verify_text(
     text: &[u8],

@@ -6,22 +6,22 @@ use toolgate_contract::{AnyTool, BoxFuture, fold_name};
 
 use super::{Catalog, CatalogEntry, RejectedTool};
 
-/// The current catalog, which can be replaced while calls run.
+/// The catalog of tools in force, which can be replaced while calls run.
 pub(crate) struct LiveCatalog {
     current: RwLock<Arc<Catalog>>,
-    /// A lock that lets one replacement run at a time.
+    /// A lock that lets only one replacement of the catalog run at a time.
     replacing: Mutex<()>,
     readiness: OnceLock<Arc<dyn CatalogReadiness>>,
 }
 
-/// Reports when all owners have listed their tools.
+/// Readiness of the catalog: reports when all owners, such as upstreams, have listed their tools.
 pub trait CatalogReadiness: Send + Sync + 'static {
-    /// Returns true if all owners have listed their tools. With `name`, only owners that may offer
-    /// that tool count.
+    /// Returns true if all owners, such as upstreams, have listed their tools. With `name`, only
+    /// owners that may offer that tool count.
     fn is_complete(&self, name: Option<&str>) -> bool;
     /// Waits until [`is_complete`](Self::is_complete) returns true, for a bounded time.
     fn wait_until_complete<'a>(&'a self, name: Option<&'a str>) -> BoxFuture<'a, ()>;
-    /// Starts to refresh outdated lists. Does not wait for the result.
+    /// Starts to refresh outdated tool lists of the owners. Does not wait for the result.
     fn refresh(&self);
 }
 
@@ -31,7 +31,7 @@ impl LiveCatalog {
         Self { current, replacing: Mutex::new(()), readiness: OnceLock::new() }
     }
 
-    /// Returns the current catalog.
+    /// Returns the catalog that is in force now.
     pub(crate) fn snapshot(&self) -> Arc<Catalog> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -65,7 +65,7 @@ impl LiveCatalog {
         refused
     }
 
-    /// Returns true if the server's own tools have the same limits as in `other`.
+    /// Returns true if the server's own tools have the same limits as in the catalog `other`.
     pub(crate) fn has_limits_of(&self, other: &Self) -> bool {
         let limits = |catalog: &Catalog| -> Vec<_> {
             let own = catalog.entries.iter().filter(|entry| entry.owner.is_none());
@@ -74,13 +74,14 @@ impl LiveCatalog {
         limits(&self.snapshot()) == limits(&other.snapshot())
     }
 
-    /// Makes tool lists wait for `listed`. Only the first call has an effect.
+    /// Makes tool lists wait until `listed` reports that all owners have listed their tools. Only
+    /// the first call has an effect.
     pub(crate) fn set_readiness(&self, listed: Arc<dyn CatalogReadiness>) {
         let _ = self.readiness.set(listed);
     }
 
-    /// Waits until all owners have listed their tools, for a bounded time. With `name`, only owners
-    /// that may offer that tool count.
+    /// Waits until all owners, such as upstreams, have listed their tools, for a bounded time. With
+    /// `name`, only owners that may offer that tool count.
     pub(crate) async fn wait_for_listings(&self, name: Option<&str>) {
         let Some(listed) = self.readiness.get() else { return };
         if name.is_none() {
@@ -91,12 +92,12 @@ impl LiveCatalog {
         }
     }
 
-    /// Returns true if all owners have listed their tools.
+    /// Returns true if all owners, such as upstreams, have listed their tools.
     pub(crate) fn is_complete(&self) -> bool {
         self.readiness.get().is_none_or(|listed| listed.is_complete(None))
     }
 
-    /// Returns true if `name` is a known tool, or is known to be missing.
+    /// Returns true if `name` is the name of a known tool, or is known to be missing.
     pub(crate) fn is_settled(&self, name: &str) -> bool {
         // A known name needs no query of the owners.
         let Some(listed) = self.readiness.get().filter(|listed| !listed.is_complete(None)) else {

@@ -8,16 +8,16 @@ use toolgate_tool_search::{ToolDocument, ToolIndex, VisibleTools};
 
 use super::{Catalog, CatalogEntry};
 
-/// Most views of callers that are kept.
+/// Maximum number of callers whose views of the search index are kept.
 const VIEWS_MAX: usize = 64;
 
 /// Purpose of each server, by the server's name.
 pub(crate) type ServerDescriptions = HashMap<String, String>;
 
-/// A search index, with the views of the callers who searched last.
+/// A search index of the tools, with the views of the callers who searched last.
 pub(crate) struct CatalogIndex {
     index: ToolIndex,
-    /// Texts of the tools for a sentence model.
+    /// Texts of the tools, for a model that compares the meaning of sentences.
     sentences: Vec<String>,
     views: Mutex<Vec<(CallerVisibility, Arc<VisibleTools>)>>,
 }
@@ -78,13 +78,14 @@ pub fn estimate_tokens(chars: usize) -> usize {
 }
 
 impl Catalog {
-    /// Returns the tools in order of id. The places of the index are places in this list.
+    /// Returns the tools of the catalog in order of id. The search index refers to a tool by its
+    /// position in this list.
     pub(crate) fn entries(&self) -> &[Arc<CatalogEntry>] {
         &self.entries
     }
 
-    /// Returns the search index. The first call builds it, which takes tens of milliseconds for
-    /// thousands of tools, with the `descriptions` of the servers.
+    /// Returns the search index of the tools. The first call builds it, which takes tens of
+    /// milliseconds for thousands of tools, with the `descriptions` of the servers.
     pub(crate) fn search_index(
         &self,
         descriptions: impl FnOnce() -> ServerDescriptions,
@@ -124,13 +125,14 @@ impl CatalogIndex {
         &self.index
     }
 
-    /// Returns the texts of the tools for a sentence model.
+    /// Returns the texts of the tools, for a model that compares the meaning of sentences.
     pub(crate) fn sentences(&self) -> &[String] {
         &self.sentences
     }
 
-    /// Returns what `caller` sees of the index of `entries`: the tools that `is_visible` accepts.
-    /// The answers of `is_visible` must depend on nothing but the caller and the tool.
+    /// Returns the tools in the search index that `caller` may see: those of `entries` that
+    /// `is_visible` accepts. The answers of `is_visible` must depend on nothing but the caller and
+    /// the tool.
     pub(crate) fn view(
         &self,
         entries: &[Arc<CatalogEntry>],

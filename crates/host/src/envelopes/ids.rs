@@ -4,11 +4,11 @@ use serde_json::json;
 use toolgate_contract::{CallOrigin, canonical_json, exact_json};
 use uuid::{Builder, Uuid};
 
-/// UUID namespace of derived ids.
+/// UUID namespace of ids that are derived from a request.
 const NAMESPACE: Uuid = Uuid::from_u128(0xc1fd_1c20_77b7_4f73_b39c_8ed2_dd2f_2d8c);
 
-/// Returns the ids of a request, its trace and its span. Derived ids do not depend on the
-/// transport.
+/// Returns the ids of a request, its trace and its span. Ids that are derived from the request do
+/// not depend on the transport.
 pub(super) fn request_ids(via: &CallOrigin, deterministic: bool) -> [String; 3] {
     if !deterministic {
         return [random_id(), random_id(), random_id()];

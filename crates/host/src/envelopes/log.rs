@@ -23,45 +23,45 @@ use toolgate_contract::{
 use super::ids;
 use crate::secrets::SecretSet;
 
-/// Subfolder of the log in the configured folder.
+/// Subfolder of the configured folder that contains the log of envelopes.
 const FOLDER: &str = "mcp_server";
-/// Prefix of the names of the log's files.
+/// Prefix of the file names of the envelope log.
 const STEM: &str = "envelope_validation";
-/// Name of the link to the newest file.
+/// Name of the link to the newest file of the envelope log.
 const LATEST: &str = "envelope_validation.latest.jsonl";
-/// Agent id that readers of the log expect.
+/// Agent id that readers of the envelope log expect.
 const AGENT: &str = "mcp_server";
-/// Task id that readers of the log expect.
+/// Task id that readers of the envelope log expect.
 const TASK: &str = "06cV2B_mcp_envelope_and_schema_validation_B";
-/// Number of files that are kept.
+/// Maximum number of files of the envelope log that are kept.
 const FILES_MAX: usize = 5;
-/// Size in bytes at which the next file is begun.
+/// Size in bytes at which the envelope log continues in a new file.
 const FILE_BYTES_MAX: u64 = 64 << 20;
-/// Number of bytes that are written to a full file before a failed rotation is tried again.
+/// Number of bytes that are written to a full log file before a failed rotation is tried again.
 const RETRY_BYTES: u64 = 1 << 20;
 /// Maximum number of characters of a caller's name that are logged.
 const NAME_CHARS_MAX: usize = 200;
 /// Maximum number of characters of a caller's name that are searched for secrets. They are more
 /// than the logged ones, so that no part of a secret remains at the cut.
 const NAME_CHARS_SCANNED: usize = 1000;
-/// Largest number of lines that wait to be written.
+/// Maximum number of envelopes that wait to be written to the log.
 const LINES_MAX: usize = 4096;
-/// Longest wait for unwritten lines at a flush.
+/// Longest wait for unwritten envelopes at a flush of the log.
 const FLUSH_MAX: Duration = Duration::from_secs(2);
-/// Time of the first line in deterministic mode. Each further line is a second later.
+/// Time of the first log line in deterministic mode. Each further line is a second later.
 const EPOCH: Timestamp = Timestamp::constant(1_735_689_600, 0);
 
 /// The log of envelopes.
 #[derive(Debug)]
 pub struct EnvelopeLog {
     to_write: Mutex<SyncSender<Box<EnvelopeLine>>>,
-    /// Number of lines that were handed to the writer.
+    /// Number of envelopes that were handed to the log's writer.
     pushed: AtomicU64,
     written: Arc<LineProgress>,
     dropped_lines: Arc<AtomicU64>,
 }
 
-/// Number of lines that the writer has written or given up.
+/// Number of envelopes that the log's writer has written or given up.
 #[derive(Debug, Default)]
 struct LineProgress {
     lines: Mutex<u64>,
@@ -76,14 +76,14 @@ struct EnvelopeLine {
     /// JSON pointers of the schema violations, if the envelope violates its schema.
     pointers: Option<Vec<String>>,
     traceparent: Option<String>,
-    /// Secrets to redact from the line.
+    /// Secrets to redact from the log line.
     secrets: Arc<SecretSet>,
 }
 
-/// State of the writer thread.
+/// State of the thread that writes the envelope log.
 struct EnvelopeWriter {
     folder: PathBuf,
-    /// Path of the log in the settings, which each line contains.
+    /// Folder of the log as the settings give it, which each line contains.
     configured_path: String,
     deterministic: bool,
     run_id: String,
@@ -95,7 +95,7 @@ struct EnvelopeWriter {
 }
 
 impl EnvelopeLog {
-    /// Opens a log under `folder`.
+    /// Opens a log of envelopes under `folder`.
     ///
     /// # Errors
     /// The folder or file cannot be created.
@@ -126,7 +126,7 @@ impl EnvelopeLog {
         Ok(log)
     }
 
-    /// Creates a log without a writer, and the receiver of its lines.
+    /// Creates an envelope log without a writer, and the receiver of its lines.
     fn without_writer() -> (Self, Receiver<Box<EnvelopeLine>>) {
         let (to_write, lines) = sync_channel(LINES_MAX);
         let log = Self {
@@ -176,7 +176,7 @@ impl EnvelopeLog {
         };
     }
 
-    /// Waits until all lines so far are written, but at most 2 s.
+    /// Waits until all envelopes so far are logged, but at most 2 s.
     pub(super) fn flush(&self) {
         self.flush_within(FLUSH_MAX);
     }
@@ -238,7 +238,7 @@ impl EnvelopeWriter {
         self.file.write_all(text.as_bytes())
     }
 
-    /// Continues in the next file, or in the current file if no other can be created.
+    /// Continues the log in the next file, or in the current file if no other can be created.
     fn rotate(&mut self) -> io::Result<()> {
         // After a failure, wait for `RETRY_BYTES` before the next try.
         self.bytes = FILE_BYTES_MAX.saturating_sub(RETRY_BYTES);
@@ -319,12 +319,12 @@ fn error_summary(EnvelopeError { code, details, .. }: &EnvelopeError) -> Value {
     })
 }
 
-/// Returns the part of `name` that is searched for secrets.
+/// Returns the part of the caller's `name` that is searched for secrets.
 fn name_prefix(name: &str) -> &str {
     name.char_indices().nth(NAME_CHARS_SCANNED).map_or(name, |(end, _)| &name[..end])
 }
 
-/// Creates the next file in `folder` and returns it with its name.
+/// Creates the next file of the envelope log in `folder` and returns it with its name.
 fn create_file(folder: &Path) -> io::Result<(File, String)> {
     let now = Timestamp::now().to_zoned(TimeZone::UTC).strftime("%Y%m%dT%H%M%S%3fZ").to_string();
     let run = ids::random_id();
@@ -334,7 +334,7 @@ fn create_file(folder: &Path) -> io::Result<(File, String)> {
     Ok((file, name))
 }
 
-/// Links the file `name` as the latest in `folder`, and removes the oldest files.
+/// Links the log file `name` as the latest in `folder`, and removes the oldest files.
 fn link_latest(folder: &Path, name: &str) -> io::Result<()> {
     // Renaming the link replaces it in one step.
     let link = folder.join(format!(".{name}.link"));

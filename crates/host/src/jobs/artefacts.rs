@@ -19,20 +19,20 @@ use toolgate_contract::{
 use zip::CompressionMethod;
 use zip::write::{SimpleFileOptions, ZipWriter};
 
-/// Number of bytes that are copied at once.
+/// Number of bytes of a job's file that are copied at once.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// Retry time that is reported if too many zips are open.
+/// Retry time that is reported if too many zip downloads are open.
 const ZIP_RETRY: Duration = Duration::from_secs(5);
-/// Largest number of zips at once.
+/// Maximum number of zip downloads that may be open at once.
 const ZIPS_MAX: usize = 4;
 
-/// The stored files of all jobs, and the size limit for each job.
+/// The stored files of all jobs, and the size limit for the files of each job.
 #[derive(Debug, Clone)]
 pub(super) struct ArtefactFiles {
     folder: PathBuf,
     bytes_max: u64,
-    /// Permits for zips, because each open zip is a full copy of the files.
+    /// Permits for zip downloads, because each open zip is a full copy of the files.
     zip_permits: Arc<Semaphore>,
 }
 
@@ -45,8 +45,8 @@ impl ArtefactFiles {
         }
     }
 
-    /// Copies the files that a job produced. Returns the stored files, and messages about the
-    /// others.
+    /// Copies the files that a job produced. Returns the stored files, and messages about the files
+    /// that were not stored.
     pub(super) fn store(
         &self,
         id: JobId,
@@ -108,7 +108,7 @@ impl ArtefactFiles {
         })
     }
 
-    /// Opens one of the downloads of `job`, or all of them as a zip.
+    /// Opens one of the files of `job` for download, or all of them as a zip.
     pub(super) fn open(
         &self,
         job: &JobSnapshot,
@@ -146,7 +146,7 @@ impl ArtefactFiles {
         Ok(OpenArtefact { name: artefact.name.clone(), file })
     }
 
-    /// Opens the content of one of the downloads of `job`.
+    /// Opens the content of one of the stored files of `job`.
     fn open_content(&self, job: &JobSnapshot, artefact: &JobArtefact) -> io::Result<File> {
         let Some(printed) = job.printed_download() else {
             return File::open(self.job_folder(job.id).join(&artefact.name));
@@ -210,7 +210,8 @@ impl ArtefactFiles {
     }
 }
 
-/// Returns the last part of `path`, made unique among `names`, and adds it to `names`.
+/// Returns the last part of `path` as a file name, made unique among `names`, and adds it to
+/// `names`.
 fn free_name(names: &mut HashSet<String>, path: &str) -> String {
     let base = path.rsplit('/').next().filter(|base| !matches!(*base, "" | "." | ".."));
     let base = base.unwrap_or("file");
@@ -229,7 +230,7 @@ fn media_type(name: &str) -> String {
     mime_guess::from_path(name).first_or_octet_stream().essence_str().to_owned()
 }
 
-/// Copies `from` from its start, whatever its offset is.
+/// Copies the file `from` from its start, whatever its offset is.
 ///
 /// # Errors
 /// The file is longer than `room` bytes.

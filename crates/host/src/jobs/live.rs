@@ -16,13 +16,14 @@ use super::JobServiceState;
 use super::questions::JobQuestions;
 use super::store::{JobStoreError, TimedEvent};
 
-/// Number of a job's newest events that are kept in memory. Slower watchers read the store.
+/// Number of a job's newest events that are kept in memory. Slower watchers read them from the
+/// store.
 const RECENT_EVENTS_MAX: usize = 512;
 /// Largest total size of a job's events in memory, in bytes.
 const RECENT_BYTES_MAX: usize = 256 << 10;
-/// Bytes that are read from the store at once.
+/// Number of bytes of a job's events that are read from the store at once.
 const PAGE_BYTES: usize = 128 << 10;
-/// Consecutive failures of the store after which a watch ends.
+/// Number of consecutive store failures after which a watch of a job's events ends.
 const FAILURES_MAX: u32 = 20;
 /// Interval at which the store is read for a job of another server.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -32,10 +33,10 @@ pub(super) struct LiveJob {
     pub(super) id: JobId,
     /// A token that is cancelled when the job is cancelled or the server stops.
     pub(super) cancel: CancellationToken,
-    /// Work that was begun for the job before it was accepted.
+    /// Work that was begun for the job before the server accepted it.
     pub(super) ahead: StartedWork,
     cancelled: AtomicBool,
-    /// True if the run stops at this server, and may continue at another one.
+    /// True if the job stops at this server, and may continue at another one.
     stopped: AtomicBool,
     /// True if the job has begun and may run again.
     repeatable: AtomicBool,
@@ -124,8 +125,8 @@ impl LiveJob {
         self.progress.send_modify(|progress| progress.last_event = progress.last_event.max(last));
     }
 
-    /// Ends the event stream of this server. Discards work that was started before the job and not
-    /// used.
+    /// Ends the event stream of the job at this server. Discards work that was started before the
+    /// job and not used.
     pub(super) fn close(&self) {
         self.ahead.discard();
         self.progress.send_modify(|progress| progress.closed = true);
@@ -141,7 +142,7 @@ impl LiveJob {
         let _ = self.subscribe().wait_for(|progress| progress.closed).await;
     }
 
-    /// Returns the events after number `after`, if all of them are still in memory.
+    /// Returns the job's events after number `after`, if all of them are still in memory.
     fn recent_since(&self, after: u64) -> Option<VecDeque<Arc<JobEvent>>> {
         let recent = self.lock_recent();
         let first = recent.events.front()?.seq;
@@ -182,26 +183,26 @@ fn event_bytes(event: &JobEvent) -> usize {
     text + 64
 }
 
-/// A watch of a job's events: first those in the store, then new ones.
+/// A watch of a job's events: returns first those in the store, then new ones.
 pub(super) struct JobWatch {
     pub(super) jobs: Arc<JobServiceState>,
     pub(super) id: JobId,
-    /// Number of the last event returned.
+    /// Number of the last event that the watch returned.
     pub(super) after: u64,
     pub(super) ready: VecDeque<Arc<JobEvent>>,
     pub(super) stage: WatchStage,
-    /// Consecutive failures to read the store.
+    /// Number of consecutive failures to read the job's events from the store.
     pub(super) failures: u32,
 }
 
-/// Progress of a watch.
+/// Stage of a watch of a job's events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WatchStage {
     /// More events may follow.
     Open,
-    /// All events were returned. The final state of the job follows.
+    /// All events were returned. The final state of the job is returned next.
     Finished,
-    /// Everything was returned.
+    /// All events and the final state of the job were returned.
     Done,
 }
 
@@ -237,7 +238,7 @@ impl JobEventStream for JobWatch {
 }
 
 impl JobWatch {
-    /// Waits for events. Returns `None` if the job is no longer kept.
+    /// Waits for new events of the job. Returns `None` if the job is no longer kept.
     async fn wait_for_events(&mut self) -> Result<Option<()>, JobStoreError> {
         let live = self.jobs.live_job(self.id);
         if let Some(live) = &live {
@@ -281,7 +282,7 @@ impl JobWatch {
         }
     }
 
-    /// Waits before the next try, or ends the watch after too many failures.
+    /// Waits before the store is read again, or ends the watch after too many failures.
     async fn handle_failure(&mut self, err: &JobStoreError) {
         self.failures += 1;
         if self.failures > FAILURES_MAX {

@@ -21,21 +21,22 @@ use super::store::{CallerAnswers, JobStoreError, NewJob};
 use super::{JobService, JobServiceState};
 use crate::pipeline;
 
-/// Retry time in the error if the queue is full.
+/// Retry time in the error for a job that finds the queue full.
 const QUEUE_RETRY: Duration = Duration::from_secs(5);
-/// Largest total size of the inputs of queued jobs in bytes.
+/// Maximum total size of the inputs of queued jobs in bytes.
 const QUEUED_INPUT_BYTES_MAX: u64 = 256 << 20;
-/// Largest total size of the inputs of one caller's queued jobs in bytes.
+/// Maximum total size of the inputs of one caller's queued jobs in bytes.
 const CALLER_INPUT_BYTES_MAX: u64 = 64 << 20;
 /// Longest wait for a cancelled job to stop, beyond its grace period.
 pub(super) const STOP_WAIT: Duration = Duration::from_secs(5);
 /// Shortest time that an ended job is kept, so that its caller can fetch the outcome.
 const KEEP_MIN: Duration = Duration::from_secs(60);
-/// Maximum number of bytes of a job's first events from which its printed text is collected.
+/// Maximum number of bytes of a job's first events from which the output of its programs is
+/// collected.
 const PRINTED_BYTES_MAX: usize = 1 << 20;
-/// Number of the caller's jobs whose ids are compared with an unknown id.
+/// Number of the caller's jobs whose ids are compared with an unknown job id.
 const NEAREST_CANDIDATES: usize = 200;
-/// Largest edit distance of an id that is suggested.
+/// Maximum edit distance between an unknown job id and an id that is suggested instead.
 const NEAREST_DISTANCE_MAX: usize = 4;
 
 /// A request to start a job.
@@ -48,7 +49,7 @@ pub(crate) struct JobRequest {
 /// Availability of questions to the caller while the job runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LateQuestions {
-    /// Questions may be asked if the client supports them.
+    /// The job may ask questions if the client supports them.
     Possible,
     /// Questions cannot reach the caller.
     Never,
@@ -71,8 +72,8 @@ impl JobServiceState {
         });
     }
 
-    /// If the job's outcome is an error, adds the text that its programs printed. The error itself
-    /// does not contain it.
+    /// If the job's outcome is an error, adds the output that the job's programs printed, because
+    /// the error itself does not contain it.
     pub(super) async fn with_printed(
         &self,
         mut job: JobSnapshot,
@@ -148,7 +149,7 @@ impl JobService {
         }
     }
 
-    /// Accepts a job and stores it. Once this returns, the job is never lost.
+    /// Accepts the job `wanted` and stores it. Once this returns, the job is never lost.
     pub(crate) async fn start(&self, wanted: JobRequest) -> Result<HostAnswer, CallError> {
         let JobRequest { mut call, terms, late_questions } = wanted;
         let jobs = &self.0;

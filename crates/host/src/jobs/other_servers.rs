@@ -15,17 +15,18 @@ use super::operations::STOP_WAIT;
 use super::store::{JobStoreError, OwnerRequest};
 use super::{JobService, JobServiceState, MAINTENANCE_INTERVAL};
 
-/// Pause before a failed look for requests is repeated.
+/// Pause before a failed query for requests of other servers is repeated.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// Interval at which a job of another server is checked for the effect of a request.
+/// Interval at which this server checks if another server has done what was requested about a job.
 const EFFECT_INTERVAL: Duration = Duration::from_millis(50);
-/// Longest wait until the server that runs a job has fetched answers.
+/// Longest wait until the server that runs a job has fetched the answers to the job's questions.
 const FETCH_WAIT: Duration = Duration::from_secs(5);
 /// Interval at which a job of another server is checked for its end and for questions.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 impl JobServiceState {
-    /// Fulfils requests of other servers about jobs of this server, until [`JobService::stop`].
+    /// Fulfils requests of other servers about jobs of this server (such as cancellations), until
+    /// [`JobService::stop`].
     pub(super) async fn fulfil_requests(self: &Arc<Self>) {
         let mut last_warning: Option<Instant> = None;
         loop {
@@ -51,7 +52,8 @@ impl JobServiceState {
         }
     }
 
-    /// Stops the jobs that another server may run again, if this server's lease cannot be trusted.
+    /// Stops the jobs that another server may run again, if this server's lease is no longer
+    /// certain.
     fn stop_uncertain_runs(&self) {
         let is_certain = self.store.get().is_none_or(|store| store.is_owner_certain());
         if is_certain {
@@ -70,7 +72,7 @@ impl JobServiceState {
         }
     }
 
-    /// Fulfils the requests that are waiting now.
+    /// Fulfils the requests of other servers that are waiting now.
     async fn fulfil_waiting(self: &Arc<Self>) -> Result<(), JobStoreError> {
         for request in self.store().await?.take_requests().await? {
             match request {
@@ -148,7 +150,8 @@ impl JobService {
         self.wait_for_effect(job.id, FETCH_WAIT, has_them).await
     }
 
-    /// Waits until `is_done` is true for the job, but no longer than `at_most`, and returns the job.
+    /// Waits until `is_done` returns true for the job, but no longer than `at_most`, and returns
+    /// the job.
     async fn wait_for_effect(
         &self,
         id: JobId,

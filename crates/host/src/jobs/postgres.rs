@@ -44,13 +44,14 @@ pub use profile::{FleetServerKind, FleetServerProfile, SettingsDigests};
 pub use report::{FleetDurability, FleetReport, FleetServer};
 pub use status::{FleetServerStatus, FleetStatus};
 
-/// Largest number of connections of the pool. One more connection listens to notifications.
+/// Maximum number of database connections in the pool. One more connection listens to
+/// notifications.
 const CONNECTIONS_MAX: usize = 7;
-/// Time limit of a statement.
+/// Time limit of an SQL statement.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(3);
-/// Time limit of a migration.
+/// Time limit of a migration of the tables.
 const MIGRATION_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum number of tries to accept a job, as long as the outcome is unknown.
+/// Maximum number of tries to store a new job, as long as the outcome is unknown.
 const ACCEPT_TRIES_MAX: u32 = 3;
 /// Interval at which waiting jobs are checked for claims whose notifications were lost.
 const WAITING_CHECK_INTERVAL: Duration = Duration::from_secs(5);
@@ -64,10 +65,10 @@ const REMOVE_STEP: usize = 50;
 pub struct PostgresStoreSettings {
     /// Address of the database.
     pub address: PostgresAddress,
-    /// Name of the workspace. Servers share the jobs of the workspaces with the same name.
+    /// Name of the workspace. All servers with the same workspace name share their jobs.
     pub workspace: String,
-    /// Length of a lease. If a server does not renew it in time, others take over its jobs that may
-    /// run again.
+    /// Time for which a server's lease is valid. If a server does not renew it in time, others take
+    /// over its jobs that may run again.
     pub lease: Duration,
     /// Time after the end of a lease from which jobs that may not run twice count as interrupted.
     pub lost_after: Duration,
@@ -76,7 +77,8 @@ pub struct PostgresStoreSettings {
 }
 
 impl PostgresStoreSettings {
-    /// Returns the time after a renewal of the lease for which no other server takes over jobs.
+    /// Returns the time after a renewal of the lease for which no other server takes over this
+    /// server's jobs.
     pub(super) fn trusted_time(&self) -> Duration {
         lease::trusted_time(self.lease)
     }
@@ -252,9 +254,9 @@ impl PostgresStore {
         Ok(stored_first.unwrap_or(first))
     }
 
-    /// Removes the events from the front of `events` that an earlier append with an unknown outcome
-    /// has stored, because a repeated append begins with the same events. Returns the number of the
-    /// first of them.
+    /// Removes those job events from the front of `events` that an earlier append with an unknown
+    /// outcome has stored, because a repeated append begins with the same events. Returns the
+    /// number of the first of them.
     async fn skip_stored(
         &self,
         id: JobId,
@@ -297,8 +299,8 @@ impl PostgresStore {
         Ok(requests)
     }
 
-    /// Returns the jobs that run here, with the numbers of their starts, and the waiting jobs that
-    /// another server may have claimed.
+    /// Returns the jobs that run at this server, with the numbers of their starts, and the waiting
+    /// jobs that another server may have claimed.
     fn jobs_to_check(&self) -> (Vec<(JobId, u32)>, Vec<JobId>) {
         let mut checked = self.waiting_checked.lock().unwrap_or_else(PoisonError::into_inner);
         let mut runs = self.lock_runs();

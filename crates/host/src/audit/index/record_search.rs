@@ -9,22 +9,24 @@ use toolgate_contract::fold_name;
 use super::AuditIndex;
 use crate::audit::call_record::{CallRecord, RecordFilter};
 
-/// Time after which a search stops, so that a page is fast even if few records match.
+/// Time after which a search of the audit log stops, so that a page is fast even if few records
+/// match.
 const SEARCH_TIME: Duration = Duration::from_millis(100);
-/// Largest time by which the ends of two records may be in another order than the records.
+/// Maximum time between the ends of two calls whose records are in the opposite order, in
+/// microseconds.
 const ORDER_SLACK_US: i64 = 60_000_000;
 
-/// Records that a search found.
+/// Audit records that a search found.
 #[derive(Debug, Default)]
 pub struct FoundRecords {
     /// Matching records, newest first.
     pub records: Vec<CallRecord>,
-    /// Position before which the search can continue. `None` if all records were searched.
+    /// Log position before which the search can continue. `None` if all records were searched.
     pub next: Option<u64>,
 }
 
 impl AuditIndex {
-    /// Returns the newest `count` records that `filter` selects and that precede the position
+    /// Returns the newest `count` audit records that `filter` selects and that precede the position
     /// `before`, newest first. Returns fewer if the search takes long, see [`FoundRecords::next`].
     ///
     /// # Errors

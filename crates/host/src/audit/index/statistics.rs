@@ -19,14 +19,14 @@ pub enum CallGroup {
     Tool,
     /// Outcome in one word.
     Outcome,
-    /// Day in UTC.
+    /// Day of the call in UTC.
     Day,
-    /// Hour in UTC.
+    /// Hour of the call in UTC.
     Hour,
 }
 
 impl CallGroup {
-    /// Returns the column of the property, or `NULL` for a time.
+    /// Returns the SQL column of the property, or `NULL` for a time.
     fn column(self) -> &'static str {
         match self {
             Self::Caller => "caller",
@@ -36,7 +36,8 @@ impl CallGroup {
         }
     }
 
-    /// Returns the name of the group of an hour since 1970, if calls are grouped by time.
+    /// Returns the name of the group to which the hour `hour` since 1970 belongs, if calls are
+    /// grouped by time.
     fn time_name(self, hour: i64) -> Option<String> {
         let format = match self {
             Self::Caller | Self::Tool | Self::Outcome => return None,
@@ -48,7 +49,7 @@ impl CallGroup {
     }
 }
 
-/// Numbers of the calls in one group.
+/// Counts and durations of the calls in one group.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CallStatistics {
     /// Values of the properties by which the calls are grouped.
@@ -57,16 +58,16 @@ pub struct CallStatistics {
     pub calls: u64,
     /// Number of calls that did not end with `ok`.
     pub failed: u64,
-    /// Sum of all durations in microseconds.
+    /// Sum of the durations of all calls in microseconds.
     pub total_us: u64,
-    /// Longest duration in microseconds.
+    /// Duration of the longest call in microseconds.
     pub longest_us: u64,
     /// Number of calls in each range of durations.
     buckets: BTreeMap<u32, u64>,
 }
 
 impl CallStatistics {
-    /// Returns the mean duration in microseconds. It is 0 if there was no call.
+    /// Returns the mean duration of a call in microseconds, or 0 if there was no call.
     pub fn mean_us(&self) -> u64 {
         self.total_us.checked_div(self.calls).unwrap_or_default()
     }
@@ -85,7 +86,7 @@ impl CallStatistics {
         self.longest_us
     }
 
-    /// Adds the numbers of another group.
+    /// Adds the counts and durations of another group.
     pub fn add(&mut self, other: &Self) {
         self.calls += other.calls;
         self.failed += other.failed;
@@ -97,7 +98,8 @@ impl CallStatistics {
     }
 }
 
-/// Returns the number of the range that contains a duration. Each power of two has four ranges.
+/// Returns the number of the histogram range that contains a duration. Each power of two has four
+/// ranges.
 pub(super) fn duration_bucket(duration_us: u64) -> u32 {
     let duration_us = duration_us.max(1);
     let exponent = duration_us.ilog2();
@@ -108,7 +110,7 @@ pub(super) fn duration_bucket(duration_us: u64) -> u32 {
     exponent * 4 + u32::try_from(quarter & 3).unwrap_or_default()
 }
 
-/// Returns the middle of the range `bucket`.
+/// Returns the middle of the histogram range `bucket`, in microseconds.
 fn bucket_middle(bucket: u32) -> u64 {
     let (exponent, quarter) = ((bucket / 4).min(63), u128::from(bucket % 4));
     // In eighths, so that the middle is a whole number.
@@ -117,9 +119,9 @@ fn bucket_middle(bucket: u32) -> u64 {
 }
 
 impl AuditIndex {
-    /// Returns the numbers of the calls that `filter` selects, by the properties `by`, most calls
-    /// first. If the first property is a time, the oldest is first. Times are rounded down to the
-    /// hour. Subjects are not counted, so a filter by subject selects all calls.
+    /// Returns statistics of the calls that `filter` selects, grouped by the properties `by`, most
+    /// calls first. If the first property is a time, the oldest is first. Times are rounded down to
+    /// the hour. Subjects are not counted, so a filter by subject selects all calls.
     ///
     /// # Errors
     /// The index cannot be read.
@@ -139,8 +141,9 @@ impl AuditIndex {
         self.sum_groups(by, &sql, values)
     }
 
-    /// Returns the numbers of all calls since the hour of `since` by caller and time, without the
-    /// durations that percentiles need. This reads few rows, even if there are many tools.
+    /// Returns statistics of all calls since the hour of `since`, grouped by caller and time,
+    /// without the durations that percentiles need. This reads few rows, even if there are many
+    /// tools.
     ///
     /// # Errors
     /// The index cannot be read.
@@ -157,8 +160,8 @@ impl AuditIndex {
         self.sum_groups(by, &sql, vec![since.as_second().div_euclid(HOUR_S).into()])
     }
 
-    /// Adds up the rows of `sql`: hour, range of durations, failed calls, calls, sum and maximum of
-    /// durations, and a column for each property.
+    /// Adds up the rows of the query `sql`: hour, range of durations, failed calls, calls, sum and
+    /// maximum of durations, and a column for each property.
     fn sum_groups(
         &self,
         by: &[CallGroup],
@@ -200,12 +203,12 @@ impl AuditIndex {
     }
 }
 
-/// Returns a column for each property, each after a comma.
+/// Returns the SQL column of each property, each after a comma.
 fn columns(by: &[CallGroup]) -> String {
     by.iter().map(|group| format!(", {}", group.column())).collect()
 }
 
-/// Returns the SQL condition of `filter` for a table of hours, and its values.
+/// Returns the SQL condition of `filter` for a table of calls by hour, and its values.
 fn conditions(filter: &RecordFilter) -> (String, Vec<SqlValue>) {
     let mut all = vec!["1"];
     let mut values: Vec<SqlValue> = Vec::new();

@@ -20,25 +20,25 @@ use toolgate_postgres::{ConnectionPool, SharedPool};
 use super::known_runs::{KnownRuns, SharedRuns};
 use super::lease::{ServerId, ServerRow};
 
-/// Channel of the notifications.
+/// PostgreSQL channel of the notifications between the servers of a fleet.
 const CHANNEL: &str = "toolgate_fleet";
-/// Time for which notifications are gathered.
+/// Time for which notifications are gathered before they are sent together.
 const GATHER_TIME: Duration = Duration::from_millis(5);
-/// Largest number of gathered notifications. Further ones are dropped.
+/// Maximum number of notifications that wait to be sent. Further ones are dropped.
 const PENDING_MAX: usize = 4096;
-/// Number of received notifications that a slow waiter may be behind.
+/// Maximum number of received notifications by which a slow waiter may be behind.
 const RECEIVED_MAX: usize = 1024;
-/// Pause before a lost connection is opened again.
+/// Pause before a lost connection for notifications is opened again.
 const LISTEN_PAUSE: Duration = Duration::from_secs(1);
-/// Longest wait for requests of other servers.
+/// Longest wait before this server looks for requests of other servers without a notification.
 const REQUEST_POLL: Duration = Duration::from_secs(1);
-/// Longest wait for jobs that other servers offer.
+/// Longest wait before this server looks for jobs that other servers offer without a notification.
 const OFFER_POLL: Duration = Duration::from_secs(1);
 
-/// Subject of a notification.
+/// Subject of a notification between the servers of a fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Change {
-    /// The job has changed.
+    /// The job with this id has changed.
     Job(JobId),
     /// Another server has requests about jobs of the server with this id.
     Requests(ServerId),
@@ -69,7 +69,7 @@ impl Change {
     }
 }
 
-/// The notifications of this server and of all others.
+/// The notifications between this server and all other servers of the fleet.
 pub(super) struct ChangeChannel {
     outgoing: Arc<OutgoingChanges>,
     receivers: ChangeReceivers,
@@ -120,12 +120,12 @@ impl ChangeChannel {
         self.outgoing.add(Change::Requests(server));
     }
 
-    /// Notifies all servers that jobs of this workspace wait.
+    /// Notifies all servers that jobs of this server's workspace wait.
     pub(super) fn offer_jobs(&self) {
         self.outgoing.add(Change::Offer(self.receivers.workspace));
     }
 
-    /// Notifies all servers that jobs of this workspace wait, before it returns.
+    /// Notifies all servers that jobs of this server's workspace wait, before it returns.
     pub(super) async fn offer_jobs_now(&self, pool: &ConnectionPool) {
         send(pool, &[Change::Offer(self.receivers.workspace).to_payload()]).await;
     }
@@ -192,7 +192,8 @@ pub(super) async fn offer_jobs(pool: &ConnectionPool, name: &str) {
     send(pool, &[Change::Offer(workspace_tag(name)).to_payload()]).await;
 }
 
-/// Sends notifications. If the connection is busy or lost, waiters find the change when they look.
+/// Sends notifications to the other servers. If the connection is busy or lost, those that wait
+/// find the change at their next regular look.
 async fn send(pool: &ConnectionPool, payloads: &[String]) {
     let Ok(lent) = pool.acquire().await else { return };
     let work = async {
@@ -244,7 +245,7 @@ fn lock_runs(runs: &SharedRuns) -> MutexGuard<'_, KnownRuns> {
     runs.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the tag of the workspace `name` in notifications.
+/// Returns the digest of the workspace `name` that notifications contain.
 fn workspace_tag(name: &str) -> WorkspaceTag {
     let digest = blake3::hash(name.as_bytes());
     let mut first = [0; 8];

@@ -9,10 +9,11 @@ use super::reads::id_bytes;
 use super::takeover::{COLUMNS, orphan_from_row};
 use crate::jobs::store::{JobClaim, JobLane, OrphanJob};
 
-/// Number of the first waiting jobs among which a server claims.
+/// Maximum number of waiting jobs from which a server chooses the jobs that it claims.
 const CANDIDATES_MAX: i64 = 64;
 
-/// Claims queued jobs of other servers. Servers that claim at the same moment get different jobs.
+/// Claims queued jobs of other servers, in order to run them here. Servers that claim at the same
+/// moment get different jobs.
 ///
 /// A server whose lease was not renewed for the length of a lease without a break, at one start of the
 /// database, claims only jobs that may run twice: after a failover, the database may have forgotten

@@ -13,12 +13,12 @@ const ENDED_MAX: usize = 20_000;
 /// The jobs of a server, which its notifications share.
 pub(super) type SharedRuns = Arc<Mutex<KnownRuns>>;
 
-/// A job that was begun here and has not ended.
+/// A job that was begun at this server and has not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BegunRun {
     /// Number of the job's last event.
     last_event: u64,
-    /// Number of the start.
+    /// Number of the job's start, counted from 1.
     pub(super) attempt: u32,
 }
 
@@ -34,19 +34,19 @@ struct EndedRun {
 /// The jobs of this server, and its writes with an unknown outcome.
 #[derive(Default)]
 pub(super) struct KnownRuns {
-    /// Jobs that were begun and have not ended here.
+    /// Jobs that were begun at this server and have not ended.
     begun: HashMap<JobId, BegunRun>,
     /// Jobs that were begun and ended here a short time ago, the oldest first.
     ended: VecDeque<EndedRun>,
     /// Jobs that wait here, and that other servers may claim.
     waiting: HashSet<JobId>,
-    /// Waiting jobs that another server may have claimed.
+    /// Queued jobs of this server that another server may have claimed.
     suspects: HashSet<JobId>,
-    /// Numbers of events in batches whose append had an unknown outcome.
+    /// Number of events in each job's batch whose append had an unknown outcome.
     uncertain_batches: HashMap<JobId, u64>,
-    /// Jobs whose begin had an unknown outcome.
+    /// Jobs whose mark as running was written with an unknown outcome.
     pub(super) uncertain_begins: HashSet<JobId>,
-    /// Jobs whose acceptance had an unknown outcome and was reported as failed.
+    /// Jobs whose acceptance was written with an unknown outcome and reported as failed.
     pub(super) unacknowledged: HashSet<JobId>,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct UncertainBatch {
 }
 
 impl KnownRuns {
-    /// Records that the job waits here.
+    /// Records that the job is queued at this server.
     pub(super) fn wait(&mut self, id: JobId) {
         self.waiting.insert(id);
     }
@@ -71,7 +71,7 @@ impl KnownRuns {
         self.begun.insert(id, BegunRun { last_event, attempt });
     }
 
-    /// Records that the job neither runs nor waits here any more.
+    /// Records that the job neither runs nor waits at this server any more.
     pub(super) fn end(&mut self, id: JobId) {
         self.begun.remove(&id);
         self.waiting.remove(&id);
@@ -108,23 +108,23 @@ impl KnownRuns {
         self.begun.iter().map(|(id, run)| (*id, run.attempt)).collect()
     }
 
-    /// Records that the job has changed. Returns true if it waits here, so that another server may
-    /// have claimed it.
+    /// Records that the job has changed. Returns true if the job waits at this server, so that
+    /// another server may have claimed it.
     pub(super) fn suspect(&mut self, id: JobId) -> bool {
         self.waiting.contains(&id) && self.suspects.insert(id)
     }
 
-    /// Records that each waiting job may have been claimed.
+    /// Records that other servers may have claimed each waiting job.
     pub(super) fn suspect_all(&mut self) {
         self.suspects.clone_from(&self.waiting);
     }
 
-    /// Removes and returns the waiting jobs that another server may have claimed.
+    /// Removes and returns the waiting jobs of this server that another server may have claimed.
     pub(super) fn take_suspects(&mut self) -> Vec<JobId> {
         self.suspects.drain().collect()
     }
 
-    /// Records that events up to number `last_event` are stored.
+    /// Records that the job's events up to number `last_event` are stored.
     pub(super) fn note_stored(&mut self, id: JobId, last_event: u64) {
         self.uncertain_batches.remove(&id);
         if let Some(run) = self.begun.get_mut(&id) {
@@ -139,13 +139,13 @@ impl KnownRuns {
         }
     }
 
-    /// Returns the batch of the job whose append had an unknown outcome.
+    /// Returns the job's batch of events whose append had an unknown outcome.
     pub(super) fn uncertain_batch(&self, id: JobId) -> Option<UncertainBatch> {
         let count = *self.uncertain_batches.get(&id)?;
         Some(UncertainBatch { last_before: self.begun.get(&id)?.last_event, count })
     }
 
-    /// Records that the batch of the job was not stored.
+    /// Records that the job's batch of events was not stored.
     pub(super) fn forget_batch(&mut self, id: JobId) {
         self.uncertain_batches.remove(&id);
     }

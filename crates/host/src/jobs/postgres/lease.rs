@@ -18,16 +18,16 @@ use crate::jobs::store::JobStoreError;
 pub(super) const ENGINE_START: &str =
     "(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint";
 
-/// Id of a server in the rows of its jobs.
+/// Id of a server, which the rows of its jobs contain.
 pub(super) type ServerId = i64;
 
 /// Row of this server in the database.
 pub(super) struct ServerRow {
     pub(super) id: ServerId,
     pub(super) workspace: String,
-    /// The boot of this machine. Programs of servers with the same boot may run here.
+    /// Id of this boot of the machine. Programs of servers with the same boot id may run here.
     pub(super) machine: String,
-    /// Mark of this server's programs.
+    /// Number that identifies this server's programs.
     pub(super) mark: u64,
     /// Name and kind of this server, and digests of its settings, for people.
     pub(super) profile: FleetServerProfile,
@@ -43,7 +43,8 @@ pub(super) struct ServerLease {
     length: Duration,
     /// Silence after which a job that may not run twice counts as interrupted.
     pub(super) lost_after: Duration,
-    /// End of the trust, in milliseconds since the machine booted.
+    /// End of the time for which this server trusts its lease, in milliseconds since the machine
+    /// booted.
     trusted_until_ms: AtomicU64,
     /// Number of renewals after the end of the trust.
     lapses: AtomicU64,
@@ -79,7 +80,8 @@ impl ServerLease {
         })
     }
 
-    /// Returns true if no other server can have taken over jobs of this one.
+    /// Returns true if this server's lease is still certain, so that no other server can have taken
+    /// over its jobs.
     pub(super) fn is_trusted(&self) -> bool {
         boot_time_ms() < self.trusted_until_ms.load(Ordering::Acquire)
     }
@@ -149,12 +151,12 @@ impl ServerLease {
         self.is_draining.store(is_draining, Ordering::Release);
     }
 
-    /// Lets the next renewal remove these dead servers.
+    /// Lets the next renewal of the lease remove these dead servers from the database.
     pub(super) fn forget(&self, servers: Vec<ServerId>) {
         self.lock_forgettable().extend(servers);
     }
 
-    /// Renews the lease, and registers the server if it is not registered.
+    /// Renews the lease of this server, and registers the server if it is not registered.
     pub(super) async fn renew(&self, pool: &ConnectionPool) -> Result<(), PostgresFailure> {
         let sent = boot_time_ms();
         let was_trusted = self.is_trusted();
@@ -227,7 +229,7 @@ impl ServerLease {
         Ok(())
     }
 
-    /// Ends the lease, so that other servers take over the remaining jobs at once.
+    /// Ends the lease of this server, so that other servers take over its remaining jobs at once.
     pub(super) async fn leave(&self, pool: &ConnectionPool) -> Result<(), PostgresFailure> {
         self.has_left.store(true, Ordering::Release);
         self.end_trust();
@@ -252,7 +254,7 @@ impl ServerLease {
     }
 }
 
-/// The task that renews a lease. Dropping it stops the renewals.
+/// The task that renews this server's lease. Dropping it stops the renewals.
 pub(super) struct RenewalTask(JoinHandle<()>);
 
 impl RenewalTask {

@@ -9,11 +9,11 @@ pub struct FleetServerProfile {
     pub name: String,
     /// Kind of the server.
     pub kind: FleetServerKind,
-    /// Digests of the settings in force.
+    /// Digests of the settings that the server uses.
     pub settings: SettingsDigests,
 }
 
-/// Part of a server in a fleet.
+/// Role of a server in a fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FleetServerKind {
     /// Accepts and runs jobs.
@@ -36,7 +36,7 @@ impl FleetServerKind {
     }
 }
 
-/// Digests of a server's settings by their part, as JSON. All clones share them.
+/// Digests of each part of a server's settings, as JSON. All clones share them.
 ///
 /// Servers with different digests of a part have different settings.
 #[derive(Debug, Clone)]
@@ -49,12 +49,12 @@ impl Default for SettingsDigests {
 }
 
 impl SettingsDigests {
-    /// Replaces the digests by `json`, an object of texts.
+    /// Replaces the digests by `json`, an object of strings.
     pub fn replace(&self, json: String) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = json;
     }
 
-    /// Returns the digests as JSON.
+    /// Returns the digests of the settings as JSON.
     pub(super) fn current(&self) -> String {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -12,10 +12,10 @@ use toolgate_postgres::PostgresError;
 use crate::jobs::stored_form::duration_nanos;
 use crate::limits::{RateBucket, RateGrant};
 
-/// Time whose calls a fleet takes from a bucket at once, in nanoseconds.
+/// Period in nanoseconds whose share of calls a server takes from a rate limit's bucket at once.
 const SLICE_NANOS: i64 = 50_000_000;
 
-/// Takes calls from a bucket, all by the clock of the database.
+/// Takes calls from a rate limit's bucket, timed by the clock of the database.
 pub(super) async fn take_calls(
     client: &Client,
     workspace: &str,
@@ -56,7 +56,7 @@ pub(super) async fn take_calls(
     })
 }
 
-/// Removes the buckets that are full.
+/// Removes the rate limits' buckets that are full.
 pub(super) async fn remove_full_buckets(
     client: &Client,
     workspace: &str,

@@ -17,11 +17,11 @@ use crate::jobs::stored_form::{
     parse_json, parse_state, parse_tool, timestamp_from_nanos, unix_nanos,
 };
 
-/// Largest number of jobs that are removed at once.
+/// Maximum number of jobs that are removed at once.
 const DUE_MAX: i64 = 1000;
-/// Largest number of events that are read at once.
+/// Maximum number of a job's events that are read at once.
 const EVENTS_READ_MAX: i64 = 20_000;
-/// Columns of a job.
+/// Columns of a job in its database table.
 const COLUMNS: &str = "id, tool, caller, standing, state, created, updated, started, attempts, \
                        progress, message, keep, last_event, artefacts";
 
@@ -231,7 +231,7 @@ pub(super) fn attempts_from_row(row: &Row, column: usize) -> Result<u32, Postgre
     Ok(u32::try_from(row.try_get::<_, i32>(column)?).unwrap_or(0))
 }
 
-/// Returns the stored form of an id.
+/// Returns the bytes with which the database stores a job's id.
 pub(super) fn id_bytes(id: JobId) -> Vec<u8> {
     id.bits().to_be_bytes().to_vec()
 }

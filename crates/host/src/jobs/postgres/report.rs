@@ -9,26 +9,26 @@ use super::{CONNECTIONS_MAX, JobStoreError, PostgresStoreSettings, STATEMENT_TIM
 /// The database of a fleet, and the servers that use it.
 #[derive(Debug, Clone)]
 pub struct FleetReport {
-    /// Name of the database in messages.
+    /// Name of the database, as messages show it.
     pub database: String,
     /// Version of PostgreSQL, such as `16.2`.
     pub server_version: String,
-    /// Promise that the configuration of the database allows.
+    /// Durability that the configuration of the database promises.
     pub durability: FleetDurability,
-    /// Servers of the workspace, by the start of their ids.
+    /// Servers of the workspace, in order of id.
     pub servers: Vec<FleetServer>,
 }
 
-/// Fate of acknowledged jobs if the database fails.
+/// Durability of accepted jobs if the database fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FleetDurability {
-    /// The database does not wait for its disk.
+    /// The database does not wait until its disk has stored a job.
     Volatile,
-    /// The database waits for its disk and has no standby.
+    /// The database waits for its disk, and has no standby server.
     Disk,
-    /// The database does not wait for its standby.
+    /// The database does not wait until its standby server has a job.
     LaggingStandby,
-    /// The database waits for a standby.
+    /// The database waits until a standby server has stored a job.
     SynchronousStandby,
 }
 
@@ -37,11 +37,11 @@ pub enum FleetDurability {
 pub struct FleetServer {
     /// Id of the server, which changes with each start.
     pub id: i64,
-    /// Version of toolgate.
+    /// Version of toolgate that the server runs.
     pub version: String,
     /// Number of unfinished jobs of the server.
     pub jobs: i64,
-    /// Time in seconds since its lease ended; negative while the server counts as alive.
+    /// Time in seconds since the server's lease ended; negative while the server counts as alive.
     pub silent_s: f64,
 }
 

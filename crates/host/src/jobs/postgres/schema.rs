@@ -4,9 +4,10 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, GenericClient};
 use toolgate_postgres::PostgresError;
 
-/// Migration scripts. Each one migrates the version equal to its index to the next version.
+/// SQL scripts that migrate the tables. Each one migrates the version equal to its index to the
+/// next version.
 const MIGRATIONS: [&str; 2] = [include_str!("schema/1.sql"), include_str!("schema/2.sql")];
-/// Oldest version whose toolgate can use the newest tables beside this one.
+/// Oldest version of the tables whose toolgate can also use the tables that this toolgate creates.
 const MIN_VERSION: i32 = 2;
 /// Keys of the advisory lock under which one server at a time migrates: `tgJ1`.
 const MIGRATION_LOCK: (i32, i32) = (0x7467_4a31, 0);
@@ -46,12 +47,12 @@ pub(super) async fn migrate(client: &mut Client) -> Result<(usize, usize), Postg
     Ok((version, version.max(MIGRATIONS.len())))
 }
 
-/// Returns the newest version of the tables that this toolgate knows.
+/// Returns the newest version of the job store's tables that this toolgate knows.
 pub(super) fn latest() -> usize {
     MIGRATIONS.len()
 }
 
-/// Returns the version of the tables; 0 if there are none.
+/// Returns the version of the job store's tables; 0 if there are none.
 ///
 /// # Errors
 /// The tables are so new that this toolgate cannot use them.

@@ -16,15 +16,15 @@ use crate::jobs::stored_form::parse_json;
 /// The servers and unfinished jobs of one workspace of a fleet.
 #[derive(Debug, Clone)]
 pub struct FleetStatus {
-    /// Name of the database in messages.
+    /// Name of the database, as messages show it.
     pub database: String,
-    /// Version of the tables.
+    /// Version of the job store's tables.
     pub schema: usize,
-    /// Number of waiting jobs.
+    /// Number of jobs that wait to run.
     pub waiting: i64,
     /// Number of running jobs.
     pub running: i64,
-    /// Time in seconds for which the oldest waiting job waits.
+    /// Time in seconds for which the oldest waiting job has waited.
     pub oldest_waiting_s: Option<f64>,
     /// Tools whose waiting jobs no live server can run, with the numbers of these jobs.
     pub unserved: Vec<(String, i64)>,
@@ -37,28 +37,28 @@ pub struct FleetStatus {
 pub struct FleetServerStatus {
     /// Id of the server, which changes with each start.
     pub id: i64,
-    /// Name of its machine.
+    /// Name of the machine on which the server runs.
     pub name: String,
-    /// Kind: `server`, `front` or `worker`.
+    /// Kind of the server: `server`, `front` or `worker`.
     pub kind: String,
-    /// Version of toolgate.
+    /// Version of toolgate that the server runs.
     pub version: String,
-    /// Digests of its settings by their part.
+    /// Digests of the server's settings by their part.
     pub settings: BTreeMap<String, String>,
-    /// True if it begins no further jobs.
+    /// True if the server begins no further jobs.
     pub draining: bool,
-    /// True if its lease has not ended.
+    /// True if the server's lease has not ended.
     pub alive: bool,
-    /// Time in seconds since it last renewed its lease.
+    /// Time in seconds since the server last renewed its lease.
     pub heartbeat_s: f64,
-    /// Number of its running jobs.
+    /// Number of jobs that run at the server.
     pub running: i64,
-    /// Number of jobs that wait there.
+    /// Number of jobs that wait at the server.
     pub waiting: i64,
 }
 
 impl FleetStatus {
-    /// Connects to the database and reads the status. Creates and migrates nothing.
+    /// Connects to the database and reads the status of the fleet. Creates and migrates nothing.
     ///
     /// # Errors
     /// The database is unavailable, or has no tables that this toolgate can use.
@@ -93,8 +93,8 @@ impl FleetStatus {
         Ok(marked)
     }
 
-    /// Creates the tables or migrates them to the newest version that this toolgate has. Returns the
-    /// versions before and after.
+    /// Creates the job store's tables or migrates them to the newest version that this toolgate
+    /// has. Returns the versions before and after.
     ///
     /// # Errors
     /// The database is unavailable, refuses this user, or was set up by a newer toolgate.
@@ -179,7 +179,7 @@ async fn mark_draining(
     rows.iter().map(|row| row.try_get(0).map_err(PostgresError::from)).collect()
 }
 
-/// Returns the version of the tables.
+/// Returns the version of the job store's tables.
 ///
 /// # Errors
 /// There are no tables, or they are older or newer than this toolgate can use.

@@ -11,32 +11,32 @@ use crate::jobs::store::{AdoptFilter, OrphanJob};
 use crate::jobs::stored_caller::restore_caller;
 use crate::jobs::stored_form::{parse_state, parse_tool, timestamp_from_nanos};
 
-/// Largest number of jobs that are taken over at once.
+/// Maximum number of jobs of dead servers that are taken over at once.
 const ADOPTED_MAX: i64 = 1000;
-/// Largest number of own jobs that are checked at once.
+/// Maximum number of this server's own jobs that are checked at once.
 const OWN_MAX: i64 = 20_000;
-/// Columns of a job that may be taken over.
+/// Database columns of a job that may be taken over.
 pub(super) const COLUMNS: &str = "id, tool, priority, state, caller, standing, created, attempts, last_event, \
                        owner, EXISTS (SELECT 1 FROM toolgate_fleet.requests \
                        WHERE job = jobs.id AND answers IS NULL)";
 
-/// Jobs that were taken over, and dead servers.
+/// Jobs that this server took over, and the dead servers that had them.
 pub(super) struct Takeover {
     pub(super) jobs: Vec<OrphanJob>,
     pub(super) servers: Vec<DeadServer>,
 }
 
-/// A server that left, or whose lease has ended.
+/// A server that left the fleet, or whose lease has ended.
 pub(super) struct DeadServer {
     pub(super) id: ServerId,
-    /// Mark of its programs, if they may be left on this machine.
+    /// Number that identifies the dead server's programs, if some may be left on this machine.
     pub(super) mark: Option<u64>,
-    /// True if its jobs cannot be running any more, or count as interrupted.
+    /// True if the server's jobs cannot be running any more, or count as interrupted.
     is_lost: bool,
 }
 
-/// Takes over the jobs that `filter` allows. Removes the jobs `unacknowledged` of this server, which
-/// their callers were told to be refused.
+/// Takes over the jobs of dead servers that `filter` allows. Removes the jobs `unacknowledged` of
+/// this server, which their callers were told to be refused.
 pub(super) async fn adopt(
     client: &mut Client,
     lease: &ServerLease,
@@ -115,7 +115,7 @@ async fn dead_servers(
     rows.iter().map(dead).collect()
 }
 
-/// Locks the unfinished jobs of dead servers. Jobs of an unknown server belong to one that was
+/// Locks the unfinished jobs of dead servers. A job of an unknown server belonged to one that was
 /// removed.
 async fn orphans(
     work: &impl GenericClient,
@@ -142,8 +142,8 @@ async fn orphans(
     rows.iter().map(|row| orphan_from_row(row, is_lost(row.try_get(9)?))).collect()
 }
 
-/// Returns the unfinished jobs of this server. Those that it does not know were left by a write with
-/// an unknown outcome.
+/// Returns the unfinished jobs of this server. A write with an unknown outcome may have stored jobs
+/// that this server does not know.
 async fn own_jobs(
     work: &impl GenericClient,
     server: &ServerRow,

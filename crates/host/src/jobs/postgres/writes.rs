@@ -21,7 +21,7 @@ use crate::jobs::stored_form::{
 /// Largest number of used confirmations that are recorded for a workspace.
 const CONFIRMATIONS_MAX: i64 = 1 << 16;
 
-/// A job to be stored, in its stored form.
+/// A new job to be stored, in its stored form.
 pub(super) struct NewJobRow {
     id: Vec<u8>,
     tool: String,
@@ -198,7 +198,7 @@ pub(super) async fn requeue(
     Ok(())
 }
 
-/// Events in the form in which they are sent to the database.
+/// Events of a job in the form in which they are sent to the database.
 struct EventColumns<'e> {
     times: Vec<i64>,
     texts: Vec<&'e str>,
@@ -225,8 +225,8 @@ impl<'e> EventColumns<'e> {
     }
 }
 
-/// Appends events to a job. Returns the number of the first, or `None` if the job has ended or is not
-/// a job of the server `owner`.
+/// Appends events to a job. Returns the number of the first event, or `None` if the job has ended
+/// or is not a job of the server `owner`.
 pub(super) async fn append(
     client: &Client,
     owner: ServerId,
@@ -316,8 +316,9 @@ pub(super) async fn set_questions(
     Ok(())
 }
 
-/// Adds answers to those that are stored with the job. Earlier answers stay. Returns the owner of the
-/// job if it is another server, to which the added answers became a request.
+/// Adds answers to a job's questions to those that are stored with the job. Earlier answers stay.
+/// Returns the owner of the job if it is another server, to which the added answers became a
+/// request.
 pub(super) async fn add_answers(
     client: &mut Client,
     server: &ServerRow,
@@ -353,8 +354,8 @@ pub(super) async fn add_answers(
     Ok(is_elsewhere.then_some(owner))
 }
 
-/// Adds the request to cancel a job that has not ended, unless there is one. Returns the owner of the
-/// job.
+/// Adds the request to cancel a job that has not ended, unless the request exists already. Returns
+/// the owner of the job.
 pub(super) async fn request_cancel(
     client: &Client,
     workspace: &str,
@@ -370,9 +371,9 @@ pub(super) async fn request_cancel(
     Ok(row.map(|row| row.try_get(0)).transpose()?)
 }
 
-/// Returns the requests about jobs of the server `owner`, and removes the answers among them. Asks to
-/// stop the jobs among `running` and `waiting` that are not jobs of that server any more. `running`
-/// has the numbers of the starts.
+/// Returns the requests about jobs of the server `owner`, and removes the answers among them. Asks
+/// to stop the jobs among `running` and `waiting` that are not jobs of that server any more.
+/// `running` contains the job ids and the numbers of the jobs' starts.
 pub(super) async fn take_requests(
     client: &Client,
     owner: ServerId,
