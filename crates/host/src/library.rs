@@ -23,9 +23,9 @@ use crate::{Gate, did_you_mean};
 use redacted_prompt::RedactedPrompt;
 use requests::{FolderList, PromptRender, ResourceRead, ResourceWatch};
 
-/// Tool name in the audit record of a read that no source handles.
+/// Tool name in the audit record of a resource read that no source handles.
 const UNKNOWN_SOURCE: &str = "resources";
-/// Longest URI in bytes. The limit bounds the time that each source spends on a URI.
+/// Longest resource URI in bytes. The limit bounds the time that each source spends on a URI.
 const URI_BYTES_MAX: usize = 16 * 1024;
 
 /// Sources of resources, prompts and skills, and the channel of their changes.
@@ -37,13 +37,14 @@ pub struct ContentLibrary {
     pub prompts: Vec<Arc<dyn PromptSource>>,
     /// Sources of skills.
     pub skills: Vec<Arc<dyn SkillSource>>,
-    /// Sources that appear and disappear while the server runs. They follow all others.
+    /// Sources that appear and disappear while the server runs, such as upstreams. They come after
+    /// all other sources.
     pub dynamic_sources: Option<Arc<dyn DynamicSources>>,
-    /// Channel on which changes are published.
+    /// Channel on which changes of resources, prompts and skills are published.
     pub changes: ChangeFeed,
 }
 
-/// A set of sources that changes over time, such as the upstreams.
+/// A set of content sources that changes over time, such as the upstreams.
 pub trait DynamicSources: Send + Sync + 'static {
     /// Returns the current sources of resources.
     fn resources(&self) -> Vec<Arc<dyn ResourceSource>>;
@@ -51,14 +52,14 @@ pub trait DynamicSources: Send + Sync + 'static {
     fn prompts(&self) -> Vec<Arc<dyn PromptSource>>;
     /// Returns the current sources of skills.
     fn skills(&self) -> Vec<Arc<dyn SkillSource>>;
-    /// Returns usage instructions, each with the name of the owner of the tools.
+    /// Returns usage instructions for tools, each with the name of the owner of the tools.
     fn instructions(&self) -> Vec<(String, String)>;
-    /// Releases all resources kept for `session`, which has ended.
+    /// Releases everything that the sources keep for `session`, which has ended.
     fn end_session(&self, session: &str);
 }
 
 impl ContentLibrary {
-    /// Returns true if a fixed source may have `uri`.
+    /// Returns true if one of the server's fixed resource sources may have `uri`.
     pub fn may_own(&self, uri: &str) -> bool {
         let is_own = |claim: UriClaim| claim != UriClaim::Absent;
         self.resources.iter().any(|source| source.claim(uri).is_some_and(is_own))
@@ -103,7 +104,7 @@ pub(crate) struct LibraryReader<'g> {
     call: ToolCall,
 }
 
-/// Combined result of a request to several sources: if any answered, and the first failure.
+/// Combined result of a request to several sources: whether any answered, and the first failure.
 #[derive(Default)]
 struct CombinedSourceResult {
     any_answered: bool,
@@ -111,7 +112,7 @@ struct CombinedSourceResult {
 }
 
 impl CombinedSourceResult {
-    /// Returns the answer of a source, or logs its failure and remembers the first one.
+    /// Returns the answer of a source, or logs the failure and remembers the first one.
     fn accept<T>(&mut self, source: &str, answer: Result<T, CallError>) -> Option<T> {
         match answer {
             Ok(answer) => {
@@ -144,7 +145,7 @@ impl<'g> LibraryReader<'g> {
         Self { gate, call }
     }
 
-    /// Returns the sources that the caller may see.
+    /// Returns the sources of resources that the caller may see.
     fn sources(&self) -> impl Iterator<Item = Arc<dyn ResourceSource>> + use<'g> {
         let gate = self.gate;
         let caller = self.call.caller.clone();
@@ -158,7 +159,7 @@ impl<'g> LibraryReader<'g> {
         self.gate.policy.may_list(&self.call.caller, guard)
     }
 
-    /// Returns the source to which `uri` belongs.
+    /// Returns the source to which the resource `uri` belongs.
     async fn find_source(&self, uri: &str) -> Result<Arc<dyn ResourceSource>, CallError> {
         if uri.len() > URI_BYTES_MAX {
             let message = format!("the URI is longer than {URI_BYTES_MAX} bytes");
@@ -186,7 +187,8 @@ impl<'g> LibraryReader<'g> {
         Box::pin(self.gate.catalog.wait_for_listings(None)).await;
     }
 
-    /// Returns the error for a URI without a source, with some known URI prefixes as a hint.
+    /// Returns the error for a resource URI without a source, with some known URI prefixes as a
+    /// hint.
     fn unknown_resource(&self, uri: &str) -> CallError {
         let templates = self.sources().flat_map(|source| source.templates());
         let prefix =
@@ -200,14 +202,14 @@ impl<'g> LibraryReader<'g> {
         CallError::NotFound { message: format!("no resource is at `{}`{hint}", truncate_uri(uri)) }
     }
 
-    /// Returns a call context for one of `count` sources that are asked in turn. Each gets an equal
-    /// share of the deadline.
+    /// Returns the context for asking one of `count` sources that are asked in turn. Each gets an
+    /// equal share of the deadline.
     fn shared_look_context(&self, count: usize) -> CallContext {
         let share = self.gate.settings.deadline / u32::try_from(count.max(1)).unwrap_or(u32::MAX);
         CallContext::new(self.gate, Some(share.max(Duration::from_millis(1))), &self.call)
     }
 
-    /// Checks that the caller has not cancelled.
+    /// Returns an error if the caller has cancelled the request.
     fn check_cancelled(&self) -> Result<(), CallError> {
         if self.call.cancel.is_cancelled() { Err(CallError::Canceled) } else { Ok(()) }
     }
@@ -469,7 +471,7 @@ impl Gate {
     }
 }
 
-/// Returns a copy of the call without its target and input.
+/// Returns a copy of the call without its target and input, for a request to another target.
 fn copy_call(call: &ToolCall) -> ToolCall {
     ToolCall {
         tool: String::new(),

@@ -32,7 +32,7 @@ pub use rates::CallRate;
 pub(crate) use shared_rates::RateLedger;
 pub use shared_rates::{RateBucket, RateGrant};
 
-/// Limits on concurrent calls and rates.
+/// Limits on the number of concurrent calls and on their rates.
 ///
 /// Calls that run programs have a separate pool, so that slow programs never delay reads. Tools
 /// with their own limit, and groups such as upstreams, have separate pools, too.
@@ -40,14 +40,15 @@ pub struct CallLimits {
     calls: CallPool,
     programs: CallPool,
     tool_pools: HashMap<ToolId, CallPool>,
-    /// Pools of groups, such as upstreams, by group name. Groups may appear and disappear.
+    /// Pools of call groups, such as the calls to one upstream, by group name. Groups may appear
+    /// and disappear.
     groups: Mutex<HashMap<Arc<str>, Arc<GroupPools>>>,
-    /// Largest number of concurrent calls of one caller in each group.
+    /// Maximum number of concurrent calls of one caller in each group.
     group_calls_per_caller: Option<usize>,
     rates: Option<RateLimits>,
-    /// True if rates count for all servers of a fleet.
+    /// True if rates count for all servers of a fleet together.
     shares_rates: bool,
-    /// Rates of the fleet, if the host is part of one.
+    /// Rates that the servers of a fleet share, if the host is part of one.
     shared_rates: OnceLock<Arc<SharedRates>>,
     caller_calls: Option<CallerPools>,
     caller_programs: Option<CallerPools>,
@@ -56,7 +57,7 @@ pub struct CallLimits {
     refusals: Option<RefusalLimits>,
 }
 
-/// Proof that limits admitted a call. Dropping it frees the call's places.
+/// Proof that the limits admitted a call. Dropping it frees the call's slots.
 pub(crate) struct CallSlot {
     #[allow(dead_code, reason = "held, and given back on drop")]
     pool_permit: OwnedSemaphorePermit,
@@ -66,7 +67,7 @@ pub(crate) struct CallSlot {
     caller_share: Option<CallerShare>,
 }
 
-/// Behavior of a call that finds no free slot.
+/// Behavior of a call that finds no free slot, so that it must wait or is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SlotWait {
     Bounded,
@@ -132,19 +133,19 @@ impl CallLimits {
         Self { traffic_budgets: Some(ByteBudgets::new(rate, "sent and received")), ..self }
     }
 
-    /// Returns true if bytes of inputs and outputs are counted.
+    /// Returns true if the bytes of inputs and outputs are limited.
     pub(crate) fn counts_traffic(&self) -> bool {
         self.traffic_budgets.is_some()
     }
 
-    /// Counts `bytes` of input or output of `caller`.
+    /// Counts `bytes` of input or output against the budget of `caller`.
     pub(crate) fn count_traffic(&self, caller: &Caller, bytes: u64) {
         if let Some(budgets) = &self.traffic_budgets {
             budgets.charge(caller, bytes);
         }
     }
 
-    /// Limits the refused calls of each caller that are recorded: `burst` at once, then
+    /// Limits the number of each caller's refused calls that leave a record: `burst` at once, then
     /// `per_second`.
     pub fn with_refusal_limit(self, burst: NonZeroU32, per_second: NonZeroU32) -> Self {
         Self { refusals: Some(RefusalLimits::new(burst, per_second)), ..self }
@@ -184,20 +185,20 @@ impl CallLimits {
         Self { shares_rates: true, ..self }
     }
 
-    /// Sets the store of the rates that servers of a fleet share.
+    /// Sets the store that keeps the rates which servers of a fleet share.
     pub(crate) fn set_rate_ledger(&self, ledger: Arc<dyn RateLedger>) {
         // A host sets it once.
         let _ = self.shared_rates.set(Arc::new(SharedRates::new(ledger)));
     }
 
-    /// Keeps the shared rates of the limits `before`, which these ones replace.
+    /// Keeps the rates shared by a fleet of the limits `before`, which these ones replace.
     pub(crate) fn keep_shared_rates(&self, before: &Self) {
         if let Some(shared) = before.shared_rates.get() {
             let _ = self.shared_rates.set(shared.clone());
         }
     }
 
-    /// Checks that each rule matches one of the `known` tools.
+    /// Checks that each rate rule matches one of the `known` tools.
     pub fn check(&self, known: &KnownTools) -> Result<(), RuleError> {
         self.rates.as_ref().map_or(Ok(()), |rates| rates.check(known))
     }
@@ -221,7 +222,7 @@ impl CallLimits {
         self
     }
 
-    /// Waits for a slot for one call of `spec`, for a bounded time, and counts the call.
+    /// Counts a call of `spec` against the rates, and waits for its slot for a bounded time.
     pub(crate) async fn admit(
         &self,
         caller: &Caller,
@@ -232,7 +233,7 @@ impl CallLimits {
         self.admit_counted(caller, spec, cancel).await
     }
 
-    /// Waits for a slot for a call that has been counted already.
+    /// Waits for a slot for a call that was counted against the rates before.
     pub(crate) async fn admit_counted(
         &self,
         caller: &Caller,
@@ -301,7 +302,7 @@ impl CallLimits {
     }
 }
 
-/// The pools of one group.
+/// The pools of calls and of programs of one group, such as an upstream.
 struct GroupPools {
     pool: CallPool,
     caller_pools: Option<CallerPools>,
@@ -397,7 +398,7 @@ impl CallPool {
     }
 }
 
-/// A slot in the queue of a pool, which is freed on drop.
+/// A place among the calls that wait for a pool's slots. Dropping it frees the place.
 struct QueueSlot<'a>(&'a AtomicUsize);
 
 impl<'a> QueueSlot<'a> {

@@ -8,7 +8,7 @@ use crate::Gate;
 use crate::catalog::RejectedTool;
 use crate::library::ContentLibrary;
 
-/// The gate in force.
+/// The gate that new calls pass. A reload of the settings replaces it.
 pub(crate) struct LiveGate(RwLock<Arc<Gate>>);
 
 impl LiveGate {
@@ -16,7 +16,7 @@ impl LiveGate {
         Self(RwLock::new(Arc::new(gate)))
     }
 
-    /// Returns the gate in force. A call uses the same gate from its beginning to its end.
+    /// Returns the gate that is in force. A call uses the same gate from its beginning to its end.
     pub(crate) fn current(&self) -> Arc<Gate> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }

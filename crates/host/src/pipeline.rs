@@ -45,7 +45,7 @@ use crate::pipeline::tool_requests::{JobStart, ToolRun};
 use crate::policy::CallPermit;
 use crate::secrets::RedactionGuard;
 
-/// Runs the tool of `call` to its end and leaves exactly one record.
+/// Runs the tool of `call` to its end and leaves exactly one audit record.
 ///
 /// A job passes the `slot` for which it waited before it began.
 pub(crate) fn run_call(
@@ -57,7 +57,8 @@ pub(crate) fn run_call(
 }
 
 // region: gate
-/// Takes `request` through the gate and leaves exactly one record, even if it panics.
+/// Takes `request` through the gate and leaves exactly one audit record, even if the request
+/// panics.
 pub(crate) async fn run_recorded<R: RecordedRequest>(
     gate: &Gate,
     call: &mut ToolCall,
@@ -79,7 +80,8 @@ pub(crate) async fn run_recorded<R: RecordedRequest>(
     outcome
 }
 
-/// Takes `request` through every step. A step that is missing here is missing for every request.
+/// Takes `request` through every step of the gate. A step that is missing here is missing for every
+/// request.
 async fn pass_gate<R: GatedRequest>(
     gate: &Gate,
     call: &mut ToolCall,
@@ -108,7 +110,7 @@ async fn pass_gate<R: GatedRequest>(
 }
 // endregion
 
-/// Takes a request through the gate that leaves no record, such as the list of a folder.
+/// Takes a request through the gate that leaves no audit record, such as the list of a folder.
 pub(crate) async fn look<R: GatedRequest>(
     gate: &Gate,
     call: &mut ToolCall,
@@ -120,7 +122,7 @@ pub(crate) async fn look<R: GatedRequest>(
 /// Checks that a job would pass the gate now, and asks the questions that must be answered before
 /// it starts.
 ///
-/// Only a refused job leaves a record now. An accepted job leaves its record when it runs.
+/// Only a refused job leaves an audit record now. An accepted job leaves its record when it runs.
 pub(crate) async fn accept_job(
     gate: &Gate,
     mut call: ToolCall,
@@ -132,7 +134,7 @@ pub(crate) async fn accept_job(
     }
 }
 
-/// Records the refusal of a request and returns the error to send.
+/// Records the refusal of a request in the audit log and returns the error to send.
 pub(crate) async fn refuse_call(gate: &Gate, call: &ToolCall, error: CallError) -> CallError {
     record_refusal(gate, call, CallTrace::default(), error).await
 }
@@ -147,7 +149,7 @@ fn catch_panic<T>(
     outcome.map(|outcome| outcome.unwrap_or_else(|panic| Err(panic_error(panic.as_ref()))))
 }
 
-/// Context of work that is about to run: its tool context, deadline and cancellation.
+/// Context of a call that is about to run: its tool context, deadline and cancellation.
 pub(crate) struct CallContext {
     pub(crate) ctx: ToolContext,
     /// The caller's token, which cancels the call.
@@ -192,7 +194,7 @@ impl CallContext {
         self
     }
 
-    /// Waits until the caller cancels or the time is over, and returns the matching error.
+    /// Waits until the caller cancels the call or its time is over, and returns the matching error.
     pub(crate) async fn wait_until_over(&self) -> CallError {
         tokio::select! {
             biased;
@@ -204,7 +206,7 @@ impl CallContext {
     }
 }
 
-/// Runs the work until it ends, its deadline passes or its caller cancels.
+/// Runs a call's work until it ends, its deadline passes or its caller cancels.
 ///
 /// A stopped tool has the cancel grace period to finish. After that, it is dropped.
 async fn run_bounded<T>(
@@ -217,7 +219,8 @@ async fn run_bounded<T>(
     run_with_deadline(gate, context, work).await
 }
 
-/// Runs work that needs no slot until it ends, its deadline passes or its caller cancels.
+/// Runs a request's work that needs no slot until it ends, its deadline passes or its caller
+/// cancels.
 pub(crate) async fn run_with_deadline<T>(
     gate: &Gate,
     context: &CallContext,
@@ -233,7 +236,7 @@ pub(crate) async fn run_with_deadline<T>(
     Err(reason)
 }
 
-/// Runs work that leaves no record, such as listing. A panic becomes an error.
+/// Runs work that leaves no audit record, such as listing. A panic becomes an error.
 pub(crate) async fn run_unrecorded<T>(
     gate: &Gate,
     context: &CallContext,

@@ -22,9 +22,9 @@ use crate::{Gate, Host, pipeline, tool_search};
 pub struct IncomingRequest {
     /// The request itself.
     pub request: HostRequest,
-    /// The caller of the request.
+    /// The caller who made the request.
     pub caller: Caller,
-    /// Name of the dialect of the request.
+    /// Name of the dialect in which the request was made, such as `mcp`.
     pub dialect: &'static str,
     /// Token that is cancelled when the client no longer wants the answer.
     pub cancel: CancellationToken,
@@ -57,16 +57,16 @@ impl IncomingRequest {
     }
 }
 
-/// Parts of a request that its sealed state contains if the request ends with questions.
+/// Parts of a request that its sealed state contains if the host answers with questions.
 struct QuestionRound {
     caller: Caller,
     asker: Asker,
-    /// Digest of the request, or an empty string if it cannot ask.
+    /// Digest of the request, or an empty string if its client cannot be asked questions.
     digest: String,
 }
 
 impl Host {
-    /// Answers one request.
+    /// Answers one request of a client.
     ///
     /// Dropping the future stops a running call at once. Cancelling its token lets the call stop by
     /// itself. A job continues in both cases.
@@ -101,7 +101,8 @@ impl Host {
         }
     }
 
-    /// Returns the request of `incoming` with its call, and what is needed if it ends with questions.
+    /// Returns the request of `incoming` with its call, and the data for a sealed state if the host
+    /// answers with questions.
     ///
     /// # Errors
     /// The sealed state is not of this caller and request, or is too old.
@@ -155,8 +156,8 @@ impl Host {
         Ok((request, call, round))
     }
 
-    /// Returns the function that redeems the consents of the request state `sealed`, all of one
-    /// request together.
+    /// Returns the function that marks a person's consents in the request state `sealed` as used,
+    /// all consents of one request together.
     ///
     /// If other processes accept the state, the store of the jobs records its use. Otherwise, and
     /// without jobs, the memory of this process does.
@@ -183,8 +184,8 @@ impl Host {
         })
     }
 
-    /// Answers a request other than a tool call. `call` contains the caller and the metadata of the
-    /// request.
+    /// Answers a request that is not a tool call. `call` contains the caller and the metadata of
+    /// the request.
     async fn answer_other(
         &self,
         gate: &Gate,

@@ -4,13 +4,14 @@ use jsonschema::ValidationError;
 use jsonschema::error::ValidationErrorKind as Kind;
 use serde_json::Value;
 
-/// Maximum number of characters of a value or of a message that an error repeats.
+/// Maximum number of characters of a value or of a message that a schema error repeats.
 const CHARS_MAX: usize = 300;
-/// Longest unknown name that is compared with known names, in bytes. The client chooses the length,
-/// and a comparison takes time in proportion to it.
+/// Longest unknown name whose similarity to known names is computed, in bytes. The client chooses
+/// the length, and the computation takes time in proportion to it.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Describes `error` in plain words. `schema` is the whole schema that was violated.
+/// Describes the schema violation `error` in plain words. `schema` is the whole schema that was
+/// violated.
 pub(crate) fn describe_error(error: &ValidationError<'_>, schema: &Value) -> String {
     let subschema = failing_subschema(error, schema);
     match error.kind() {
@@ -51,7 +52,7 @@ fn unknown_properties(names: &[String], subschema: &Value, instance: &Value) -> 
     format!("{message}; use {}", all.join(", "))
 }
 
-/// Returns the known name that `name` probably means.
+/// Returns the name among `known` that the unknown `name` probably means.
 fn nearest_property<'n>(name: &str, known: &[&'n String]) -> Option<&'n String> {
     if name.len() > NAME_BYTES_MAX {
         return None;
@@ -66,7 +67,7 @@ fn nearest_property<'n>(name: &str, known: &[&'n String]) -> Option<&'n String> 
     (similarity(best) > 0.88).then_some(best)
 }
 
-/// Returns true if `short` is `name` with inner letters left out.
+/// Returns true if `short` is `name` with some letters left out, but not the first or last.
 fn abbreviates(short: &str, name: &str) -> bool {
     let ends = |text: &str| (text.chars().next(), text.chars().next_back());
     let mut letters = name.chars();

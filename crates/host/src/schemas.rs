@@ -25,26 +25,27 @@ use crate::schema_errors;
 use compile::{check_form, compile};
 use validation_pool::{is_small, new_pool, validation_refusal};
 
-/// Prefix of a tool's canonical id.
+/// Prefix of a tool's canonical id in the schemas.
 const CANONICAL_PREFIX: &str = "mcp.tool:";
-/// Maximum number of problems reported for one value.
+/// Maximum number of schema violations that are reported for one value.
 const PROBLEMS_MAX: usize = 8;
-/// Largest number of errors that are collected about one value, as estimated before.
+/// Maximum estimated number of schema violations that are collected for one value.
 const ERRORS_ESTIMATED_MAX: u64 = 200_000;
-/// Memory of all compiled schemas, in bytes.
+/// Maximum memory of all compiled schemas, in bytes.
 const SCHEMA_BYTES_MAX: u64 = 128 << 20;
-/// Largest number of comparisons for which a thread that serves calls validates a value itself. They
-/// take about a millisecond.
+/// Maximum number of comparisons for which a thread that serves calls validates a value itself.
+/// They take about a millisecond.
 const DIRECT_COMPARISONS_MAX: u64 = 20_000;
-/// Number of times that arguments are repaired, for values in a list or object that was quoted.
+/// Number of times that a call's arguments are repaired. More than one time is needed for values in
+/// a list or object that was quoted.
 const REPAIR_ROUNDS_MAX: usize = 2;
 
-/// A schema that does not belong to a single tool.
+/// A schema of messages that belongs to no single tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SharedSchema {
     /// Schema of the outcome of a call.
     Envelope,
-    /// Schema of a request on a stream.
+    /// Schema of a request in a stream of requests.
     RequestEnvelope,
     /// Schema of the common part of all tool calls.
     ToolIo,
@@ -59,7 +60,7 @@ pub enum SchemaSide {
     Output,
 }
 
-/// Schemas from files, read once at the start.
+/// Schemas from files, read once when the server starts.
 #[derive(Debug, Clone, Default)]
 pub struct SchemaFiles {
     /// Schemas that apply in addition to the built-in shared ones.
@@ -71,7 +72,7 @@ pub struct SchemaFiles {
 /// A schema and the path of its file.
 #[derive(Debug, Clone)]
 pub struct SchemaFile {
-    /// Path of the file, for messages.
+    /// Path of the schema's file, for messages.
     pub path: String,
     /// The schema.
     pub schema: Value,
@@ -83,7 +84,7 @@ pub struct SchemaRegistry {
     pool: WorkPool,
     shared: Vec<SharedSchemaEntry>,
     files: BTreeMap<(String, SchemaSide), SchemaFile>,
-    /// Validators of tools by folded tool id.
+    /// Validators of the tools' inputs and outputs, by folded tool id.
     tools: Mutex<BTreeMap<String, Arc<ToolIoValidators>>>,
     loaded_count: AtomicUsize,
 }
@@ -128,7 +129,7 @@ pub struct SchemaError {
 /// Reasons why the validators of a tool cannot be found.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ToolIoError {
-    /// The id does not have the form of a canonical id.
+    /// The tool's id does not have the form of a canonical id.
     #[error("`{0}` is not a canonical tool id such as `mcp.tool:docs.load.fetch`")]
     NotCanonical(String),
     /// No tool has this id.
@@ -136,28 +137,28 @@ pub enum ToolIoError {
     Unknown(String),
 }
 
-/// Compiled schemas that are still in use, and their memory.
+/// Compiled schemas that are still in use, and the memory that they take.
 struct CompiledSchemas {
     /// Validators by the SHA-256 of their schema's canonical JSON.
     validators: Mutex<HashMap<SchemaFingerprint, Weak<BoundedValidator>>>,
     memory: MemoryAccount,
 }
 
-/// A shared schema and the file that narrows it, if there is one. Each is compiled at its first
-/// use.
+/// A shared schema and the file that narrows it, if there is one. Both are compiled when they are
+/// first used.
 struct SharedSchemaEntry {
     which: SharedSchema,
     file: Option<SchemaFile>,
-    /// Validators of the built-in schema and of the file.
+    /// Validators of the built-in schema and of the file's schema.
     checkers: OnceLock<Vec<SchemaChecker>>,
 }
 
 /// Counters of loaded schemas and compiled validators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SchemaCounts {
-    /// Number of requests for a schema.
+    /// Number of times that a schema was requested.
     pub schemas_loaded: usize,
-    /// Number of different schemas in use, each compiled once.
+    /// Number of different schemas that are compiled, once each.
     pub validators_compiled: usize,
 }
 
@@ -165,7 +166,7 @@ impl SharedSchema {
     /// All shared schemas.
     pub const ALL: [Self; 3] = [Self::Envelope, Self::RequestEnvelope, Self::ToolIo];
 
-    /// Returns the file name of the built-in schema.
+    /// Returns the file name of the built-in shared schema.
     pub fn file_name(self) -> &'static str {
         match self {
             Self::Envelope => "envelope.schema.json",
@@ -174,7 +175,7 @@ impl SharedSchema {
         }
     }
 
-    /// Returns the text of the built-in schema.
+    /// Returns the JSON text of the built-in shared schema.
     pub fn builtin_text(self) -> &'static str {
         match self {
             Self::Envelope => include_str!("../../../schemas/envelope.schema.json"),
@@ -185,7 +186,7 @@ impl SharedSchema {
 }
 
 impl SchemaSide {
-    /// Returns `input` or `output`.
+    /// Returns the direction as a word: `input` or `output`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Input => "input",
@@ -226,19 +227,20 @@ impl SchemaRegistry {
         Ok(registry)
     }
 
-    /// Returns the validator of envelopes. If there is a schema file, its validator is returned.
+    /// Returns the validator of envelopes. If a file narrows the built-in schema, returns the
+    /// validator of the file's schema.
     pub fn load_envelope(&self) -> &SchemaChecker {
         self.shared(SharedSchema::Envelope)
     }
 
-    /// Returns the validator of the shared schema `which`. If there is a schema file, its validator
-    /// is returned.
+    /// Returns the validator of the shared schema `which`. If a file narrows that schema, returns
+    /// the validator of the file's schema.
     pub fn shared(&self, which: SharedSchema) -> &SchemaChecker {
         self.shared_checkers(which).last().expect("the built-in schema is always there")
     }
 
-    /// Returns the problems of `value`: first those that the built-in schema `which` finds, then
-    /// those of the file that narrows it.
+    /// Returns the violations of a shared schema by `value`: first of the built-in schema `which`,
+    /// then of the file that narrows it.
     pub fn shared_problems(&self, which: SharedSchema, value: &Value) -> Vec<ValidationProblem> {
         first_problems(self.shared_checkers(which), value)
     }
@@ -298,7 +300,8 @@ impl SchemaRegistry {
         tools.remove(&*fold_name(id.as_str()));
     }
 
-    /// Returns the numbers of loaded schemas and of compiled validators.
+    /// Returns the number of times that schemas were requested, and the number of compiled
+    /// validators.
     pub fn counts(&self) -> SchemaCounts {
         let compiled = self.compiled.lock();
         SchemaCounts {
@@ -342,7 +345,7 @@ impl SchemaRegistry {
         Ok(())
     }
 
-    /// Creates the validator of a schema from `file` and compiles it at once.
+    /// Creates the validator of the schema in `file` and compiles the schema at once.
     fn checker_from_file(&self, file: &SchemaFile) -> Result<SchemaChecker, SchemaError> {
         let path = Some(file.path.clone());
         let checker = self.new_checker(file.schema.clone().into(), path.clone());
@@ -352,7 +355,7 @@ impl SchemaRegistry {
         }
     }
 
-    /// Creates a validator of `schema` without compiling it.
+    /// Creates a validator of `schema` without compiling the schema.
     fn new_checker(&self, schema: LazySchema, path: Option<String>) -> SchemaChecker {
         self.loaded_count.fetch_add(1, Ordering::Relaxed);
         let compiled = OnceLock::new();
@@ -374,7 +377,8 @@ impl fmt::Debug for SchemaRegistry {
 }
 
 impl SchemaChecker {
-    /// Returns the problems of `value`, at most 8. The list is empty if `value` matches the schema.
+    /// Returns the schema violations of `value`, at most 8. The list is empty if `value` matches
+    /// the schema.
     pub fn problems(&self, value: &Value) -> Vec<ValidationProblem> {
         let whole = |message: String| vec![ValidationProblem { pointer: String::new(), message }];
         let compiled = match self.compile() {
@@ -406,7 +410,7 @@ impl SchemaChecker {
         }
     }
 
-    /// Returns true if a pattern of the schema may take many steps.
+    /// Returns true if a regular expression of the schema may take many steps.
     fn may_backtrack(&self) -> bool {
         self.compile().is_ok_and(|(_, compiled)| compiled.may_backtrack())
     }
@@ -424,12 +428,12 @@ impl SchemaChecker {
         repair::repair(compiled.errors(value, ERRORS_ESTIMATED_MAX)?, value)
     }
 
-    /// Returns the schema.
+    /// Returns the schema against which values are validated.
     pub fn schema(&self) -> &Value {
         &self.schema
     }
 
-    /// Returns the identity of the schema.
+    /// Returns the fingerprint of the schema, which is equal for equal schemas.
     pub fn fingerprint(&self) -> SchemaFingerprint {
         match self.compile() {
             Ok((fingerprint, _)) => *fingerprint,
@@ -470,18 +474,18 @@ impl CompiledSchemas {
     }
 }
 
-/// A validation: done already, or on another thread. A caller matches it, so that the future of a
-/// call needs room for the second form only.
+/// Validation of a value: done already, or running on another thread. It is an enum, so that the
+/// future of a call needs room for the second form only.
 pub(crate) enum Validation<T> {
-    /// The result.
+    /// The result of the validation.
     Done(T),
-    /// Work on another thread, which fails if it takes too long.
+    /// Validation on another thread, which fails if it takes too long.
     Waiting(BoxFuture<'static, Result<T, CallError>>),
 }
 
 impl ToolIoValidators {
-    /// Runs `validate` with these validators and `value`: at once if it takes little time, and
-    /// otherwise on a thread of its own with a deadline. `is_foreign` is true for schemas that this
+    /// Runs `validate` with these validators and `value`: at once if that takes little time, and
+    /// otherwise on another thread with a deadline. `is_foreign` is true for schemas that this
     /// server did not define.
     ///
     /// # Errors
@@ -507,8 +511,8 @@ impl ToolIoValidators {
         }))
     }
 
-    /// Returns the problems of `io`, which is a whole call of the tool. Checks the part that is
-    /// common to all tools first, then the tool's input.
+    /// Returns the schema violations of `io`, which is a whole call of the tool. Checks the part
+    /// that is common to all tools first, then the tool's input.
     pub fn input_problems(&self, io: &Value) -> Vec<ValidationProblem> {
         let mut problems = first_problems(&self.shared, io);
         if problems.is_empty() && io["tool"] != self.tool.as_str() {
@@ -524,13 +528,13 @@ impl ToolIoValidators {
         problems
     }
 
-    /// Returns the problems of `input` as the tool's arguments.
+    /// Returns the schema violations of `input` as the tool's arguments.
     pub fn argument_problems(&self, input: &Value) -> Vec<ValidationProblem> {
         first_problems(&self.input, input)
     }
 
-    /// Returns a repaired copy of `input`, if it becomes valid with other forms of `null`, numbers
-    /// and booleans, and with the names of `spec` in lists and objects that were quoted.
+    /// Returns a repaired copy of a tool's `input`, if that is valid. A repair replaces `null` and
+    /// quoted numbers, booleans, lists and objects, and corrects names in them by the `spec`.
     pub(crate) fn repaired_arguments(&self, spec: &ToolSpec, input: &Value) -> Option<Value> {
         let mut value = input.clone();
         for _ in 0..REPAIR_ROUNDS_MAX {
@@ -554,12 +558,12 @@ impl ToolIoValidators {
         None
     }
 
-    /// Returns the problems of `output` as the tool's result, by the tool's own schemas only.
+    /// Returns the violations of the tool's own schemas by `output`, the tool's result.
     pub fn output_problems(&self, output: &Value) -> Vec<ValidationProblem> {
         first_problems(&self.output, output)
     }
 
-    /// Returns the validators of one direction.
+    /// Returns the validators of the tool's input or output.
     pub fn checkers(&self, side: SchemaSide) -> &[SchemaChecker] {
         match side {
             SchemaSide::Input => &self.input,
@@ -568,7 +572,7 @@ impl ToolIoValidators {
     }
 }
 
-/// Returns the problems of the first schema that `value` does not match.
+/// Returns the violations of the first schema that `value` does not match.
 fn first_problems(checkers: &[SchemaChecker], value: &Value) -> Vec<ValidationProblem> {
     let mut broken = checkers.iter().map(|checker| checker.problems(value));
     broken.find(|problems| !problems.is_empty()).unwrap_or_default()

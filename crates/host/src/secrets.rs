@@ -25,26 +25,26 @@ use values::{RedactingSink, SecretValues};
 pub(crate) use redactable::Redactable;
 pub(crate) use values::RedactionGuard;
 
-/// Text that replaces a secret.
+/// Text that replaces a secret in outputs and logs.
 pub const REDACTED: &str = "[redacted]";
 
 /// Longest value that is never treated as a secret, whatever its name, in bytes.
 const SHORT_BYTES_MAX: usize = 5;
-/// Largest depth at which an input is searched for secrets.
+/// Maximum nesting depth to which an input is searched for secrets.
 const DEPTH_MAX: usize = 16;
-/// Largest number of secrets in one call that are redacted from its refusal.
+/// Maximum number of secrets in one call that are redacted from its refusal.
 const CALL_SECRETS_MAX: usize = 256;
-/// Largest total size of the secrets of one call that are redacted, in bytes.
+/// Maximum total size of the secrets of one call that are redacted, in bytes.
 const CALL_SECRETS_BYTES_MAX: usize = 1 << 20;
-/// Message that replaces a refusal if the call names more secrets.
+/// Message that replaces the refusal of a call that contains too many secrets to redact.
 const WITHHELD_MESSAGE: &str = "the call names too many secrets to redact, so its error is withheld; \
                                 pass fewer secrets at once";
 
 /// The secrets of a server: their values and names.
 #[derive(Clone, Default)]
 pub struct SecretSet {
-    /// The values, longest first. Otherwise a shorter secret could be redacted within a longer one,
-    /// and the rest would remain.
+    /// Values of the secrets, longest first. Otherwise a shorter secret could be redacted within a
+    /// longer one, and the rest would remain.
     values: Vec<String>,
     /// Values that are also redacted from the results of tools.
     hidden: Option<Arc<SecretValues>>,
@@ -58,12 +58,12 @@ impl fmt::Debug for SecretSet {
     }
 }
 
-/// Secrets that one call names.
+/// Secrets that the input of one call contains.
 #[derive(Default)]
 pub(crate) struct CallSecrets {
-    /// The values, longest first.
+    /// Values of the secrets, longest first.
     values: Vec<String>,
-    /// True if the call names too many secrets to keep.
+    /// True if the call contains too many secrets to keep.
     too_many: bool,
 }
 
@@ -74,13 +74,13 @@ impl fmt::Debug for CallSecrets {
 }
 
 impl SecretSet {
-    /// Collects the `variables` (name and value) whose name marks a secret.
+    /// Creates a set of the secrets among `variables` (name and value), whose name marks a secret.
     pub fn from_variables<'v>(variables: impl IntoIterator<Item = (&'v str, &'v str)>) -> Self {
         Self::from_named_variables(variables, &[])
     }
 
-    /// Collects secret `variables` like [`SecretSet::from_variables`]. The additional `names` mark
-    /// secrets here and in calls.
+    /// Creates a set of the secrets among `variables` like [`SecretSet::from_variables`]. The
+    /// additional `names` mark secrets here and in calls.
     pub fn from_named_variables<'v>(
         variables: impl IntoIterator<Item = (&'v str, &'v str)>,
         names: &[String],
@@ -102,7 +102,7 @@ impl SecretSet {
         Self { hidden: self.hidden.clone(), names: self.names.clone(), ..Self::from_values(all) }
     }
 
-    /// Adds `values` to the secrets, and redacts them from results and events of tools as well.
+    /// Adds `values` to the secrets. They are redacted from results and events of tools as well.
     pub fn with_hidden_values(self, values: &[String]) -> Self {
         let all = self.values.iter().chain(values).map(String::as_str).collect();
         let shown = SecretValues::new(values).map(Arc::new);
@@ -243,14 +243,14 @@ impl SecretSet {
     }
 }
 
-/// Secrets found in an input so far.
+/// Secrets found so far in the input of a call.
 struct NamedSecrets<'v> {
     names: &'v SecretNames,
     values: HashSet<&'v str>,
     bytes: usize,
 }
 
-/// Error if a call names too many secrets.
+/// Error if a call's input contains too many secrets.
 #[derive(Clone, Copy)]
 struct TooManySecrets;
 
@@ -275,7 +275,8 @@ impl<'v> NamedSecrets<'v> {
         }
     }
 
-    /// Collects values in `value` that a key or a preceding option marks as secret.
+    /// Collects values in `value` that a key, or an option such as `--token` before them, marks as
+    /// secret.
     fn collect(&mut self, value: &'v Value, depth: usize) -> Result<(), TooManySecrets> {
         if depth == 0 {
             return Ok(());
@@ -358,7 +359,7 @@ fn searchable_secret(value: &str) -> Option<&str> {
     Some(value.trim()).filter(|value| value.len() > SHORT_BYTES_MAX)
 }
 
-/// Redacts `values`, longest first, from `text`.
+/// Redacts each of `values`, which are sorted from the longest to the shortest, from `text`.
 fn redact_texts<'t>(values: &[impl AsRef<str>], text: &'t str) -> Cow<'t, str> {
     let mut text = Cow::Borrowed(text);
     for value in values {
@@ -370,7 +371,7 @@ fn redact_texts<'t>(values: &[impl AsRef<str>], text: &'t str) -> Cow<'t, str> {
     text
 }
 
-/// Applies `clean` to each text in `value`. Keys stay unchanged.
+/// Replaces each text in `value` by the result of `clean`. Keys stay unchanged.
 fn map_texts(value: Value, clean: &impl Fn(String) -> String) -> Value {
     match value {
         Value::String(text) => Value::String(clean(text)),

@@ -33,15 +33,15 @@ pub(crate) use replies::explain_gone;
 
 /// Id of the tool that finds tools.
 const SEARCH: &str = "tools.search";
-/// Id of the tool that calls others.
+/// Id of the tool that calls other tools.
 const CALL: &str = "tools.call";
-/// Id of the tool that calls others that only read.
+/// Id of the tool that calls other tools, if they only read.
 pub(crate) const READ: &str = "tools.read";
 
-/// Setting with the patterns of favourites.
+/// Name of the setting with the patterns of favourites, which every tool list contains.
 const FAVOURITES: &str = "discovery.favourites";
 
-/// Choice of the tools in a list.
+/// Choice of the tools that a tool list contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ToolListMode {
     /// All tools.
@@ -54,7 +54,7 @@ pub enum ToolListMode {
     Folded,
 }
 
-/// Callers for whom questions that led to a call are remembered.
+/// Callers for whom the search remembers the queries that led to a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SearchMemoryScope {
     /// Queries are not remembered.
@@ -74,15 +74,15 @@ pub enum SearchMemoryScope {
 pub struct ToolSearchSettings {
     /// Choice of the tools in a list.
     pub mode: ToolListMode,
-    /// Most tokens that the tools of other servers may have in a list of [`ToolListMode::Auto`].
+    /// Maximum number of tokens of the tools of other servers in a list of [`ToolListMode::Auto`].
     pub budget_tokens: usize,
-    /// Callers for whom questions are remembered.
+    /// Callers for whom queries of tool search are remembered.
     pub memory: SearchMemoryScope,
-    /// Dialects whose lists may be folded. The others promise certain tools by name.
+    /// Dialects whose tool lists may be folded. The other dialects promise certain tools by name.
     pub dialects: &'static [&'static str],
-    /// Patterns of tools that every list contains.
+    /// Patterns of tools (favourites) that every list contains.
     pub favourites: Vec<String>,
-    /// True if a folded list contains `tools.read`.
+    /// True if a list that replaces most tools by tool search contains `tools.read`.
     pub lists_read_tool: bool,
 }
 
@@ -99,18 +99,19 @@ impl Default for ToolSearchSettings {
     }
 }
 
-/// A tool that a search finds, with the words of the question that found it.
+/// A tool that a search finds, with the words of the query that found it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExplainedTool {
     /// Name by which callers call the tool.
     pub name: String,
-    /// Score, which is comparable only within one search.
+    /// Score of the match, which is comparable only within one search.
     pub score: f32,
-    /// Words that the tool contains, highest score first.
+    /// Words of the query that the tool contains, highest score first.
     pub words: Vec<WordScore>,
 }
 
-/// Tool search of one gate: its settings, the lists that are decided, and remembered questions.
+/// Tool search of one gate: its settings, the tool lists that clients have received, and remembered
+/// queries.
 #[derive(Default)]
 pub(crate) struct ToolSearch {
     settings: ToolSearchSettings,
@@ -118,7 +119,7 @@ pub(crate) struct ToolSearch {
     lists: Mutex<DecidedLists>,
     memory: Mutex<SearchMemory>,
     shown: Mutex<ShownTools>,
-    /// Vectors of a sentence model, if one is configured.
+    /// Vectors of the tools by a sentence model, if one is configured.
     vectors: Option<ToolVectors>,
 }
 
@@ -149,7 +150,7 @@ impl ToolSearch {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets the list, the questions and the shown tools of `session`.
+    /// Forgets the tool list of `session`, its queries and the tools that it has received.
     pub(crate) fn end_session(&self, session: &str) {
         self.lists().end_session(session);
         self.memory().end_session(session);
@@ -157,8 +158,8 @@ impl ToolSearch {
     }
 }
 
-/// Reference from the tools of tool search to the gate. It is set later, because tools are created
-/// before the host.
+/// Reference from the tools of tool search to the gate that has all tools. It is set later, because
+/// tools are created before the host.
 #[derive(Clone, Default)]
 pub struct ToolSearchHandle(Arc<OnceLock<Weak<LiveGate>>>);
 
@@ -175,12 +176,12 @@ impl ToolSearchHandle {
     }
 }
 
-/// Creates the tools that find and call other tools, with the gate in `handle`.
+/// Creates the tools that find and call other tools, through the gate of `handle`.
 pub(crate) fn tools(handle: &ToolSearchHandle) -> Vec<Arc<dyn AnyTool>> {
     tools::all(handle)
 }
 
-/// Returns true if the tool finds or calls other tools.
+/// Returns true if the tool `id` finds or calls other tools.
 pub(crate) fn is_meta_tool(id: &ToolId) -> bool {
     [SEARCH, CALL, READ].contains(&id.as_str())
 }
@@ -206,14 +207,14 @@ impl Gate {
         first.collect()
     }
 
-    /// Returns true if `caller` may find the tool by a search. Another tool does the same as a tool
-    /// that is not listed.
+    /// Returns true if `caller` may find the tool by a search. A tool that is not listed cannot be
+    /// found, because another tool does the same.
     fn is_searchable(&self, caller: &Caller, spec: &ToolSpec) -> bool {
         spec.listed && !is_meta_tool(&spec.id) && self.policy.shows(caller, spec)
     }
 }
 
-/// Returns what a tool may do, in one word.
+/// Returns the effects of a tool in one word.
 fn effects_word(effects: Effects) -> &'static str {
     match effects {
         Effects::Reads => "reads",

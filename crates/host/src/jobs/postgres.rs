@@ -44,8 +44,7 @@ pub use profile::{FleetServerKind, FleetServerProfile, SettingsDigests};
 pub use report::{FleetDurability, FleetReport, FleetServer};
 pub use status::{FleetServerStatus, FleetStatus};
 
-/// Maximum number of database connections in the pool. One more connection listens to
-/// notifications.
+/// Maximum number of pooled database connections. One more listens to notifications.
 const CONNECTIONS_MAX: usize = 7;
 /// Time limit of an SQL statement.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(3);

@@ -12,28 +12,28 @@ use toolgate_contract::{
 use super::live::LiveJob;
 use super::store::{JobStore, JobStoreError, TimedEvent};
 
-/// Time for which an event waits to be stored together with others.
+/// Time for which a job's event waits to be stored together with others.
 const GATHER_TIME: Duration = Duration::from_millis(20);
-/// Pause before a failed write is tried again.
+/// Pause before a failed write of events is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
-/// Largest output in one event, in bytes.
+/// Largest piece of program output in one event, in bytes.
 const EVENT_BYTES_MAX: usize = 64 << 10;
-/// Largest output that is stored at once, in bytes. It is small, because several copies exist on
-/// the way to the store.
+/// Maximum number of bytes of a job's output that are stored at once. The number is small, because
+/// several copies exist on the way to the store.
 const BATCH_BYTES: usize = 1 << 20;
-/// Largest number of log lines kept per job.
+/// Maximum number of log lines that are kept for a job.
 const LOGS_MAX: usize = 10_000;
-/// Number of progress reports that are all kept. Later reports are kept only at intervals.
+/// Number of a job's progress reports that are all kept. Later reports are kept only at intervals.
 const PROGRESS_MAX: u32 = 1_000;
 /// Interval between kept progress reports after the first [`PROGRESS_MAX`].
 const PROGRESS_INTERVAL: SignedDuration = SignedDuration::from_secs(10);
-/// Maximum number of characters of a message that are kept.
+/// Maximum number of characters of a log or progress message that are kept.
 const MESSAGE_CHARS_MAX: usize = 1_000;
-/// Largest number of files that one job may produce.
+/// Maximum number of files that one job may produce.
 const FILES_MAX: usize = 10_000;
 
-/// Moves a job's events to the store. The job never waits for the store. The limits on a job bound
-/// the buffer.
+/// Moves a job's events to the store. The job never waits for the store. The limits on a job's
+/// events bound the buffer.
 pub(super) struct EventPump {
     buffer: Mutex<PumpBuffer>,
     changed: Notify,
@@ -43,7 +43,7 @@ struct PumpBuffer {
     events: Vec<TimedEvent>,
     files: Vec<ProducedFile>,
     fraction: f64,
-    /// Number of output bytes that may still be kept.
+    /// Number of bytes of the job's output that may still be kept.
     output_room: usize,
     output_bytes_max: usize,
     log_count: usize,
@@ -68,7 +68,7 @@ impl EventPump {
         Arc::new(Self { buffer: Mutex::new(buffer), changed: Notify::new() })
     }
 
-    /// Returns the event sink of the job.
+    /// Returns the sink that receives the events of the job.
     pub(super) fn sink(self: &Arc<Self>) -> EventSink {
         let pump = self.clone();
         let sink = EventSink::new(move |event| {
@@ -78,7 +78,7 @@ impl EventPump {
         sink.with_log_level(Some(LogLevel::Info))
     }
 
-    /// Adds an event that comes from the server, not from the tool.
+    /// Adds an event of the job that comes from the server, not from the tool.
     pub(super) fn push(&self, kind: JobEventKind) {
         self.lock_buffer().events.push((Timestamp::now(), kind));
         self.changed.notify_one();
@@ -90,8 +90,8 @@ impl EventPump {
         self.changed.notify_one();
     }
 
-    /// Stores events, and the open questions with events about them, until the pump is closed.
-    /// [`EventPump::take_rest`] returns the events that remain.
+    /// Stores the job's events, and the open questions with events about them, until the pump is
+    /// closed. [`EventPump::take_rest`] returns the events that remain.
     pub(super) async fn run(&self, store: &dyn JobStore, live: &LiveJob) {
         loop {
             self.changed.notified().await;
@@ -205,7 +205,7 @@ impl PumpBuffer {
         }
     }
 
-    /// Returns true if another progress report is kept, and counts it.
+    /// Returns true if another progress report of the job is kept, and counts the report.
     fn count_progress(&mut self) -> bool {
         let now = Timestamp::now();
         let is_kept = self.progress_count < PROGRESS_MAX
@@ -253,7 +253,7 @@ impl PumpBuffer {
         self.events.push((Timestamp::now(), kind));
     }
 
-    /// Takes the next batch to store.
+    /// Takes the next batch of events to store.
     fn take_batch(&mut self) -> Vec<TimedEvent> {
         let mut bytes = 0;
         let is_next = |(_, kind): &&TimedEvent| {
@@ -265,7 +265,7 @@ impl PumpBuffer {
         self.events.drain(..count).collect()
     }
 
-    /// Returns true if a full batch is waiting.
+    /// Returns true if a full batch of events is waiting.
     fn is_batch_full(&self) -> bool {
         let bytes: usize = self.events.iter().map(|(_, kind)| output_bytes(kind)).sum();
         bytes >= BATCH_BYTES

@@ -16,7 +16,7 @@ use super::pump::EventPump;
 #[derive(Default)]
 pub(super) struct JobQuestions {
     open: ClientQuestions,
-    /// All answers so far, including those from earlier runs.
+    /// All answers to the job's questions so far, including those from earlier runs.
     answers: ClientAnswers,
     /// Names that questions have already used. A name is never reused, because an old answer could
     /// seem to fit the new question.
@@ -24,8 +24,8 @@ pub(super) struct JobQuestions {
 }
 
 impl JobQuestions {
-    /// Opens `question` under `key` or a numbered variant, unless it was answered before. Returns
-    /// its name.
+    /// Opens `question` under the name `key` or a numbered variant of `key`, unless the question
+    /// was answered before. Returns the name.
     fn open_question(&mut self, key: &str, question: ClientQuestion) -> String {
         let mut name = key.to_owned();
         for turn in 2_u64.. {
@@ -43,12 +43,12 @@ impl JobQuestions {
 }
 
 impl LiveJob {
-    /// Returns the open questions.
+    /// Returns the open questions of the job.
     pub(super) fn open_questions(&self) -> ClientQuestions {
         self.questions.borrow().open.clone()
     }
 
-    /// Waits until questions are open, and returns them.
+    /// Waits until questions of the job are open, and returns them.
     pub(super) async fn wait_for_questions(&self) -> ClientQuestions {
         let mut receiver = self.questions.subscribe();
         match receiver.wait_for(|state| !state.open.is_empty()).await {
@@ -58,7 +58,7 @@ impl LiveJob {
         }
     }
 
-    /// Adds answers that were given before the job began.
+    /// Adds answers to the job's questions that were given before the job began.
     pub(super) fn add_answers(&self, given: &ClientAnswers) {
         self.questions.send_modify(|state| {
             for (key, answer) in given {
@@ -67,7 +67,7 @@ impl LiveJob {
         });
     }
 
-    /// Returns the answers in `given` that belong to an open question.
+    /// Returns the answers in `given` that belong to an open question of the job.
     pub(super) fn matching_answers(&self, mut given: ClientAnswers) -> ClientAnswers {
         let state = self.questions.borrow();
         given.retain(|key, answer| {
@@ -76,7 +76,7 @@ impl LiveJob {
         given
     }
 
-    /// Accepts answers to open questions. Ignores answers that fit no open question.
+    /// Accepts answers to open questions of the job. Ignores other answers.
     pub(super) fn answer_questions(&self, given: ClientAnswers) {
         self.questions.send_if_modified(|state| {
             let mut any = false;
@@ -93,7 +93,7 @@ impl LiveJob {
     }
 }
 
-/// The asker of a running job.
+/// Sender of a running job's questions to the caller.
 pub(super) struct JobAsker {
     pub(super) live: Arc<LiveJob>,
     pub(super) pump: Arc<EventPump>,
@@ -142,19 +142,20 @@ impl JobAsker {
     }
 }
 
-/// Questions for which a job waits, by key and name. Dropping this value closes the questions.
+/// Questions for whose answers a job waits, by key and name. Dropping this value closes the
+/// questions.
 struct PendingQuestions<'a> {
     asker: &'a JobAsker,
     names: Vec<(String, String)>,
 }
 
 impl PendingQuestions<'_> {
-    /// Returns the number of unanswered questions.
+    /// Returns the number of questions without an answer.
     fn unanswered(&self, state: &JobQuestions) -> usize {
         self.names.iter().filter(|(_, name)| !state.answers.contains_key(name)).count()
     }
 
-    /// Returns the answers by key.
+    /// Returns the answers to these questions, by key.
     fn answers(&self, state: &JobQuestions) -> ClientAnswers {
         let answers = self.names.iter().filter_map(|(key, name)| {
             let answer = state.answers.get(name)?;

@@ -16,18 +16,18 @@ pub(super) struct JobQueue {
     running_total: usize,
     running_max: usize,
     running_per_caller: usize,
-    /// True if no further job may start.
+    /// True if the queue lets no further job start.
     is_paused: bool,
     push_count: u64,
     turn_count: u64,
 }
 
-/// Jobs of one caller.
+/// Queued jobs and number of running jobs of one caller.
 #[derive(Default)]
 struct CallerQueue {
     waiting: BTreeMap<QueuePosition, QueuedJob>,
     running: usize,
-    /// Number of the caller's last turn.
+    /// Number of the turn at which a job of the caller last started.
     last_turn: u64,
 }
 
@@ -43,9 +43,9 @@ pub(super) struct QueuedJob {
     pub(super) id: JobId,
     pub(super) caller: Caller,
     pub(super) tool: ToolId,
-    /// Largest number of running calls of the tool, if it has its own limit.
+    /// Maximum number of running calls of the job's tool, if the tool has its own limit.
     pub(super) at_once: Option<usize>,
-    /// Size of the input in bytes. Zero if another server accepted the job.
+    /// Size of the job's input in bytes. Zero if another server accepted the job.
     pub(super) input_bytes: u64,
 }
 
@@ -57,8 +57,8 @@ impl CallerQueue {
 }
 
 impl JobQueue {
-    /// Creates a queue that allows `running_max` running jobs in total, and `running_per_caller` of
-    /// each caller.
+    /// Creates a queue of jobs that allows `running_max` running jobs in total, and
+    /// `running_per_caller` of each caller.
     pub(super) fn new(running_max: usize, running_per_caller: usize) -> Self {
         Self {
             caller_queues: HashMap::new(),
@@ -99,7 +99,7 @@ impl JobQueue {
         self.running_per_caller = running_per_caller;
     }
 
-    /// Returns the largest number of running jobs.
+    /// Returns the maximum number of running jobs.
     pub(super) fn running_max(&self) -> usize {
         self.running_max
     }
@@ -114,12 +114,13 @@ impl JobQueue {
         self.is_paused = true;
     }
 
-    /// Returns true if jobs may start here, now or later.
+    /// Returns true if jobs may start at this server, now or later.
     pub(super) fn runs_jobs(&self) -> bool {
         !self.is_paused && self.running_max > 0
     }
 
-    /// Returns the number of jobs that could start here beside those that run or wait.
+    /// Returns the number of further jobs that could start at this server, beside those that run or
+    /// wait.
     pub(super) fn room(&self) -> usize {
         if self.is_paused {
             return 0;
@@ -152,12 +153,12 @@ impl JobQueue {
         self.running_per_caller
     }
 
-    /// Returns true if the job is queued.
+    /// Returns true if the job `id` is queued.
     pub(super) fn is_waiting(&self, id: JobId) -> bool {
         self.positions.contains_key(&id)
     }
 
-    /// Returns the queued jobs.
+    /// Returns the ids of the queued jobs.
     pub(super) fn waiting(&self) -> HashSet<JobId> {
         self.positions.keys().copied().collect()
     }

@@ -18,21 +18,21 @@ use toolgate_contract::{
 use super::JobService;
 use super::tools::{JobView, JobsHandle, guard_spec, tool_error};
 
-/// Prefix of the URIs.
+/// Prefix of the URIs of job resources.
 const SCHEME: &str = "job://";
-/// Largest output that is read at once, in bytes.
+/// Maximum number of bytes of a job's output that one read returns.
 const OUTPUT_BYTES_MAX: usize = 256 << 10;
-/// Largest file that is read at once, in bytes.
+/// Largest file of a job that can be read as a resource, in bytes.
 const FILE_BYTES_MAX: u64 = 4 << 20;
-/// Largest number of jobs read at once, or offered as completions.
+/// Maximum number of jobs that are listed at once, or offered as completions.
 const JOBS_MAX: usize = 200;
-/// Time for which a change waits to be combined with others.
+/// Time for which a change of a job resource waits to be combined with others.
 const GATHER_TIME: Duration = Duration::from_millis(100);
-/// Characters that are percent-encoded in a file name.
+/// Characters of a file name that are percent-encoded in a job resource's URI.
 const ESCAPED_CHARS: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Creates the resources that expose the jobs in `handle`.
+/// Creates the resources that expose the jobs of `handle`.
 pub(crate) fn resources(handle: &JobsHandle) -> Arc<dyn ResourceSource> {
     Arc::new(JobResources { guard: guard_spec(handle), handle: handle.clone() })
 }
@@ -42,7 +42,7 @@ struct JobResources {
     handle: JobsHandle,
 }
 
-/// The job and the part of it that a URI names.
+/// Parts of a job resource's URI: the job and the part of the job that the URI names.
 #[derive(Debug, PartialEq, Eq)]
 struct JobUri {
     id: String,
@@ -54,9 +54,9 @@ struct JobUri {
 enum JobPart {
     /// State and result of the job.
     Job,
-    /// Printed output.
+    /// Output that the job's programs printed.
     Output,
-    /// File with this name that the job produced.
+    /// File with this name that the job produced, as a resource.
     File(String),
 }
 
@@ -84,7 +84,7 @@ fn file_uri(id: JobId, name: &str) -> String {
     format!("{SCHEME}{id}/files/{}", utf8_percent_encode(name, ESCAPED_CHARS))
 }
 
-/// Returns the list entry of a job.
+/// Returns the entry of a job in the list of resources.
 fn job_entry(job: &JobSnapshot) -> ResourceSpec {
     let modified = Some(job.updated);
     ResourceSpec {
@@ -96,7 +96,7 @@ fn job_entry(job: &JobSnapshot) -> ResourceSpec {
     }
 }
 
-/// Returns the list entry of a file that a job produced.
+/// Returns the entry of a job's file in the list of resources.
 fn file_entry(id: JobId, file: &JobArtefact) -> ResourceSpec {
     ResourceSpec {
         about: Some(format!("left by job {id} as `{}`", file.path)),
@@ -234,7 +234,7 @@ impl ResourceSource for JobResources {
 }
 
 impl JobResources {
-    /// Returns the jobs, if there are or were any. Does not create the store.
+    /// Returns the jobs, if there are or were any. Does not create the job store.
     fn existing_jobs(&self) -> Option<JobService> {
         self.handle.jobs().ok().filter(JobService::has_jobs)
     }
@@ -243,7 +243,7 @@ impl JobResources {
         self.existing_jobs().ok_or_else(none)
     }
 
-    /// Lists jobs, newest first, each followed by its files.
+    /// Lists the resources of jobs, newest job first, each followed by its files.
     async fn list_entries(
         &self,
         ctx: &ToolContext,
@@ -290,7 +290,7 @@ impl JobResources {
     }
 }
 
-/// Returns the printed output of a job, up to the limit.
+/// Returns the output that a job's programs printed, up to the size limit.
 async fn read_output(jobs: &JobService, ctx: &ToolContext, id: &str) -> Result<String, ToolError> {
     let mut text = String::new();
     let mut after = 0;

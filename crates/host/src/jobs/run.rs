@@ -25,17 +25,17 @@ use super::store::{
 use crate::limits::CallSlot;
 use crate::pipeline;
 
-/// Pause before a failed store operation is tried again.
+/// Pause before a failed operation of the job store is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// Maximum number of tries to store the end of a job while the server stops. After that, the next
 /// server ends the job.
 const LAST_TRIES_MAX: u32 = 3;
-/// Largest number of starts of a job. A job whose server ended that often during the job is not
+/// Maximum number of starts of a job. A job whose server ended that often during the job is not
 /// started again.
 const ATTEMPTS_MAX: u32 = 5;
 
 impl JobServiceState {
-    /// Starts each job whose turn it is.
+    /// Starts each queued job whose turn has come.
     pub(super) fn dispatch(self: &Arc<Self>) {
         // Keeps the tracker open, because this function may still start jobs.
         let _here = self.running.token();
@@ -140,7 +140,7 @@ impl JobServiceState {
         self.store_end(store, &live, end).await;
     }
 
-    /// Runs the job through the gate and stores its events.
+    /// Runs the job's call through the gate and stores the events of the job.
     async fn run_call(
         &self,
         store: &Arc<dyn JobStore>,
@@ -175,7 +175,8 @@ impl JobServiceState {
         (outcome, pump)
     }
 
-    /// Returns the end of the job, after its files were copied to the folder of the jobs.
+    /// Returns the data that end the job, after the job's files were copied to the folder of the
+    /// job store.
     async fn collect_end(
         &self,
         live: &LiveJob,
@@ -208,7 +209,7 @@ impl JobServiceState {
         JobEnd { at: Timestamp::now(), state, outcome, artefacts, last_events: before }
     }
 
-    /// Ends a job that was cancelled before it began, with the refusal `why`. If another server has
+    /// Ends a job that was cancelled before it began, with the error `why`. If another server has
     /// claimed the job, asks that server to cancel it.
     pub(super) async fn end_canceled(
         &self,
@@ -224,7 +225,7 @@ impl JobServiceState {
         }
     }
 
-    /// Asks the owner of the job to cancel it, unless it has ended.
+    /// Asks the server that owns the job to cancel it, unless the job has ended.
     async fn pass_cancellation_on(&self, store: &Arc<dyn JobStore>, id: JobId) {
         if let Err(err) = store.request_cancel(id).await {
             tracing::warn!(job = %id, "{err}; the server that runs the job does not cancel it");
@@ -373,8 +374,8 @@ impl JobServiceState {
     }
 
     /// Returns true if this server may take over the job. A job that is to run is left to another
-    /// server if this one runs no jobs, or if its tool is hidden from its caller. A job that may not
-    /// run twice is left to its owner as long as that may still run it.
+    /// server if this one runs no jobs, or if the job's tool is hidden from the job's caller. A job
+    /// that may not run twice is left to its owner as long as the owner may still run it.
     pub(super) fn may_adopt(&self, orphan: &OrphanJob) -> bool {
         let interrupted = orphan.state == JobState::Running && !self.may_run_again(&orphan.tool);
         if self.live_job(orphan.id).is_some() || interrupted && !orphan.is_lost {
@@ -386,12 +387,12 @@ impl JobServiceState {
         interrupted || orphan.cancel_requested || !is_hidden && self.lock_queue().runs_jobs()
     }
 
-    /// Returns true if the tool is idempotent.
+    /// Returns true if the tool `tool` is idempotent, so that its jobs may run again.
     fn may_run_again(&self, tool: &ToolId) -> bool {
         self.gate().catalog.snapshot().entry(tool).is_some_and(|entry| entry.spec().idempotent)
     }
 
-    /// Queues a job whose input has `input_bytes` bytes.
+    /// Adds a job whose input has `input_bytes` bytes to the queue.
     pub(super) fn enqueue(
         &self,
         id: JobId,
@@ -411,7 +412,7 @@ impl JobServiceState {
         self.lock_queue().push(priority, created, job);
     }
 
-    /// Waits for `time`, and returns true at once if the server stops.
+    /// Waits for `time` and returns false, or returns true as soon as the server stops.
     pub(super) async fn wait_for_stop(&self, time: Duration) -> bool {
         tokio::time::timeout(time, self.stopping.cancelled()).await.is_ok()
     }

@@ -12,7 +12,7 @@ use super::store::{AdoptFilter, JobClaim, JobLane, JobStore, JobStoreError, Orph
 use super::{JobServiceState, JobSettings, JobStorePlace, MAINTENANCE_INTERVAL};
 use crate::limits::{RateBucket, RateGrant, RateLedger};
 
-/// Pause until a store that is not open yet, or that failed, is looked at again.
+/// Pause before this server tries again to claim jobs, if the job store is not open yet or failed.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 impl JobServiceState {
@@ -71,7 +71,7 @@ impl JobServiceState {
         Ok(!claimed.is_empty())
     }
 
-    /// Returns the free places of this server and the jobs that fit, or `None` if it has none.
+    /// Returns the claim for the free places of this server, or `None` if there are none.
     fn next_claim(self: &Arc<Self>) -> Option<JobClaim> {
         let gate = self.gate();
         let catalog = gate.catalog.snapshot();
@@ -133,8 +133,9 @@ impl JobServiceState {
         }
     }
 
-    /// Reports that this server is not frozen, until it stops. If a report is overdue, a watchdog ends
-    /// the programs of this server before another one may run its jobs.
+    /// Reports to the watchdog that this server is not frozen, until the server stops. If a report
+    /// is overdue, the watchdog ends the programs of this server before another one may run its
+    /// jobs.
     pub(super) async fn report_alive(&self) {
         let JobStorePlace::Postgres(database) = &self.settings.place else { return };
         let silence = database.trusted_time();
@@ -145,7 +146,7 @@ impl JobServiceState {
         }
     }
 
-    /// Waits until no job runs here.
+    /// Waits until no job runs at this server.
     async fn wait_until_idle(&self) {
         let mut place_freed = self.place_freed.subscribe();
         while self.lock_queue().running() > 0 {
@@ -192,7 +193,7 @@ impl Drop for FinalReport<'_> {
     }
 }
 
-/// The rates in the job store, for the limits of calls.
+/// Rates of calls that the servers of a fleet share through the job store.
 pub(super) struct JobRateLedger(pub(super) Weak<JobServiceState>);
 
 impl RateLedger for JobRateLedger {

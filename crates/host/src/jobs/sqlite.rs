@@ -33,9 +33,9 @@ use crate::limits::{RateBucket, RateGrant};
 use servers::{ServerId, ServerRegistration};
 use threads::{BATCH_BYTES, Durability, ReaderThreads, WriterSession, WriterThread};
 
-/// Name of the database file.
+/// Name of the job store's database file.
 const FILE_NAME: &str = "jobs.db";
-/// Interval between two looks for requests of other servers.
+/// Interval at which this server looks for requests of other servers.
 const REQUEST_INTERVAL: Duration = Duration::from_millis(100);
 /// Number of jobs that are removed in one step. Other requests run between two steps.
 const FORGET_STEP: usize = 50;
@@ -49,12 +49,12 @@ pub struct SqliteStore {
     // write.
     readers: ReaderThreads,
     writer: WriterThread,
-    /// Id of this server.
+    /// Id of this server in the job store.
     owner: ServerId,
 }
 
 impl SqliteStore {
-    /// Opens the store in `folder`, and creates it if needed.
+    /// Opens the job store in `folder`, and creates the store if needed.
     ///
     /// `mark` identifies the programs of this server. A server that adopts its jobs after a crash
     /// receives it.

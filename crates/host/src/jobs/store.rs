@@ -25,16 +25,16 @@ use crate::limits::{RateBucket, RateGrant};
 /// [`finish`](Self::finish) change nothing if this server is not the owner. Every server may cancel
 /// and answer a job.
 ///
-/// An engine that cannot see whether a server has died keeps a lease for each server. A server whose
+/// A store that cannot see whether a server has died keeps a lease for each server. A server whose
 /// lease has ended may lose its jobs: see [`is_owner_certain`](Self::is_owner_certain).
 ///
-/// The module `store_tests` has one test for each of these promises. Every engine runs them.
+/// The module `store_tests` has one test for each of these promises. Every store runs them.
 pub trait JobStore: Send + Sync + 'static {
     /// Stores a new job as queued and owned by this server, with its first event. Durable.
     fn accept(&self, job: NewJob) -> BoxFuture<'_, Result<(), JobStoreError>>;
 
-    /// Marks a queued job of this server as running, adds the event, and returns the job's input.
-    /// Returns `None` if the job is not queued. Durable.
+    /// Marks a queued job of this server as running, adds the start event, and returns the job's
+    /// input. Returns `None` if the job is not queued. Durable.
     fn begin(
         &self,
         id: JobId,
@@ -84,8 +84,8 @@ pub trait JobStore: Send + Sync + 'static {
     /// that takes the job over honours it. Does nothing if the job has ended. Durable.
     fn request_cancel(&self, id: JobId) -> BoxFuture<'_, Result<(), JobStoreError>>;
 
-    /// Waits until other servers may have made requests about jobs of this server, for a bounded
-    /// time.
+    /// Waits for a bounded time until other servers may have made requests about jobs of this
+    /// server.
     fn wait_for_requests(&self) -> BoxFuture<'_, ()>;
 
     /// Waits until the job may have changed, but no longer than `at_most`.
@@ -95,8 +95,8 @@ pub trait JobStore: Send + Sync + 'static {
     /// cannot be trusted any more. Repeatable jobs must then stop here: they may run elsewhere.
     fn is_owner_certain(&self) -> bool;
 
-    /// Returns the requests of other servers about jobs of this server. Each answer is returned
-    /// once, a cancellation until its job ends.
+    /// Returns the requests of other servers about jobs of this server. Answers to a job's
+    /// questions are returned once, a cancellation until its job ends.
     fn take_requests(&self) -> BoxFuture<'_, Result<Vec<OwnerRequest>, JobStoreError>>;
 
     /// Ends a job: appends the remaining events and the final event. Returns the number of the
@@ -104,11 +104,11 @@ pub trait JobStore: Send + Sync + 'static {
     /// server. Durable.
     fn finish(&self, id: JobId, end: JobEnd) -> BoxFuture<'_, Result<Option<u64>, JobStoreError>>;
 
-    /// Returns the job in its current state.
+    /// Returns the job `id` in its current state.
     fn job(&self, id: JobId) -> BoxFuture<'_, Result<Option<JobSnapshot>, JobStoreError>>;
 
-    /// Returns the events after number `after`, in order, up to about `bytes_max` bytes. Returns at
-    /// least one event if there is one.
+    /// Returns the events of the job after number `after`, in order, up to about `bytes_max` bytes.
+    /// Returns at least one event if there is one.
     fn events(
         &self,
         id: JobId,
@@ -135,7 +135,7 @@ pub trait JobStore: Send + Sync + 'static {
     /// returns them. A job with a higher priority comes first; jobs of one priority come in turn
     /// among their callers. Durable.
     ///
-    /// An engine whose servers run on one machine claims nothing: each server runs what it accepted.
+    /// A store whose servers run on one machine claims nothing: each server runs what it accepted.
     fn claim(&self, claim: JobClaim) -> BoxFuture<'_, Result<Vec<OrphanJob>, JobStoreError>>;
 
     /// Notifies other servers of jobs of this server that wait and that they may claim.
@@ -166,19 +166,19 @@ pub trait JobStore: Send + Sync + 'static {
         keep: Duration,
     ) -> BoxFuture<'_, Result<bool, JobStoreError>>;
 
-    /// Takes calls from a bucket that the servers of a fleet share: at once as many as the rate allows
-    /// in 50 ms, divided by the number of servers, and at least one. Not durable.
+    /// Takes calls from a rate limit's bucket that the servers of a fleet share: at once as many as
+    /// the rate allows in 50 ms, divided by the number of servers, and at least one. Not durable.
     ///
-    /// An engine whose servers run on one machine always grants a call, because each of them counts
-    /// by itself.
+    /// A store whose servers run on one machine always grants a call, because each of them counts by
+    /// itself.
     fn take_calls(&self, bucket: RateBucket) -> BoxFuture<'_, Result<RateGrant, JobStoreError>>;
 
-    /// Leaves the unfinished jobs of this server to other servers at once. Call it when no job runs
-    /// any more. The store begins no further job.
+    /// Leaves the unfinished jobs of this server to other servers at once. Must be called when no
+    /// job runs any more. The store begins no further job.
     fn leave(&self) -> BoxFuture<'_, ()>;
 }
 
-/// A request about a job that a server received and the owner of the job must fulfil.
+/// A request about a job that another server received and the owner of the job must fulfil.
 #[derive(Debug, Clone, PartialEq)]
 pub enum OwnerRequest {
     /// Cancel the job.
@@ -194,13 +194,13 @@ pub enum OwnerRequest {
 pub struct NewJob {
     /// Id of the job.
     pub id: JobId,
-    /// Tool that is called.
+    /// Tool that the job calls.
     pub tool: ToolId,
-    /// Arguments as received.
+    /// Arguments of the tool, as received.
     pub input: Value,
     /// Caller of the job.
     pub caller: Caller,
-    /// Name of the dialect.
+    /// Name of the dialect in which the job was requested, such as `mcp`.
     pub dialect: Cow<'static, str>,
     /// Priority. Jobs with a higher priority run first.
     pub priority: i32,
@@ -219,47 +219,47 @@ pub struct NewJob {
 pub struct CallerAnswers {
     /// Supported kinds of questions.
     pub can: QuestionSupport,
-    /// Answers so far.
+    /// Answers of the caller so far.
     pub given: ClientAnswers,
     /// True if the server that accepted the job had begun its work before that.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_begun_work: bool,
 }
 
-/// A job that starts to run.
+/// A job that begins to run, with its input.
 #[derive(Debug, Clone)]
 pub struct StartedJob {
-    /// Tool that is called.
+    /// Tool that the job calls.
     pub tool: ToolId,
-    /// Arguments.
+    /// Arguments of the tool.
     pub input: Value,
     /// Caller of the job.
     pub caller: Caller,
-    /// Name of the dialect.
+    /// Name of the dialect in which the job was requested, such as `mcp`.
     pub dialect: Cow<'static, str>,
     /// Question kinds that the client supports, and earlier answers.
     pub answers: CallerAnswers,
-    /// Number of this start, counted from 1.
+    /// Number of this start of the job, counted from 1.
     pub attempt: u32,
-    /// Number of the start event.
+    /// Number of the event that reports this start of the job.
     pub start_event: u64,
 }
 
-/// The time of an event, and the event.
+/// An event of a job and the time at which it occurred.
 pub type TimedEvent = (Timestamp, JobEventKind);
 
-/// End of a job.
+/// End of a job, as it is stored.
 #[derive(Debug, Clone)]
 pub struct JobEnd {
-    /// Time of the end.
+    /// Time at which the job ended.
     pub at: Timestamp,
     /// The final state of the job.
     pub state: JobState,
-    /// Outcome of the call.
+    /// Outcome of the job's call.
     pub outcome: Result<ToolOutput, CallError>,
     /// Files that the job produced.
     pub artefacts: Vec<JobArtefact>,
-    /// Events before the end that are not stored yet.
+    /// Events before the end of the job that are not stored yet.
     pub last_events: Vec<TimedEvent>,
 }
 
@@ -279,22 +279,22 @@ impl JobEnd {
 /// Function that decides if a server may take over a job.
 pub type AdoptFilter = Arc<dyn Fn(&OrphanJob) -> bool + Send + Sync>;
 
-/// Free places of a server, for queued jobs of other servers.
+/// Claim of a server with free places for queued jobs of other servers.
 pub struct JobClaim {
-    /// Largest number of jobs to claim.
+    /// Maximum number of jobs to claim.
     pub room: usize,
     /// Lanes of the tools of this server.
     pub lanes: Vec<JobLane>,
-    /// Callers that have as many jobs here as one caller may have.
+    /// Callers that have as many jobs at this server as one caller may have.
     pub busy_callers: Vec<Caller>,
-    /// Function that returns false for jobs to leave to other servers.
+    /// Function that returns false for jobs that this server must leave to others.
     pub may_claim: AdoptFilter,
 }
 
-/// The lane in which jobs of one tool wait.
+/// The lane in which jobs of one tool wait until a server claims them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobLane {
-    /// Name of the lane.
+    /// Name of the lane, which contains the id of the tool.
     pub name: String,
     /// True if a second run of the tool is harmless.
     pub idempotent: bool,
@@ -302,9 +302,9 @@ pub struct JobLane {
     pub has_room: bool,
 }
 
-/// Unfinished jobs of dead servers.
+/// Unfinished jobs of dead servers that this server has taken over.
 pub struct AdoptedJobs {
-    /// Marks of the dead servers, which identify their leftover programs.
+    /// Numbers that identify the leftover programs of the dead servers.
     pub marks: Vec<u64>,
     /// Jobs in order of acceptance.
     pub jobs: Vec<OrphanJob>,
@@ -318,24 +318,24 @@ pub struct AdoptedJobs {
 pub struct OrphanJob {
     /// Id of the job.
     pub id: JobId,
-    /// Tool that is called.
+    /// Tool that the job calls.
     pub tool: ToolId,
     /// Priority. Jobs with a higher priority run first.
     pub priority: i32,
-    /// State: queued or running.
+    /// State of the job: queued or running.
     pub state: JobState,
     /// Caller of the job.
     pub caller: Caller,
     /// Time at which the job was accepted.
     pub created: Timestamp,
-    /// Number of starts.
+    /// Number of times that the job was started.
     pub attempts: u32,
     /// Number of the job's last event.
     pub last_event: u64,
     /// True if a server asked for the job to be cancelled.
     pub cancel_requested: bool,
-    /// True if the job cannot be running any more, or its owner has been silent for so long that the
-    /// job counts as interrupted. If false, the owner may still run it.
+    /// True if the job cannot be running any more, or its owner has been silent for so long that
+    /// the job counts as interrupted. If false, the owner may still run the job.
     pub is_lost: bool,
 }
 

@@ -17,8 +17,8 @@ struct StoredCaller<'c> {
     roles: Cow<'c, [Arc<str>]>,
 }
 
-/// Serializes the kind, scopes and roles of `caller`. Returns `None` if the name alone implies
-/// them.
+/// Serializes the kind, scopes and roles of `caller` as JSON. Returns `None` if the caller's name
+/// alone implies them.
 pub(super) fn caller_to_json(caller: &Caller) -> Result<Option<String>, JobStoreError> {
     let Caller { name, kind, scopes, roles, bearer: _ } = caller;
     if scopes.is_empty() && roles.is_empty() && Caller::from_name(name).kind == *kind {
@@ -29,7 +29,7 @@ pub(super) fn caller_to_json(caller: &Caller) -> Result<Option<String>, JobStore
     Ok(Some(to_json(&StoredCaller { kind: *kind, scopes, roles })?))
 }
 
-/// Restores the caller `name` from its stored `standing`.
+/// Restores the caller `name` from `standing`, the stored JSON of its kind, scopes and roles.
 pub(super) fn restore_caller(name: &str, standing: Option<&str>) -> Result<Caller, JobStoreError> {
     let Some(standing) = standing else { return Ok(Caller::from_name(name)) };
     let StoredCaller { kind, scopes, roles } = parse_json(standing)?;

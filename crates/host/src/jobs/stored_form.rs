@@ -14,7 +14,7 @@ use super::store::{JobEnd, JobStoreError, TimedEvent};
 pub(super) struct EventRows {
     /// Time and JSON of each event.
     pub(super) rows: Vec<(i64, String)>,
-    /// The last reported progress and message.
+    /// The progress and message that the events report last.
     pub(super) progress: Option<(f64, Option<String>)>,
 }
 
@@ -34,7 +34,7 @@ impl EventRows {
         Ok(Self { rows, progress })
     }
 
-    /// Returns the approximate size of the stored form in bytes.
+    /// Returns the approximate size of the stored events in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.rows.iter().map(|(_, json)| json.len()).sum()
     }
@@ -65,7 +65,7 @@ impl StoredEnd {
         })
     }
 
-    /// Returns the approximate size of the stored form in bytes.
+    /// Returns the approximate size of the stored end of a job in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.outcome.len() + self.artefacts.len() + self.lines.bytes()
     }
@@ -102,7 +102,7 @@ pub(super) fn parse_json<T: DeserializeOwned>(json: &str) -> Result<T, JobStoreE
     serde_json::from_str(json).map_err(|err| invalid_data(&err))
 }
 
-/// Parses the arguments of a job. Numbers keep their text.
+/// Parses the stored arguments of a job. Numbers keep their text.
 pub(super) fn parse_input(json: &str) -> Result<Value, JobStoreError> {
     exact_json::parse(json).map_err(|err| invalid_data(&err))
 }

@@ -19,11 +19,11 @@ use toolgate_contract::{
 
 use super::{JobService, JobServiceState};
 
-/// Input field with the id of a job.
+/// JSON pointer to the input field that contains the id of a job.
 const JOB_ID: &str = "/job_id";
 
-/// Reference from the tools of `jobs` to the jobs. It is set later, because tools are created
-/// before the host.
+/// Reference from the `jobs.*` tools to the jobs. It is set later, because tools are created before
+/// the host.
 #[derive(Clone, Default)]
 pub struct JobsHandle(Arc<OnceLock<Weak<JobServiceState>>>);
 
@@ -44,7 +44,7 @@ impl JobsHandle {
     }
 }
 
-/// Creates the tools, which use the jobs in `handle`.
+/// Creates the `jobs.*` tools, which use the jobs of `handle`.
 pub(crate) fn tools(handle: &JobsHandle) -> Vec<Arc<dyn AnyTool>> {
     vec![
         erase_tool(start::StartJob(handle.clone())),
@@ -157,8 +157,8 @@ impl JobFile {
     }
 }
 
-/// Converts an error about a job to the error of a tool. `pointer` is the input field that caused
-/// it.
+/// Converts an error about a job to the error of a tool. `pointer` names the input field that
+/// caused the error.
 pub(super) fn tool_error(error: CallError, pointer: &str) -> ToolError {
     let mut message = error.to_string();
     if matches!(error, CallError::NotFound { .. }) && pointer == JOB_ID && !message.contains(';') {
@@ -192,8 +192,8 @@ pub(super) fn tool_error(error: CallError, pointer: &str) -> ToolError {
     ToolError::new(fault, message)
 }
 
-/// Converts problems in the input of the called tool, which is at `pointer` in the input of
-/// `jobs.start`.
+/// Converts problems in the input of the called tool to an error of `jobs.start`, whose input
+/// contains that input at `pointer`.
 fn invalid_input(problems: Vec<ValidationProblem>, pointer: &str) -> ToolError {
     let mut problems = problems.into_iter();
     let first = problems

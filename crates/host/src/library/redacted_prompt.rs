@@ -16,7 +16,7 @@ pub(super) struct RedactedPrompt {
 }
 
 impl RedactedPrompt {
-    /// Returns `prompt`, wrapped if its spec needs redaction.
+    /// Returns `prompt`, wrapped if its spec contains one of `secrets`.
     pub(super) fn redact(prompt: Arc<dyn AnyPrompt>, secrets: &SecretSet) -> Arc<dyn AnyPrompt> {
         let mut spec = prompt.spec().clone();
         secrets.redact_value(&mut spec);

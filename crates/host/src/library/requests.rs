@@ -20,13 +20,13 @@ use crate::pipeline::validate;
 use crate::policy::RequestKind;
 use crate::secrets::CallSecrets;
 
-/// A read of the resource `uri`. `source` is the source to which the URI belongs.
+/// A request to read the resource `uri`. `source` is the source to which the URI belongs.
 pub(super) struct ResourceRead<'a> {
     pub(super) source: Result<Arc<dyn ResourceSource>, CallError>,
     pub(super) uri: &'a str,
 }
 
-/// Input of a resource read in its audit record.
+/// Input of a resource read, as its audit record shows it.
 #[derive(Serialize)]
 struct ResourceRecordInput<'a> {
     uri: &'a str,
@@ -99,7 +99,7 @@ pub(super) struct PromptRender<'a> {
     pub(super) arguments: PromptArguments,
 }
 
-/// Input of a prompt request in its audit record.
+/// Input of a prompt request, as its audit record shows it.
 #[derive(Serialize)]
 struct PromptRecordInput<'a> {
     name: &'a str,
@@ -159,7 +159,7 @@ impl RecordedRequest for PromptRender<'_> {
     }
 }
 
-/// A list of up to `entries_max` entries of the folder `uri` that follow the URI `after`.
+/// A request for up to `entries_max` entries of the folder `uri` that follow the URI `after`.
 pub(super) struct FolderList<'a> {
     pub(super) source: Arc<dyn ResourceSource>,
     pub(super) uri: &'a str,
@@ -201,7 +201,7 @@ impl GatedRequest for FolderList<'_> {
     }
 }
 
-/// A watch of the resource `uri`, which publishes to `changes` when the resource changes.
+/// A request to watch the resource `uri`, which publishes to `changes` when the resource changes.
 pub(super) struct ResourceWatch<'a> {
     pub(super) source: Arc<dyn ResourceSource>,
     pub(super) uri: &'a str,
@@ -242,7 +242,8 @@ impl GatedRequest for ResourceWatch<'_> {
     }
 }
 
-/// Returns the rules of an unrecorded request to a source to which the rules of `guard` apply.
+/// Returns the rules of a request that leaves no record, for a source to which the rules of `guard`
+/// apply.
 fn look_rules(guard: &ToolSpec) -> RequestRules<'_> {
     RequestRules { guard, kind: RequestKind::Guarded, limit: RequestLimit::Look, deadline: None }
 }

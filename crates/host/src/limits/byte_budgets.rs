@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use toolgate_contract::{CallError, Caller, RateBudget, ToolError, ToolFault};
 
-/// Number of new callers after which full buckets are removed.
+/// Number of new callers after which buckets that are full again are removed.
 const CLEANUP_INTERVAL: usize = 1024;
 
 /// Byte budget of a caller.
@@ -26,7 +26,7 @@ pub struct ByteRate {
 pub(super) struct ByteBudgets {
     accounts: Mutex<HashMap<Caller, Arc<CallerBudget>>>,
     rate: ByteRate,
-    /// Participle in the error message, for example `written`.
+    /// Participle that completes the error message, for example `written`.
     verb: &'static str,
     started: Instant,
 }
@@ -35,22 +35,23 @@ pub(super) struct ByteBudgets {
 struct CallerBudget {
     bucket: ByteBucket,
     started: Instant,
-    /// Participle in the error message.
+    /// Participle that completes the error message, for example `written`.
     verb: &'static str,
 }
 
 impl ByteBudgets {
-    /// Creates a budget of the size `rate` for every caller. `verb` completes the error message.
+    /// Creates a byte budget of the size `rate` for every caller. `verb` completes the error
+    /// message.
     pub(super) fn new(rate: ByteRate, verb: &'static str) -> Self {
         Self { accounts: Mutex::default(), rate, verb, started: Instant::now() }
     }
 
-    /// Returns the budget of `caller`, from which writes are deducted.
+    /// Returns the byte budget of `caller`, from which writes are deducted.
     pub(super) fn write_budget(&self, caller: &Caller) -> Arc<dyn RateBudget> {
         self.account(caller)
     }
 
-    /// Checks that `caller` has budget left.
+    /// Checks that the byte budget of `caller` is not used up.
     ///
     /// # Errors
     /// The budget is used up. The error contains the retry time.
@@ -60,7 +61,7 @@ impl ByteBudgets {
             .map_err(|(retry_after, message)| CallError::Limited { message, retry_after })
     }
 
-    /// Charges `bytes` to `caller`, even beyond the budget.
+    /// Charges `bytes` to the budget of `caller`, even if the budget is exceeded.
     pub(super) fn charge(&self, caller: &Caller, bytes: u64) {
         self.account(caller).charge(bytes);
     }
@@ -88,7 +89,8 @@ impl ByteBudgets {
 }
 
 impl CallerBudget {
-    /// Charges `bytes`. If the budget is used up, returns the retry time and the message.
+    /// Charges `bytes` to the caller's budget. If it is used up, returns the retry time and the
+    /// message.
     fn take(&self, bytes: u64) -> Result<(), (Duration, String)> {
         self.bucket.take(bytes, self.started.elapsed()).map_err(|wait| {
             let ByteRate { at_once, per_second } = self.bucket.rate;
@@ -125,8 +127,8 @@ impl ByteBucket {
         Self { rate, repaid_at: AtomicU64::new(0) }
     }
 
-    /// Charges `bytes` at `now`, unless the debt is too large. In that case, returns the wait time
-    /// as the error.
+    /// Charges `bytes` to the bucket at the time `now`, unless the debt is too large. In that case,
+    /// returns the wait time as the error.
     fn take(&self, bytes: u64, now: Duration) -> Result<(), Duration> {
         let now = nanos(now);
         let room = self.refill_nanos(self.rate.at_once);
@@ -145,7 +147,7 @@ impl ByteBucket {
         }
     }
 
-    /// Charges `bytes` at `now`, even beyond the budget.
+    /// Charges `bytes` to the bucket at the time `now`, even if it is exceeded.
     fn charge(&self, bytes: u64, now: Duration) {
         let now = nanos(now);
         let next = |even_at: u64| Some(even_at.max(now).saturating_add(self.refill_nanos(bytes)));
@@ -156,7 +158,7 @@ impl ByteBucket {
         self.repaid_at.load(Ordering::Acquire) <= nanos(now)
     }
 
-    /// Returns the time in nanoseconds in which `bytes` are replenished.
+    /// Returns the time in nanoseconds in which the bucket regains `bytes`.
     fn refill_nanos(&self, bytes: u64) -> u64 {
         let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(self.rate.per_second.max(1));
         u64::try_from(nanos).unwrap_or(u64::MAX)

@@ -9,7 +9,7 @@ use toolgate_contract::{CallError, Caller};
 
 use super::{CallPool, SlotWait};
 
-/// Pools of the callers with calls in progress.
+/// Pools of call slots, one for each caller with calls in progress.
 pub(super) struct CallerPools {
     new_pool: Box<dyn Fn() -> CallPool + Send + Sync>,
     pools: Arc<Mutex<CallerPoolMap>>,
@@ -17,7 +17,7 @@ pub(super) struct CallerPools {
 
 type CallerPoolMap = HashMap<Caller, Weak<CallPool>>;
 
-/// Permit from a caller's pool. The pool is removed with its last permit.
+/// Permit from a caller's pool of call slots. The pool is removed with its last permit.
 pub(super) struct CallerShare {
     #[allow(dead_code, reason = "held, and given back on drop")]
     permit: Option<OwnedSemaphorePermit>,
@@ -27,12 +27,12 @@ pub(super) struct CallerShare {
 }
 
 impl CallerPools {
-    /// Creates limits whose pools are made by `make`.
+    /// Creates pools for callers. `make` creates the pool of one caller.
     pub(super) fn new(make: impl Fn() -> CallPool + Send + Sync + 'static) -> Self {
         Self { new_pool: Box::new(make), pools: Arc::default() }
     }
 
-    /// Waits for a permit of `caller` in the caller's own queue.
+    /// Waits for a permit from the pool of `caller`, in the caller's own queue.
     pub(super) async fn admit(
         &self,
         caller: &Caller,

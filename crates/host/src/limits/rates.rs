@@ -15,9 +15,9 @@ use toolgate_contract::{CallError, Caller, ToolId, ToolSpec};
 use super::shared_rates::RateBucket;
 use crate::policy::{KnownTools, RuleError, ToolPattern};
 
-/// Name of the setting with the rules.
+/// Name of the setting with the rate rules.
 const SETTING: &str = "limits.rate";
-/// Number of calls after which full buckets are removed.
+/// Number of calls after which buckets that are full again are removed.
 const CLEANUP_INTERVAL: u32 = 4096;
 
 /// A rate limit for the calls of one caller to each matching tool.
@@ -28,15 +28,15 @@ pub struct CallRate {
     /// Sustained number of calls in each period `per`, and the largest number in a row after a long
     /// pause.
     pub calls: NonZeroU32,
-    /// Period of the rate.
+    /// Period in which the caller may make `calls` calls.
     pub per: Duration,
 }
 
-/// Rate rules, and the buckets of each matching tool.
+/// Rate rules, and the token buckets of each matching tool.
 pub(super) struct RateLimits<C: Clock = MonotonicClock> {
     rules: Vec<(ToolPattern, Quota)>,
     buckets: HashMap<ToolId, CallBuckets<C>>,
-    /// Buckets of tools that were added later. `None` for a tool that no rule matches.
+    /// Token buckets of tools that were added later. `None` for a tool that no rule matches.
     later_buckets: RwLock<HashMap<ToolId, Option<Arc<CallBuckets<C>>>>>,
     clock: C,
 }
@@ -45,7 +45,7 @@ pub(super) struct RateLimits<C: Clock = MonotonicClock> {
 type KeyedLimiter<C> =
     RateLimiter<Arc<str>, HashMapStateStore<Arc<str>>, C, NoOpMiddleware<<C as Clock>::Instant>>;
 
-/// Buckets of one tool, one for each recent caller.
+/// Token buckets of one tool, one for each recent caller.
 ///
 /// A full bucket needs no memory, so only the buckets of recent callers are kept.
 pub(super) struct CallBuckets<C: Clock = MonotonicClock> {
@@ -55,7 +55,7 @@ pub(super) struct CallBuckets<C: Clock = MonotonicClock> {
 }
 
 impl<C: Clock + Clone> RateLimits<C> {
-    /// Creates the limits from `rules`. The first rule that matches a tool applies.
+    /// Creates rate limits from `rules`. The first rule that matches a tool applies.
     pub(super) fn new(rules: &[CallRate], clock: C) -> Result<Self, RuleError> {
         let rules = rules.iter().map(|CallRate { tools, calls, per }| {
             let one = (*per / calls.get()).max(Duration::from_nanos(1));
@@ -70,12 +70,12 @@ impl<C: Clock + Clone> RateLimits<C> {
         })
     }
 
-    /// Checks that each rule matches one of the `known` tools.
+    /// Checks that each rate rule matches one of the `known` tools.
     pub(super) fn check(&self, known: &KnownTools) -> Result<(), RuleError> {
         self.rules.iter().try_for_each(|(rule, _)| rule.check(known))
     }
 
-    /// Prepares the buckets of a tool.
+    /// Prepares the token buckets of a tool.
     pub(super) fn add_tool(&mut self, spec: &ToolSpec) {
         let Some((_, quota)) = self.rules.iter().find(|(rule, _)| rule.restricts(spec)) else {
             return;
@@ -100,8 +100,8 @@ impl<C: Clock + Clone> RateLimits<C> {
         }
     }
 
-    /// Returns the bucket of `caller` for `spec` that servers of a fleet may share, and the limit in
-    /// words. Returns `None` if no rule matches the tool.
+    /// Returns the bucket of `caller` for `spec` that servers of a fleet may share, and a
+    /// description of the limit. Returns `None` if no rule matches the tool.
     pub(super) fn shared_bucket(
         &self,
         caller: &Caller,
@@ -114,7 +114,7 @@ impl<C: Clock + Clone> RateLimits<C> {
         }
     }
 
-    /// Returns the buckets of a tool that was added later.
+    /// Returns the token buckets of a tool that was added later.
     fn later_tool_buckets(&self, spec: &ToolSpec) -> Option<Arc<CallBuckets<C>>> {
         let known = self.later_buckets.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = known.get(&spec.id) {
@@ -134,8 +134,8 @@ impl<C: Clock + Clone> CallBuckets<C> {
         Self { limiter, quota, calls_since_cleanup: AtomicU32::new(0) }
     }
 
-    /// Takes one token from the bucket of `caller`. If it is empty, returns the wait time as the
-    /// error.
+    /// Takes one token from the bucket of `caller`. If the bucket is empty, returns the wait time
+    /// as the error.
     pub(super) fn take(&self, caller: &Caller, clock: &C) -> Result<(), Duration> {
         if self.calls_since_cleanup.fetch_add(1, Ordering::Relaxed) == CLEANUP_INTERVAL {
             self.calls_since_cleanup.store(0, Ordering::Relaxed);
@@ -145,7 +145,7 @@ impl<C: Clock + Clone> CallBuckets<C> {
         taken.map_err(|early| round_up_ms(early.wait_time_from(clock.now())))
     }
 
-    /// Returns the bucket of `caller` for `spec` in a store that servers share.
+    /// Returns the bucket of `caller` for `spec`, in the form for a store that servers share.
     fn shared(&self, caller: &Caller, spec: &ToolSpec) -> RateBucket {
         let mut hasher = blake3::Hasher::new();
         hasher.update(spec.id.as_str().as_bytes());
@@ -157,14 +157,14 @@ impl<C: Clock + Clone> CallBuckets<C> {
         RateBucket { key, interval: self.quota.replenish_interval(), burst }
     }
 
-    /// Describes the limit in words.
+    /// Describes the rate limit in words.
     pub(super) fn describe(&self) -> String {
         let interval_ms = format_ms(self.quota.replenish_interval());
         format!("{} at once, then one every {interval_ms} ms", self.quota.burst_size())
     }
 }
 
-/// Returns the refusal of a call that exceeds the `limit`.
+/// Returns the refusal of a call that exceeds the rate limit described by `limit`.
 pub(super) fn too_many_calls(spec: &ToolSpec, limit: &str, retry_after: Duration) -> CallError {
     let message = format!("`{}` is called too often (limit: {limit})", spec.id);
     CallError::Limited { message, retry_after }

@@ -10,11 +10,11 @@ use toolgate_contract::{CallError, Caller};
 
 use super::rates::CallBuckets;
 
-/// Buckets of callers whose calls were refused recently.
+/// Limits on the refused calls of each caller that leave an audit record.
 pub(super) struct RefusalLimits(CallBuckets);
 
 impl RefusalLimits {
-    /// Creates buckets of `burst` refusals, refilled at `per_second`.
+    /// Creates limits of `burst` refusals at once, then `per_second` for each caller.
     pub(super) fn new(burst: NonZeroU32, per_second: NonZeroU32) -> Self {
         let quota = Quota::per_second(per_second).allow_burst(burst);
         Self(CallBuckets::new(quota, MonotonicClock))

@@ -11,33 +11,34 @@ use foldhash::HashMap;
 use tokio::time::{Instant, timeout};
 use toolgate_contract::BoxFuture;
 
-/// Time after which unspent calls are given up, so that no server saves them for a later burst.
+/// Time after which a server gives up calls that it took from a shared bucket and did not use, so
+/// that no server saves them for a later burst.
 const SLICE_TIME: Duration = Duration::from_secs(1);
-/// Longest wait for the store.
+/// Longest wait for the store of shared rates.
 const LEDGER_WAIT: Duration = Duration::from_secs(2);
-/// Time for which the store is not asked after it did not answer.
+/// Time for which a server does not ask the store of shared rates after the store did not answer.
 const AWAY_TIME: Duration = Duration::from_secs(5);
-/// Number of buckets in memory above which old ones are removed.
+/// Number of shared buckets in memory above which old ones are removed.
 const BUCKETS_MAX: usize = 4096;
 
-/// Key of a bucket in the store.
+/// Key of a rate limit's bucket in the store.
 type BucketKey = [u8; 16];
 
-/// The bucket of one caller and one tool.
+/// The rate limit's bucket for one caller and one tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateBucket {
-    /// Digest of the tool and the caller.
+    /// Digest of the tool and the caller, which identifies the bucket.
     pub key: BucketKey,
     /// Time after which the bucket has room for another call.
     pub interval: Duration,
-    /// Largest number of calls in a row.
+    /// Maximum number of calls in a row.
     pub burst: u32,
 }
 
-/// Calls that a server took from a bucket.
+/// Calls that a server took from a shared bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateGrant {
-    /// Number of the calls. Zero if the bucket is empty.
+    /// Number of calls that the server took. Zero if the bucket is empty.
     pub calls: u32,
     /// Time until the empty bucket has room for a call.
     pub retry_after: Duration,
@@ -45,9 +46,9 @@ pub struct RateGrant {
     pub servers: u32,
 }
 
-/// The store of the buckets.
+/// Store of the rate limits' buckets that the servers of a fleet share.
 pub(crate) trait RateLedger: Send + Sync + 'static {
-    /// Takes some calls from the bucket. Returns `None` if the store is unavailable.
+    /// Takes some calls from the bucket. Returns `None` if the store of buckets is unavailable.
     fn take_calls(&self, bucket: RateBucket) -> BoxFuture<'_, Option<RateGrant>>;
 }
 
@@ -55,16 +56,17 @@ pub(crate) trait RateLedger: Send + Sync + 'static {
 pub(super) struct SharedRates {
     ledger: Arc<dyn RateLedger>,
     slices: Mutex<HashMap<BucketKey, RateSlice>>,
-    /// Buckets of this server's share, each with the time at which it is full again.
+    /// Buckets for this server's share of a rate while the store is unavailable, each with the time
+    /// at which it is full again.
     own_buckets: Mutex<HashMap<BucketKey, Instant>>,
-    /// Time until which the store is not asked.
+    /// Time until which this server does not ask the store of shared rates.
     away_until: Mutex<Option<Instant>>,
     was_away: AtomicBool,
-    /// Number of servers, as last known.
+    /// Number of servers that share the rates, as last known.
     servers: AtomicU32,
 }
 
-/// Calls that this server may still spend.
+/// Calls that this server took from a shared bucket and may still use.
 struct RateSlice {
     calls: u32,
     until: Instant,
@@ -82,7 +84,7 @@ impl SharedRates {
         }
     }
 
-    /// Takes one call from the bucket.
+    /// Takes one call from the shared bucket.
     ///
     /// # Errors
     /// The bucket is empty. The error is the time until it has room for a call.
@@ -110,7 +112,8 @@ impl SharedRates {
         }
     }
 
-    /// Spends a call of the slice of the bucket `key`. Returns false if it is empty or too old.
+    /// Uses one of the calls that this server took from the bucket `key`. Returns false if there is
+    /// none or they are too old.
     fn spend(&self, key: BucketKey) -> bool {
         let mut slices = lock(&self.slices);
         let Some(slice) = slices.get_mut(&key) else { return false };
@@ -122,7 +125,7 @@ impl SharedRates {
         true
     }
 
-    /// Adds `calls` to the slice of the bucket `key`.
+    /// Adds `calls` to those that this server took from the bucket `key`.
     fn keep(&self, key: BucketKey, calls: u32) {
         if calls == 0 {
             return;
@@ -138,7 +141,7 @@ impl SharedRates {
         slice.until = until;
     }
 
-    /// Takes one call from this server's share of the bucket.
+    /// Takes one call from this server's share of the bucket, while the store is unavailable.
     fn take_share(&self, bucket: RateBucket) -> Result<(), Duration> {
         let servers = self.servers.load(Ordering::Relaxed).max(1);
         let interval = bucket.interval.saturating_mul(servers);

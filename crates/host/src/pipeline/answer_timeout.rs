@@ -9,7 +9,7 @@ use toolgate_contract::{
     Asker, BoxFuture, ClientAnswers, ClientQuestions, QuestionSender, QuestionSupport, ToolError,
 };
 
-/// Clock for the time that a call waits for answers, up to a maximum.
+/// Clock for the time that a call waits for the client's answers to its questions, up to a maximum.
 #[derive(Default)]
 pub(crate) struct AnswerClock {
     wait_max: Duration,
@@ -20,19 +20,19 @@ pub(crate) struct AnswerClock {
 
 #[derive(Default)]
 struct AnswerClockState {
-    /// Number of current waits. `since` is the start of the oldest one.
+    /// Number of current waits for answers. `since` is the start of the oldest one.
     waiting: usize,
     since: Option<Instant>,
     ended_waits: Duration,
 }
 
 impl AnswerClock {
-    /// Creates a clock that grants at most `wait_max` for all answers together.
+    /// Creates a clock that grants at most `wait_max` for all answers of a call together.
     pub(crate) fn new(wait_max: Duration) -> Arc<Self> {
         Arc::new(Self { wait_max, ..Self::default() })
     }
 
-    /// Returns `asker` with the time of its questions measured.
+    /// Returns `asker` with the time measured for which its questions wait for answers.
     pub(crate) fn time_asker(self: &Arc<Self>, asker: &Asker) -> Asker {
         if asker.supported() == QuestionSupport::default() {
             return asker.clone();
@@ -40,7 +40,8 @@ impl AnswerClock {
         asker.with_proxy(Arc::new(TimedAsker { asker: asker.clone(), clock: self.clone() }))
     }
 
-    /// Waits until `deadline` plus the time that answers took. Returns this additional time.
+    /// Waits until `deadline` plus the time for which the call waited for answers. Returns this
+    /// additional time.
     pub(crate) async fn wait_until_over(&self, deadline: Instant) -> Duration {
         loop {
             let changed = self.changed.notified();
@@ -64,7 +65,7 @@ impl AnswerClock {
     }
 }
 
-/// A wait for answers, which ends when it is dropped.
+/// A call's wait for answers, which ends when it is dropped.
 struct AnswerWaitGuard<'c>(&'c AnswerClock);
 
 impl<'c> AnswerWaitGuard<'c> {
@@ -92,7 +93,7 @@ impl Drop for AnswerWaitGuard<'_> {
     }
 }
 
-/// Asker that measures how long its questions take.
+/// Asker that measures how long its questions wait for answers.
 struct TimedAsker {
     asker: Asker,
     clock: Arc<AnswerClock>,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use toolgate_contract::{CallMetadata, Caller, ToolId, TraceContext};
 
-/// An observer that is notified of each call.
+/// An observer that is notified of the start and end of each call, such as a tracer.
 pub trait CallObserver: Send + Sync + 'static {
     /// Starts observing a call. The returned span receives the end of the call.
     fn begin_call(&self, call: &CallStart<'_>) -> Box<dyn CallSpan>;
@@ -14,14 +14,14 @@ pub trait CallObserver: Send + Sync + 'static {
 pub trait CallSpan: Send + Sync {
     /// Returns the trace context of work that the call starts, if it differs from the caller's.
     fn trace(&self) -> Option<TraceContext>;
-    /// Ends the span. The host calls this exactly once, however the call ends.
+    /// Ends the span of the call. The host calls this exactly once, however the call ends.
     fn end(self: Box<Self>, how: &CallEnd<'_>);
 }
 
-/// A call at its start.
+/// A call at its start, as an observer sees it.
 #[derive(Debug, Clone, Copy)]
 pub struct CallStart<'a> {
-    /// The caller.
+    /// The caller who made the call.
     pub caller: &'a Caller,
     /// Target of the call.
     pub target: CallTarget<'a>,
@@ -38,7 +38,7 @@ pub struct CallStart<'a> {
 pub enum CallTarget<'a> {
     /// A tool that the caller may see.
     Tool(&'a ToolId),
-    /// A tool that does not exist or that the caller may not see.
+    /// A tool that does not exist or that is hidden from the caller.
     UnknownTool,
     /// A resource. The name is that of the source's guard tool.
     Resource(&'a ToolId),
@@ -48,11 +48,11 @@ pub enum CallTarget<'a> {
     Prompt(&'a str),
 }
 
-/// Outcome of a call.
+/// Outcome of a call, as an observer sees it.
 #[derive(Debug, Clone, Copy)]
 pub struct CallEnd<'a> {
     /// Outcome in one word, as in the audit record.
     pub outcome: &'static str,
-    /// Policy decision as a word and its rule, if the call reached the policy.
+    /// Policy decision as a word and the name of its rule, if the call reached the policy.
     pub decision: Option<(&'static str, &'a str)>,
 }

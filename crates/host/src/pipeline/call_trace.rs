@@ -22,7 +22,7 @@ pub(crate) struct CallTrace {
     decision: OnceLock<(PolicyDecision, RuleName)>,
     /// Confinement of the programs that the call ran.
     confinement: OnceLock<SandboxReport>,
-    /// Ends of the steps.
+    /// Times at which the steps of the call ended.
     steps: StepClock,
     /// Observer's span of the call, until it has ended.
     span: Option<Box<dyn CallSpan>>,
@@ -46,7 +46,7 @@ impl CallTrace {
         trace
     }
 
-    /// Reports the start of `call` to the observer, without a new trace context.
+    /// Reports the start of `call` to the observer of calls, without a new trace context.
     pub(crate) fn observe(mut self, gate: &Gate, call: &ToolCall, target: CallTarget<'_>) -> Self {
         self.span = gate.observer.as_ref().map(|observer| {
             observer.begin_call(&CallStart {
@@ -60,7 +60,7 @@ impl CallTrace {
         self
     }
 
-    /// Notes the policy decision and its rule. Returns the permit or the error.
+    /// Notes the policy decision about the call and its rule. Returns the permit or the error.
     pub(crate) fn note_decision(
         &self,
         decision: Result<CallPermit, PolicyDenial>,
@@ -74,13 +74,13 @@ impl CallTrace {
         decision.map_err(CallError::from)
     }
 
-    /// Notes that `step` ends now.
+    /// Notes that the `step` of the call ends now.
     pub(crate) fn end_step(&self, step: GateStep) {
         self.steps.end(step);
     }
 
     /// Returns the context of a call to which the rules of `guard` apply. If the call holds a slot,
-    /// notes its confinement.
+    /// the confinement of its programs is noted.
     pub(crate) fn call_context(
         &self,
         gate: &Gate,
@@ -108,8 +108,8 @@ impl CallTrace {
         self.end_span(span, outcome_word(Err(error)));
     }
 
-    /// Closes `record`, and reports the end of the call to the observer. The hosts that programs chose
-    /// are recorded without `secrets`.
+    /// Closes the audit `record`, and reports the end of the call to the observer. Host names that
+    /// programs chose are recorded without `secrets`.
     pub(crate) fn finish(
         mut self,
         secrets: &SecretSet,

@@ -12,9 +12,9 @@ use crate::policy::CallPermit;
 
 /// Key of the confirmation question. Tools cannot use this key.
 const CONFIRM_KEY: &str = "toolgate.confirm";
-/// Longest text of arguments that a confirmation shows, in characters.
+/// Longest text of arguments that a confirmation question shows, in characters.
 const SHOWN_CHARS_MAX: usize = 8000;
-/// Longest single string in shown arguments that have to be shortened, in characters.
+/// Longest single string in the arguments that a confirmation has to shorten, in characters.
 const TEXT_CHARS_MAX: usize = 300;
 
 /// Asks a person to confirm `call` of the tool `spec`, if `permit` requires a confirmation.
@@ -85,7 +85,8 @@ async fn ask_confirmation(
     }
 }
 
-/// Returns the arguments in a readable form, or `None` if they are too long.
+/// Returns the arguments of a call in a readable form for a confirmation, or `None` if they are too
+/// long.
 ///
 /// A person must see the action that they confirm. The arguments of a program are shown in full. In
 /// other calls, long texts may be shortened, and their length is shown.
@@ -106,8 +107,8 @@ fn display_input(effects: Effects, input: &Value) -> Option<String> {
     }
 }
 
-/// Returns edits of texts, or a new text of several lines, as a diff after the other arguments.
-/// `None` if `input` has neither.
+/// Returns the edits in a call's arguments, or a new text of several lines, as a diff after the
+/// other arguments. `None` if `input` has neither.
 fn display_diff(input: &Value) -> Option<String> {
     let mut others = input.as_object()?.clone();
     if let Some(edits) = others.shift_remove("edits") {
@@ -148,7 +149,7 @@ fn is_short(text: &str) -> bool {
     text.chars().nth(SHOWN_CHARS_MAX).is_none()
 }
 
-/// Escapes characters in `json` that are invisible or change how other text is displayed.
+/// Escapes characters in `json` that are invisible or change how the text around them is displayed.
 fn escape_invisible(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {

@@ -20,17 +20,17 @@ use crate::secrets::{CallSecrets, Redactable};
 pub(crate) trait GatedRequest: Send {
     /// The tool, resource source or prompt that the request concerns.
     type Target: Send + Sync;
-    /// The result of the work.
+    /// The result of the request.
     type Output: Send;
 
-    /// Returns the target. A target hidden from the caller counts as unknown.
+    /// Returns the target of the request. A target hidden from the caller counts as unknown.
     fn resolve(
         &mut self,
         gate: &Gate,
         call: &ToolCall,
     ) -> impl Future<Output = Result<Self::Target, CallError>> + Send;
 
-    /// Validates the arguments, and returns the input for the policy.
+    /// Validates the request's arguments, and returns the input for the policy.
     fn validate(
         &mut self,
         target: &Self::Target,
@@ -46,7 +46,7 @@ pub(crate) trait GatedRequest: Send {
         Ok(())
     }
 
-    /// Lets the target inspect the request before it counts against limits.
+    /// Lets the target inspect the request before the request counts against limits.
     fn prepare(
         &self,
         _gate: &Gate,
@@ -57,7 +57,7 @@ pub(crate) trait GatedRequest: Send {
         ready(Ok(()))
     }
 
-    /// Does the work.
+    /// Does the work of the request, such as running the tool.
     fn run<'t>(
         &'t mut self,
         target: &'t Self::Target,
@@ -65,7 +65,7 @@ pub(crate) trait GatedRequest: Send {
         input: Value,
     ) -> BoxFuture<'t, Result<Self::Output, ToolError>>;
 
-    /// Validates the result, and returns the part that is sent.
+    /// Validates the request's result, and returns the part that is sent.
     fn check_output(
         &self,
         _gate: &Gate,
@@ -79,8 +79,8 @@ pub(crate) trait GatedRequest: Send {
 
 /// A request through the gate that always leaves an audit record.
 pub(crate) trait RecordedRequest: GatedRequest<Output: Redactable + ByteSize> {
-    /// Returns a future that waits for listings which may add the target, for a bounded time.
-    /// `None` if no such listing is pending.
+    /// Returns a future that waits for the tool lists of upstreams which may add the target, for a
+    /// bounded time. `None` if no such listing is pending.
     fn pending_listing<'a>(
         &self,
         _gate: &'a Gate,
@@ -89,17 +89,17 @@ pub(crate) trait RecordedRequest: GatedRequest<Output: Redactable + ByteSize> {
         None
     }
 
-    /// Notes the input in the record. Not needed if it is the input of the call, which is noted
-    /// already.
+    /// Notes the request's input in the audit record. Not needed if it is the input of the call,
+    /// which is noted already.
     fn note_input(&self, _gate: &Gate, _record: &mut OpenRecord<'_>) {}
 
-    /// Returns the secrets in the input.
+    /// Returns the secrets in the request's input.
     fn input_secrets(&self, gate: &Gate, call: &ToolCall) -> CallSecrets;
 
-    /// Starts observing `call`.
+    /// Starts to observe `call`, for tracing and its audit record.
     fn begin_trace(&self, gate: &Gate, call: &mut ToolCall) -> CallTrace;
 
-    /// Returns how the work ended.
+    /// Returns how the work of the request ended: in success, or with a failed program.
     fn ending(_output: &Self::Output) -> CallEnding {
         CallEnding::Done
     }
@@ -109,11 +109,11 @@ pub(crate) trait RecordedRequest: GatedRequest<Output: Redactable + ByteSize> {
 pub(crate) struct RequestRules<'t> {
     /// Tool whose rules apply, and whose use a person confirms.
     pub(crate) guard: &'t ToolSpec,
-    /// Kind of the request, for the rules.
+    /// Kind of the request, as policy rules see it.
     pub(crate) kind: RequestKind,
     /// Limits that apply to the request.
     pub(crate) limit: RequestLimit<'t>,
-    /// Deadline, or `None` for the default deadline.
+    /// Deadline of the request, or `None` for the default deadline.
     pub(crate) deadline: Option<Duration>,
 }
 
@@ -135,19 +135,19 @@ impl RequestRules<'_> {
 
 /// Limits that apply to a request through the gate.
 pub(crate) enum RequestLimit<'t> {
-    /// A call of the tool, which counts and takes a slot.
+    /// A call of the tool, which counts against its limits and takes a slot.
     Call(&'t ToolSpec),
-    /// A prompt, which counts as a prompt and as a call of its guard, if it has one.
+    /// A prompt, which counts as a prompt and as a call of its guard tool, if it has one.
     Prompt(Option<&'t ToolSpec>),
-    /// The start of a job, which counts as a call. The job waits for its slot later.
+    /// The start of a job, which counts as a call of the tool. The job waits for its slot later.
     JobStart(&'t ToolSpec),
-    /// The run of a job with its slot. The job was counted when it was accepted.
+    /// The run of a job with its slot. The job was counted against limits when it was accepted.
     JobRun(Box<CallSlot>),
-    /// A request without a record, which neither counts nor takes a slot.
+    /// A request without an audit record, which neither counts nor takes a slot.
     Look,
 }
 
-/// Proof that limits admitted a request. Dropping it frees the slot.
+/// Proof that the limits admitted a request. Dropping it frees the request's slot.
 pub(crate) struct Admission {
     slot: Option<CallSlot>,
 }
@@ -160,7 +160,7 @@ impl Admission {
 }
 
 impl RequestLimit<'_> {
-    /// Counts the request, and waits for its slot for a bounded time.
+    /// Counts the request against its limits, and waits for its slot for a bounded time.
     pub(super) async fn admit(self, gate: &Gate, call: &ToolCall) -> Result<Admission, CallError> {
         let ToolCall { caller, cancel, .. } = call;
         let limits = &gate.limits;

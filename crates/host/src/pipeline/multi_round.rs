@@ -18,21 +18,23 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolgate_contract::{CallError, Caller, ClientAnswers, ClientQuestions, HostRequest};
 
-/// Lifetime of a state, which is the time to answer.
+/// Lifetime of a sealed request state, which is the time that the client has to answer.
 pub(crate) const STATE_LIFETIME: Duration = Duration::from_secs(3600);
-/// Length of a code in bytes: the keyed hash that protects a state.
+/// Length in bytes of a request state's code, the keyed hash that protects the state.
 const CODE_BYTES: usize = 32;
-/// Context from which the key of states is derived, so that the shared key has no other use.
+/// Context from which the key of request states is derived, so that the shared key has no other
+/// use.
 const KEY_CONTEXT: &str = "toolgate 2026-11-28 request states of MCP";
 
-/// Seals and opens request states.
+/// Seals and opens request states, which clients send back with answers to questions.
 pub(crate) struct StateSealer {
     key: RwLock<SealingKey>,
-    /// Codes of states that were used for a confirmation, each with its expiry in Unix seconds.
+    /// Codes of request states that were used for a confirmation, each with its expiry in Unix
+    /// seconds.
     used_codes: Mutex<HashMap<[u8; CODE_BYTES], i64>>,
 }
 
-/// The key that protects states.
+/// The key that protects request states.
 #[derive(Clone, Copy)]
 struct SealingKey {
     bytes: [u8; 32],
@@ -40,33 +42,33 @@ struct SealingKey {
     is_shared: bool,
 }
 
-/// Largest number of used codes that are remembered.
+/// Maximum number of used codes that are remembered.
 const USED_CODES_MAX: usize = 1 << 16;
-/// Largest serialized state in bytes.
+/// Largest serialized request state in bytes.
 const STATE_BYTES_MAX: usize = 1 << 20;
 
-/// State of a request, which the client receives and sends back.
+/// State of a request that asked questions. The client receives it sealed and sends it back.
 #[derive(Serialize, Deserialize)]
 struct RequestState {
-    /// Expiry time in seconds of the Unix epoch.
+    /// Time at which the request state expires, in seconds since the Unix epoch.
     until: i64,
-    /// Random number that makes each state unique.
+    /// Random number that makes each request state unique.
     nonce: u64,
     /// Name of the caller.
     caller: String,
-    /// Digest of the request.
+    /// Digest of the request to which the state belongs.
     request: String,
     /// Answers to the questions asked so far.
     answers: ClientAnswers,
-    /// Keys of the questions that are asked now.
+    /// Keys of the questions that the client has to answer now.
     open: BTreeSet<String>,
-    /// Note that the tool receives back with the next request.
+    /// Note of the tool, which gets it back with the next request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     note: Option<String>,
 }
 
 impl StateSealer {
-    /// Creates a sealer with a random key.
+    /// Creates a sealer of request states with a random key.
     pub(crate) fn new() -> Self {
         let mut bytes = [0; 32];
         // Without randomness TLS, jobs and sessions fail as well.
@@ -83,8 +85,8 @@ impl StateSealer {
         *key = SealingKey { bytes, is_shared: true };
     }
 
-    /// Returns true if other processes may have the key. Their states, and those of processes that
-    /// have ended, are valid here.
+    /// Returns true if other processes may have the key. Request states that they sealed are then
+    /// valid here, even if they have ended.
     pub(crate) fn is_shared(&self) -> bool {
         self.sealing_key().is_shared
     }
@@ -93,7 +95,8 @@ impl StateSealer {
         *self.key.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the state that the client must send back with the answers to `questions`.
+    /// Returns the sealed request state that the client must send back with the answers to
+    /// `questions`.
     ///
     /// # Errors
     /// No randomness is available, or the state is larger than 1 MiB.
@@ -133,7 +136,7 @@ impl StateSealer {
         Ok(URL_SAFE_NO_PAD.encode(bytes))
     }
 
-    /// Returns all answers so far and the note of the tool.
+    /// Returns all answers to a request's questions so far and the note of the tool.
     ///
     /// The result contains the answers in `sealed`, and each of `answers` whose question is open.
     /// Without a sealed state, all `answers` count, because a client may answer expected questions
@@ -155,8 +158,8 @@ impl StateSealer {
         Ok((all, note))
     }
 
-    /// Marks the state with this [code](state_code) as used in this process. Returns true only for
-    /// the first use.
+    /// Marks the request state with this [code](state_code) as used in this process. Returns true
+    /// only for the first use.
     pub(crate) fn use_code(&self, code: [u8; CODE_BYTES]) -> bool {
         let mut used = self.used_codes.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Timestamp::now().as_second();
@@ -202,7 +205,7 @@ impl StateSealer {
     }
 }
 
-/// Returns the code of a sealed state, which identifies it.
+/// Returns the code that identifies a sealed request state.
 pub(crate) fn state_code(sealed: &str) -> [u8; CODE_BYTES] {
     let bytes = URL_SAFE_NO_PAD.decode(sealed).unwrap_or_default();
     bytes.last_chunk().copied().unwrap_or_else(|| *blake3::hash(&bytes).as_bytes())

@@ -22,12 +22,12 @@ use crate::{Gate, Host};
 /// `[[policy.rules]]` apply to its id, and it leaves an audit record.
 pub(crate) struct OperatorAction<'a> {
     pub(crate) spec: Arc<ToolSpec>,
-    /// Work of the action, until it runs.
+    /// Future that does the work of the action, until the action runs.
     pub(crate) work: Option<BoxFuture<'a, Result<ToolOutput, ToolError>>>,
 }
 
 impl<'a> OperatorAction<'a> {
-    /// Creates the action `id`.
+    /// Creates the action with the tool id `id`, which does `work`.
     pub(crate) fn new(id: ToolId, work: BoxFuture<'a, Result<ToolOutput, ToolError>>) -> Self {
         let about = "An action of a person at the console.";
         let spec = ToolSpec::new(id, "Console action", about, Effects::Changes);

@@ -8,7 +8,7 @@ use crate::pipeline::call_trace::CallTrace;
 use crate::pipeline::tool_requests::tool_target;
 use crate::secrets::{CallSecrets, Redactable};
 
-/// Opens the record of `call` and notes its input.
+/// Opens the audit record of `call` and notes the input in it.
 pub(super) async fn open_record<'g>(
     gate: &'g Gate,
     call: &ToolCall,
@@ -31,11 +31,11 @@ fn with_input<'g>(gate: &'g Gate, mut record: OpenRecord<'g>, call: &ToolCall) -
     record
 }
 
-/// Account to which the bytes and refusals of a call are counted.
+/// Account to which the bytes and the refusal of a call are charged.
 pub(super) enum CallAccount {
-    /// The caller, and the bytes of its input if bytes are counted.
+    /// The caller, and the number of input bytes if bytes are counted.
     Caller(Caller, u64),
-    /// An accepted job. Its bytes and refusal do not count, and it always has a record.
+    /// An accepted job. Its bytes and refusal do not count, and it always leaves an audit record.
     Job,
 }
 
@@ -48,7 +48,7 @@ impl CallAccount {
         Self::Caller(call.caller.clone(), input_bytes)
     }
 
-    /// Counts the bytes of the input and of `output`.
+    /// Charges the bytes of the call's input and of `output` to the account.
     fn count_bytes(&self, gate: &Gate, output: Option<&impl ByteSize>) {
         if let Self::Caller(caller, input_bytes) = self
             && gate.limits.counts_traffic()
@@ -58,7 +58,7 @@ impl CallAccount {
         }
     }
 
-    /// Counts a call that was refused with `error`.
+    /// Charges the refusal of a call with `error` to the account.
     ///
     /// # Errors
     /// The error to send instead of `error`, if this refusal must leave no record.
@@ -72,7 +72,7 @@ impl CallAccount {
     }
 }
 
-/// Redacts secrets from `outcome`. `secrets` are the secrets in the input.
+/// Redacts secrets from the `outcome` of a call. `secrets` are the secrets in the call's input.
 pub(super) fn redact_outcome<T: Redactable>(
     gate: &Gate,
     secrets: &CallSecrets,
@@ -84,7 +84,7 @@ pub(super) fn redact_outcome<T: Redactable>(
     }
 }
 
-/// Closes the record of a call, and counts its bytes and its refusal.
+/// Closes the audit record of a call, and counts its bytes and its refusal.
 ///
 /// Returns the number of the record. If the refusal must leave no record, `outcome` becomes the
 /// error to send, and the result is `None`.
@@ -121,7 +121,7 @@ pub(super) fn close_record<T: ByteSize>(
     Some(trace.finish(&gate.secrets, record, outcome.as_ref().map(ending)))
 }
 
-/// Records the refusal of `call` with `error`, and returns the error to send.
+/// Writes the refusal of `call` with `error` to the audit log, and returns the error to send.
 pub(super) async fn record_refusal(
     gate: &Gate,
     call: &ToolCall,

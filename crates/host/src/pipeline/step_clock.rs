@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use crate::audit::StepTimes;
 
-/// Number of steps.
+/// Number of steps through which a call passes the gate.
 const STEPS: usize = 7;
-/// End of a step that has not ended.
+/// Value for the end of a step that has not ended.
 const NOT_ENDED: u64 = u64::MAX;
 
 /// A step of the gate, in the order in which a call passes them.
@@ -22,10 +22,10 @@ pub(crate) enum GateStep {
     Check,
 }
 
-/// Ends of the steps of one call.
+/// Times at which the steps of one call ended.
 pub(crate) struct StepClock {
     began: Instant,
-    /// End of each step, in microseconds after the beginning.
+    /// Time at which each step ended, in microseconds after the call began.
     ends: [AtomicU64; STEPS],
 }
 
@@ -36,7 +36,7 @@ impl Default for StepClock {
 }
 
 impl StepClock {
-    /// Notes that `step` ends now, and that the next step begins.
+    /// Notes that the `step` of the call ends now, and that the next step begins.
     pub(crate) fn end(&self, step: GateStep) {
         self.ends[step as usize].store(self.now_us(), Ordering::Relaxed);
     }

@@ -18,7 +18,7 @@ use crate::pipeline::{CallContext, run_with_deadline, validate};
 use crate::policy::RequestKind;
 use crate::secrets::CallSecrets;
 
-/// A run of the call's tool. A job brings the slot for which it waited.
+/// A request to run the call's tool. A job brings the slot for which it waited.
 ///
 /// The slot is boxed, because only jobs have one. Otherwise every call would reserve space for it.
 pub(super) struct ToolRun {
@@ -128,8 +128,8 @@ impl RecordedRequest for ToolRun {
     }
 }
 
-/// The start of a job: all checks that can refuse the job before it is stored. Its work is the
-/// tool's own check.
+/// A request to start a job: all checks that can refuse the job before it is stored. Its work is
+/// the tool's own check.
 pub(super) struct JobStart;
 
 impl GatedRequest for JobStart {
@@ -180,7 +180,7 @@ impl GatedRequest for JobStart {
     }
 }
 
-/// Returns the normalized `input` for the tool `entry`, after its checks.
+/// Returns the normalized `input` for the tool `entry`, after validation.
 async fn validated_input(
     entry: &CatalogEntry,
     call: &ToolCall,

@@ -14,17 +14,17 @@ use crate::header_params;
 use crate::policy::{KnownTools, RuleError, ToolPattern};
 use crate::schemas::{SchemaSide, ToolIoValidators, Validation};
 
-/// Name of the setting with the rules for output checks.
+/// Name of the setting with the patterns of tools whose output is checked differently.
 const SETTING: &str = "validation.shadow";
 
-/// Maximum number of problems that are reported for one value.
+/// Maximum number of schema violations that are reported for one value.
 const PROBLEMS_MAX: usize = 8;
 
 /// Handling of output that violates its tool's schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OutputCheck {
-    /// Output is not checked.
+    /// Output of the tool is not checked.
     Off,
     /// Output that violates the schema is logged and sent.
     Shadow,
@@ -90,7 +90,7 @@ pub(crate) fn check_input_here(entry: &CatalogEntry, input: Value) -> Result<Val
     valid_input(&entry.io, entry.spec(), input)
 }
 
-/// Returns `input`, with other names and repaired if necessary.
+/// Returns the valid `input`, with corrected names and values if necessary.
 fn valid_input(io: &ToolIoValidators, spec: &ToolSpec, input: Value) -> Result<Value, CallError> {
     let problems = io.argument_problems(&input);
     if problems.is_empty() {
@@ -112,7 +112,7 @@ fn valid_input(io: &ToolIoValidators, spec: &ToolSpec, input: Value) -> Result<V
     })
 }
 
-/// Checks that parameters in headers equal the arguments in the body.
+/// Checks that the arguments that headers repeat equal the arguments in the body.
 pub(crate) fn check_header_params(
     entry: &CatalogEntry,
     input: &Value,

@@ -11,13 +11,13 @@ use toolgate_contract::{Caller, Effects, ToolSpec, exact_json};
 
 use super::plain_path::normalize_path;
 
-/// Largest number of input values that an expression may use.
+/// Maximum number of input values that a policy expression may use.
 const VALUES_MAX: usize = 10_000;
-/// Limit on the work of an expression with loops: the number of values times the bytes of all
+/// Limit on the work of a policy expression with loops: the number of values times the bytes of all
 /// texts.
 const STEPS_MAX: usize = 1 << 26;
 
-/// Part of the input that an expression uses.
+/// Part of a call's input that a policy expression uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum UsedInputPart {
     /// Only the members of the input with these names.
@@ -25,7 +25,7 @@ pub(super) enum UsedInputPart {
     All,
 }
 
-/// Counter of the values and text bytes that an expression uses.
+/// Counter of the values and text bytes that a policy expression uses.
 #[derive(Default)]
 struct BindingMeter {
     values: usize,
@@ -44,8 +44,8 @@ impl BindingMeter {
 
 type BoundValue<'v> = Box<dyn Val + 'v>;
 
-/// Converts the part `seen` of `input`, and adds defaults of the tool's schema for missing members.
-/// `loops` is true if the expression iterates over values.
+/// Converts the part `seen` of a call's `input` for a policy expression, and adds defaults of the
+/// tool's schema for missing members. `loops` is true if the expression iterates over values.
 ///
 /// # Errors
 /// The input is not an object, or is too large for the expression.
@@ -99,7 +99,7 @@ pub(super) fn bind_input<'v>(
     Ok(CelMap::from(bound))
 }
 
-/// Converts a path, or a list of paths, to normalized form.
+/// Converts a path, or a list of paths, in a call's input to normalized form.
 fn bind_path<'v>(
     value: &'v Value,
     root: Option<&str>,
@@ -152,7 +152,7 @@ fn bind_value<'v>(value: &'v Value, meter: &mut BindingMeter) -> Result<BoundVal
     })
 }
 
-/// Fields of `caller` in an expression.
+/// Fields of the variable `caller` in a policy expression.
 pub(super) const CALLER_FIELDS: [&str; 4] = ["name", "kind", "roles", "scopes"];
 
 pub(super) fn bind_caller(caller: &Caller) -> CelMap<'_> {
@@ -165,7 +165,7 @@ pub(super) fn bind_caller(caller: &Caller) -> CelMap<'_> {
     ])
 }
 
-/// Fields of `tool` in an expression.
+/// Fields of the variable `tool` in a policy expression.
 pub(super) const TOOL_FIELDS: [&str; 5] = ["id", "toolset", "ruled_as", "tags", "effects"];
 
 pub(super) fn bind_tool(spec: &ToolSpec) -> CelMap<'_> {

@@ -14,16 +14,16 @@ use super::{
 /// Policy decision about a call, with each rule that was checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyExplanation {
-    /// Checked rules, in order, each with its outcome.
+    /// Rules that were checked, in order, each with its outcome.
     pub steps: Vec<(String, String)>,
-    /// The decision.
+    /// Policy decision about the call.
     pub decision: PolicyDecision,
     /// Name of the deciding rule, as in the audit record.
     pub rule: String,
     /// True if the caller can see the tool.
     pub visible: bool,
-    /// Reason why the arguments are invalid, so that the call would be refused anyway. `when`
-    /// expressions were evaluated with the arguments as given.
+    /// Reason why the arguments are invalid, so that the call would be refused anyway. The `when`
+    /// expressions of rules were evaluated with the arguments as given.
     pub input_problem: Option<String>,
 }
 

@@ -21,9 +21,9 @@ use super::plain_path;
 use super::text_comparison::TextExpression;
 use super::{PolicyRequest, RequestKind};
 
-/// Longest expression in bytes.
+/// Longest policy expression in bytes.
 const BYTES_MAX: usize = 4096;
-/// Functions that expressions may call, besides operators.
+/// Functions that policy expressions may call, besides operators.
 const FUNCTIONS: [&str; 15] = [
     "size",
     "startsWith",
@@ -41,33 +41,33 @@ const FUNCTIONS: [&str; 15] = [
     "under",
     "touches",
 ];
-/// Names of types in expressions.
+/// Names of CEL types that policy expressions may use.
 const TYPES: [&str; 10] =
     ["bool", "int", "uint", "double", "string", "bytes", "list", "map", "null_type", "type"];
 
-/// Settings that apply to all expressions.
+/// Settings that apply to all policy expressions.
 #[derive(Debug, Default, Clone)]
 pub(super) struct ExpressionSettings {
-    /// Path of the workspace, with which absolute paths may begin.
+    /// Path of the workspace, with which absolute paths in inputs may begin.
     pub(super) root: Option<Arc<str>>,
 }
 
-/// A compiled boolean expression.
+/// A compiled boolean expression: the `when` condition of a policy rule.
 pub(super) struct WhenExpression {
     program: Program,
-    /// A faster form of the expression, if it only compares texts.
+    /// Form of the expression that is evaluated faster, if the expression only compares texts.
     text_expression: Option<TextExpression>,
     uses: ExpressionUses,
     root: Option<Arc<str>>,
-    /// Cached results, for expressions that do not use the input.
+    /// Cached results, if the expression does not use the input of calls.
     cache: RwLock<HashMap<ExpressionCacheKey, Result<bool, String>>>,
 }
 
-/// Largest number of cached results. At this number, the cache is emptied.
+/// Maximum number of cached results of an expression. At this number, the cache is emptied.
 const CACHE_MAX: usize = 4096;
 
-/// Cache key: all values that an expression without input can use. The id of the tool does not
-/// suffice, because a guard may share its id with a different tool.
+/// Key of a cached result: all values that an expression can use without the call's input. The id
+/// of the tool does not suffice, because a guard may share its id with a different tool.
 #[derive(PartialEq, Eq, Hash)]
 struct ExpressionCacheKey {
     name: Arc<str>,
@@ -80,7 +80,7 @@ struct ExpressionCacheKey {
     tags: Vec<String>,
 }
 
-/// Names and features that an expression uses.
+/// Names and features that a policy expression uses.
 #[derive(Default)]
 struct ExpressionUses {
     caller: bool,
@@ -91,7 +91,7 @@ struct ExpressionUses {
 }
 
 impl WhenExpression {
-    /// Compiles `source`.
+    /// Compiles the policy expression `source`.
     ///
     /// # Errors
     /// A description of the problem with its line and column.
@@ -122,7 +122,7 @@ impl WhenExpression {
         })
     }
 
-    /// Returns true if the result may depend on the input.
+    /// Returns true if the result of the expression may depend on the call's input.
     pub(super) fn uses_input(&self) -> bool {
         self.uses.whole_input || !self.uses.members.is_empty()
     }
@@ -198,7 +198,7 @@ impl WhenExpression {
 }
 
 impl WhenExpression {
-    /// Checks that a request other than a tool call has all members that the expression uses.
+    /// Checks that a request other than a tool call has all input members that the expression uses.
     /// Otherwise a missing member would look like an omitted argument.
     fn check_members(&self, request: &PolicyRequest<'_>) -> Result<(), String> {
         let missing = |name: &&String| request.input.get(name.as_str()).is_none();
@@ -233,12 +233,12 @@ impl VariableResolver for ExpressionVariables<'_> {
 }
 
 thread_local! {
-    /// Workspace path of the expression that this thread evaluates. It is thread-local, because
-    /// functions receive only their arguments.
+    /// Workspace path for the policy expression that this thread evaluates. It is thread-local,
+    /// because functions receive only their arguments.
     static ROOT: RefCell<Option<Arc<str>>> = const { RefCell::new(None) };
 }
 
-/// Guard that sets `ROOT` during an evaluation.
+/// Guard that sets the workspace path `ROOT` during an evaluation.
 struct RootGuard;
 
 impl RootGuard {
@@ -254,7 +254,8 @@ impl Drop for RootGuard {
     }
 }
 
-/// Returns the available functions: those of CEL without optional values, and the path functions.
+/// Returns the functions that policy expressions may call: those of CEL without optional values,
+/// and the path functions.
 fn cel_env() -> Arc<Env> {
     static ENV: OnceLock<Arc<Env>> = OnceLock::new();
     ENV.get_or_init(|| {
@@ -302,7 +303,7 @@ fn text_arg<'a>(args: &'a [CowVal<'_, '_>], at: usize) -> Result<&'a str, Execut
     text.map(CelString::inner).ok_or_else(ExecutionError::missing_argument_or_target)
 }
 
-/// Describes a failed evaluation without any text of the input, which may be secret.
+/// Describes a failed evaluation without any text of the call's input, which may be secret.
 fn describe_error(err: &ExecutionError) -> String {
     match err {
         ExecutionError::NoSuchKey(name) => {
@@ -320,12 +321,13 @@ fn describe_error(err: &ExecutionError) -> String {
     }
 }
 
-/// Walks through an expression, collects its names and refuses forbidden features.
+/// Checker that walks through a policy expression, collects its names and refuses forbidden
+/// features.
 struct ExpressionChecker<'e> {
     source: &'e str,
     info: &'e SourceInfo,
     uses: ExpressionUses,
-    /// Variables of the enclosing macros.
+    /// Variables that the enclosing macros (such as `all`) define.
     scope: Vec<&'e str>,
     in_loop: bool,
 }
@@ -399,7 +401,7 @@ impl<'e> ExpressionChecker<'e> {
         }
     }
 
-    /// Returns the name at `at`, unless an enclosing macro defines it.
+    /// Returns the name at `at`, unless an enclosing macro defines that name.
     fn global_name(&self, at: &'e IdedExpr) -> Option<&'e str> {
         match &at.expr {
             Expr::Ident(name) if !self.scope.contains(&name.as_str()) => Some(name),
@@ -450,7 +452,7 @@ impl<'e> ExpressionChecker<'e> {
         }
     }
 
-    /// Returns the error `why` with its line and column.
+    /// Returns the error `why` with its line and column in the expression.
     fn error_at(&self, at: &IdedExpr, why: &str) -> String {
         let offset = self.info.offset_for(at.id).map_or(0, |(start, _)| start as usize);
         // The offset counts characters, not bytes.

@@ -9,7 +9,7 @@ use super::pattern::{KnownTools, NamePattern, ToolPattern};
 use super::plain_path::{normalize_path, under};
 use super::{PolicyRequest, RequestKind};
 
-/// Evaluates an expression over an input. Repeated evaluation and plain CEL must agree.
+/// Evaluates a policy expression for an input. Repeated evaluation and plain CEL must agree.
 pub(crate) fn fuzz_when(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let (source, input) = text.split_once('\u{1f}').unwrap_or((text, "{}"));
@@ -29,7 +29,7 @@ pub(crate) fn fuzz_when(bytes: &[u8]) {
     assert_eq!(when.evaluate(&request), when.evaluate_cel(&request));
 }
 
-/// Compares path functions with a simple model.
+/// Compares the results of the path functions with those of a simple model.
 pub(crate) fn fuzz_paths(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let (path, folder) = text.split_once('\u{1f}').unwrap_or((text, "a"));
@@ -54,8 +54,8 @@ pub(crate) fn fuzz_paths(bytes: &[u8]) {
     }
 }
 
-/// Resolves `path` by its names alone: its normalized form, the number of leading `..`, and the
-/// names after them.
+/// Resolves `path` by its names alone. Returns its normalized form, the number of leading `..`, and
+/// the names after them.
 fn resolve_names(path: &str) -> (String, usize, Vec<&str>) {
     let mut up = 0;
     let mut names = Vec::new();
@@ -76,7 +76,7 @@ fn resolve_names(path: &str) -> (String, usize, Vec<&str>) {
     (written, up, names)
 }
 
-/// Compares patterns with a simple matcher, if it supports them.
+/// Compares the results of patterns with those of a simple matcher, as far as it supports them.
 pub(crate) fn fuzz_patterns(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let (pattern, name) = text.split_once('\u{1f}').unwrap_or((text, "files.read"));

@@ -12,41 +12,41 @@ pub(crate) struct ToolPattern {
     folded: GlobMatcher,
 }
 
-/// A rule that is invalid or has no effect.
+/// An error in a rule that is invalid or has no effect.
 #[derive(Debug, thiserror::Error)]
 pub enum RuleError {
-    /// The pattern is invalid.
+    /// The tool pattern of a rule is invalid.
     #[error("in {setting}: `{pattern}` is not a tool pattern such as `files.*`: {why}")]
     InvalidPattern {
         /// Name of the setting that contains the rule.
         setting: &'static str,
-        /// The pattern, as the settings contain it.
+        /// The pattern as it is written in the settings.
         pattern: String,
-        /// Description of the problem.
+        /// Description of the problem with the pattern.
         why: String,
     },
-    /// The pattern matches no tool, so the rule would have no effect.
+    /// The pattern of a rule matches no tool, so the rule would have no effect.
     #[error("in {setting}: `{pattern}` matches no tool{}", nearest.as_ref().map(|id| format!("; did you mean `{id}`?")).unwrap_or_default())]
     NoMatch {
         /// Name of the setting that contains the rule.
         setting: &'static str,
-        /// The pattern, as the settings contain it.
+        /// The pattern as it is written in the settings.
         pattern: String,
-        /// Most similar tool id, or the pattern of its toolset.
+        /// Most similar tool id, or the pattern of its toolset, as a suggestion.
         nearest: Option<String>,
     },
     /// A rule of `[[policy.rules]]` is invalid.
     #[error("in policy.rules, `{name}`: {why}")]
     InvalidRule {
-        /// Name of the rule.
+        /// Name of the invalid rule.
         name: String,
-        /// Description of the problem.
+        /// Description of the problem with the rule.
         why: String,
     },
 }
 
 impl ToolPattern {
-    /// Parses `pattern`, which comes from `setting`.
+    /// Parses the tool pattern `pattern`, which comes from `setting`.
     pub(crate) fn new(setting: &'static str, pattern: &str) -> Result<Self, RuleError> {
         let pattern = pattern.to_owned();
         if let Some(why) = glob_problem(&pattern) {
@@ -92,8 +92,8 @@ impl ToolPattern {
         Err(RuleError::NoMatch { setting, pattern: pattern.clone(), nearest })
     }
 
-    /// Returns true if the pattern may match an id in `toolset`. If `toolset` is empty, any id
-    /// counts.
+    /// Returns true if the pattern may match the id of a tool in `toolset`. If `toolset` is empty,
+    /// any id counts.
     fn may_match(&self, toolset: &str) -> bool {
         let pattern = fold_name(&self.pattern).into_owned();
         let literal = pattern.split(['*', '?', '[', '{', '\\']).next().unwrap_or_default();
@@ -111,7 +111,8 @@ fn toolset_pattern(id: &str) -> String {
     id.split_once('.').map_or_else(|| id.to_owned(), |(toolset, _)| format!("{toolset}.*"))
 }
 
-/// Checks that `pattern` of `setting` is valid and matches one of the `known` tools.
+/// Checks that the tool pattern `pattern` of `setting` is valid and matches one of the `known`
+/// tools.
 ///
 /// # Errors
 /// The problem of the pattern.
@@ -123,7 +124,7 @@ pub fn check_pattern(
     ToolPattern::new(setting, pattern)?.check(known)
 }
 
-/// Tools against which patterns are checked.
+/// Known tools, against which the patterns of settings are checked.
 #[derive(Debug, Clone, Default)]
 pub struct KnownTools {
     /// Tools that exist now.
@@ -161,7 +162,7 @@ impl NamePattern {
     }
 }
 
-/// Converts `pattern` to a regular expression.
+/// Converts a name `pattern` to a regular expression.
 fn name_regex(pattern: &str) -> String {
     let letter = |letter: char| match letter {
         '*' => ".*".to_owned(),

@@ -4,7 +4,7 @@ use toolgate_contract::CallError;
 
 use super::{PolicyDecision, RuleName};
 
-/// Proof that policy allowed a call. Only [`ToolPolicy::authorise`] creates one.
+/// Proof that the policy allowed a call. Only [`ToolPolicy::authorise`] creates one.
 pub(crate) struct CallPermit {
     pub(super) rule: RuleName,
     pub(super) confirm: bool,
@@ -15,12 +15,12 @@ pub(crate) struct CallPermit {
 pub(crate) struct PolicyDenial {
     pub(super) rule: RuleName,
     pub(super) message: String,
-    /// Scope that would allow the call.
+    /// OAuth scope that would allow the call.
     pub(super) missing_scope: Option<String>,
 }
 
 impl CallPermit {
-    /// Returns the decision.
+    /// Returns the policy decision that led to the permit.
     pub(crate) fn decision(&self) -> PolicyDecision {
         if self.confirm { PolicyDecision::Confirm } else { PolicyDecision::Allowed }
     }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// Removes `.`, `..`, and repeated and trailing slashes from `path`. Also removes the prefix
-/// `root`, as tools do.
+/// `root`, the path of the workspace, as tools do.
 ///
 /// A leading `..` remains: such a path leads out of the workspace, and no tool follows it. Symbolic
 /// links are not resolved.
@@ -48,7 +48,8 @@ pub(super) fn under(path: &str, folder: &str, root: Option<&str>) -> bool {
     }
 }
 
-/// Returns `path` without the prefix `root`. Compares the two as text, as tools do.
+/// Returns `path` without the prefix `root`, the path of the workspace. Compares the two as text,
+/// as tools do.
 fn strip_root<'p>(path: &'p str, root: &str) -> Option<&'p str> {
     let rest = path.strip_prefix(root)?;
     (path.starts_with('/') && (rest.is_empty() || rest.starts_with('/')))

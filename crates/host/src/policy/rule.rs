@@ -8,9 +8,9 @@ use super::expression::{ExpressionSettings, WhenExpression};
 use super::pattern::{KnownTools, NamePattern, RuleError, ToolPattern};
 use super::{PolicyRequest, RuleName};
 
-/// Name of the setting with the rules.
+/// Name of the setting with the policy rules.
 const SETTING: &str = "policy.rules";
-/// Longest name of a rule.
+/// Longest name of a policy rule, in characters.
 const NAME_CHARS_MAX: usize = 64;
 
 /// A policy rule of the settings. It matches if all its conditions hold. An empty condition always
@@ -19,7 +19,7 @@ const NAME_CHARS_MAX: usize = 64;
 pub struct PolicyRule {
     /// Name of the rule in the audit record and in `toolgate policy explain`.
     pub name: String,
-    /// Effect of the rule if it matches.
+    /// Effect of the rule on calls that match.
     pub effect: PolicyEffect,
     /// Patterns for caller names. At least one must match the caller's name.
     pub callers: Vec<String>,
@@ -27,7 +27,7 @@ pub struct PolicyRule {
     pub roles: Vec<String>,
     /// Patterns for tool ids. At least one must match the tool's id.
     pub tools: Vec<String>,
-    /// Effects. The tool must have one of them.
+    /// Effects of tools. The tool must have one of them.
     pub effects: Vec<Effects>,
     /// CEL expression that must be true.
     pub when: Option<String>,
@@ -35,7 +35,7 @@ pub struct PolicyRule {
     pub message: Option<String>,
 }
 
-/// Effect of a rule.
+/// Effect of a policy rule on a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PolicyEffect {
     /// The call may run.
@@ -56,7 +56,7 @@ impl PolicyEffect {
     }
 }
 
-/// Outcome of matching a rule with a request.
+/// Outcome of matching a policy rule with a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RuleMatch {
     No(MismatchReason),
@@ -65,7 +65,7 @@ pub(crate) enum RuleMatch {
     Failed(String),
 }
 
-/// Reason why a rule does not match.
+/// Reason why a policy rule does not match a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MismatchReason {
     Tool,
@@ -90,7 +90,7 @@ impl MismatchReason {
     }
 }
 
-/// A compiled rule.
+/// A compiled policy rule.
 pub(super) struct CompiledRule {
     pub(super) name: RuleName,
     pub(super) effect: PolicyEffect,
@@ -101,9 +101,10 @@ pub(super) struct CompiledRule {
     pub(super) message: Option<String>,
 }
 
-/// Tools that a rule concerns.
+/// Tools that a policy rule concerns.
 pub(super) enum RuleTools {
-    /// Tools that meet both conditions. An empty condition always holds.
+    /// Tools that match one of the patterns and have one of the effects. An empty list matches all
+    /// tools.
     Matching { tools: Vec<ToolPattern>, effects: Vec<Effects> },
     /// All tools whose effects are stronger than the given ones.
     AboveEffects(Effects),
@@ -155,7 +156,7 @@ impl CompiledRule {
         })
     }
 
-    /// Checks that each pattern matches one of the `known` tools.
+    /// Checks that each tool pattern of the rule matches one of the `known` tools.
     pub(super) fn check(&self, known: &KnownTools) -> Result<(), RuleError> {
         match &self.tools {
             RuleTools::Matching { tools: patterns, .. } | RuleTools::NotMatching(patterns) => {
@@ -165,7 +166,7 @@ impl CompiledRule {
         }
     }
 
-    /// Matches the rule with a request.
+    /// Returns whether the rule matches the request.
     pub(super) fn match_request(&self, request: &PolicyRequest<'_>) -> RuleMatch {
         if let Err(why) = self.check_tool(request.spec) {
             return RuleMatch::No(why);
@@ -186,8 +187,8 @@ impl CompiledRule {
         }
     }
 
-    /// Evaluates `when` for each of `paths` as the argument `path`. A restriction holds if it holds
-    /// for one of them, and a permission if it holds for all.
+    /// Evaluates the rule's `when` expression for each of `paths` as the argument `path`. A
+    /// restriction holds if it holds for one of them, and a permission if it holds for all.
     fn evaluate_for_each(
         &self,
         when: &WhenExpression,
@@ -206,7 +207,7 @@ impl CompiledRule {
         })
     }
 
-    /// Checks that the rule concerns the tool.
+    /// Checks that the rule concerns the tool `spec`.
     ///
     /// A restriction of a tool also applies to tools that are `ruled_as` this tool. A permission
     /// applies to no other tool.
@@ -234,7 +235,7 @@ impl CompiledRule {
         }
     }
 
-    /// Describes why this rule, which comes from the `[tools]` settings, denies the tool.
+    /// Describes why this rule, which comes from the `[tools]` settings, denies the tool `spec`.
     pub(super) fn describe_denial(&self, spec: &ToolSpec) -> String {
         match &self.tools {
             RuleTools::Matching { .. } => format!("the rule `{}` denies it", self.name),
@@ -248,7 +249,7 @@ impl CompiledRule {
         }
     }
 
-    /// Checks that the rule concerns the caller.
+    /// Checks that the rule concerns the caller of a request.
     pub(super) fn check_caller(&self, caller: &Caller) -> Result<(), MismatchReason> {
         let named = self.callers.iter().any(|name| name.matches(&caller.name));
         if !self.callers.is_empty() && !named {

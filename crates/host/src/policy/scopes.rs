@@ -9,9 +9,9 @@ use crate::policy::{KnownTools, RuleError, ToolPattern};
 pub struct TokenScope {
     /// Name of the scope as it appears in tokens.
     pub name: String,
-    /// Patterns for tool ids. At least one must match the tool's id.
+    /// Patterns for tool ids. At least one must match the id of a tool that the scope allows.
     pub tools: Vec<String>,
-    /// Strongest effects that the scope allows.
+    /// Strongest effects of a tool that the scope allows.
     pub effects: Effects,
 }
 
@@ -28,9 +28,9 @@ struct ScopeGrant {
 /// Result of comparing the scopes of a token with the scope that a tool call needs.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ScopeCheck {
-    /// No further scope is required.
+    /// The caller needs no further scope.
     Satisfied,
-    /// This scope is required.
+    /// The caller lacks this scope.
     Missing(String),
     /// No scope allows this tool.
     Unavailable,
@@ -46,13 +46,13 @@ impl TokenScopes {
         Ok(Self(granted.collect::<Result<_, _>>()?))
     }
 
-    /// Checks that each pattern matches one of the `known` tools.
+    /// Checks that each tool pattern of the scopes matches one of the `known` tools.
     pub(crate) fn check(&self, known: &KnownTools) -> Result<(), RuleError> {
         self.0.iter().flat_map(|scope| &scope.tools).try_for_each(|rule| rule.check(known))
     }
 
-    /// Returns the scope that `caller` lacks for the tool. If several scopes would suffice, returns
-    /// the first.
+    /// Returns the scope that `caller` lacks for the tool, if any. If one of several scopes would
+    /// suffice, returns the first.
     pub(crate) fn check_scope(&self, caller: &Caller, spec: &ToolSpec) -> ScopeCheck {
         if self.0.is_empty() || caller.kind != CallerKind::Token {
             return ScopeCheck::Satisfied;

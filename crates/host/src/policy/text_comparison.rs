@@ -14,10 +14,10 @@ use super::PolicyRequest;
 use super::binding;
 use super::plain_path::{normalize_path, touches, under};
 
-/// Longest path that is compared without CEL, in bytes. Systems accept no longer paths.
+/// Longest path in an input that is compared without CEL, in bytes. Systems accept no longer paths.
 const PATH_BYTES_MAX: usize = 4096;
 
-/// An expression that only compares texts.
+/// A policy expression that only compares texts, so that it is evaluated without CEL.
 pub(super) enum TextExpression {
     All(Box<[Self; 2]>),
     Any(Box<[Self; 2]>),
@@ -25,7 +25,7 @@ pub(super) enum TextExpression {
     Compare(TextOperand, TextComparison),
 }
 
-/// A text that an expression names.
+/// A variable of a policy expression whose text is compared.
 pub(super) enum TextOperand {
     CallerName,
     CallerKind,
@@ -33,11 +33,11 @@ pub(super) enum TextOperand {
     ToolToolset,
     ToolRuledAs,
     ToolEffects,
-    /// The member of the input with this name.
+    /// The text in the field of the call's input with this name.
     Input(String),
 }
 
-/// Comparison of a text with constants.
+/// Comparison of a text with constants, in a policy expression.
 pub(super) enum TextComparison {
     OneOf(Vec<String>),
     StartsWith(String),
@@ -48,7 +48,7 @@ pub(super) enum TextComparison {
 }
 
 impl TextExpression {
-    /// Converts `expression`, or returns `None` if it does more than compare texts.
+    /// Converts the policy `expression`, or returns `None` if it does more than compare texts.
     pub(super) fn from_expression(expression: &IdedExpr) -> Option<Self> {
         let Expr::Call(call) = &expression.expr else { return None };
         let CallExpr { func_name, target, args } = call;
@@ -90,7 +90,8 @@ impl TextExpression {
         })
     }
 
-    /// Evaluates the expression for a workspace at `root`. Returns `None` if only CEL can decide.
+    /// Evaluates the expression for `request` and a workspace at `root`. Returns `None` if only CEL
+    /// can decide.
     pub(super) fn evaluate(&self, request: &PolicyRequest<'_>, root: Option<&str>) -> Option<bool> {
         Some(match self {
             // Both sides are evaluated: an error on either side is left to CEL.

@@ -6,7 +6,7 @@ use toolgate_budget::{BoundedValidator, MemoryAccount, SchemaSize};
 
 use crate::schema_errors;
 
-/// Checks the form of `schema` by the draft that it declares, without compiling it.
+/// Checks the form of `schema` by the JSON Schema draft that it declares, without compiling it.
 ///
 /// # Errors
 /// Describes the first invalid part.
@@ -25,8 +25,8 @@ pub(super) fn check_form(schema: &Value) -> Result<(), String> {
     checked.map_err(|why| schema_errors::shorten_middle(&why.to_string()))
 }
 
-/// Compiles `schema` according to the draft that it declares, or to 2020-12. Takes its memory from
-/// `account`.
+/// Compiles `schema` according to the JSON Schema draft that it declares, or to 2020-12. Takes its
+/// memory from `account`.
 ///
 /// # Errors
 /// The schema is invalid, refers to another schema, or would take too much time or memory.

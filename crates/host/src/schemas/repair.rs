@@ -4,17 +4,17 @@ use jsonschema::ValidationError;
 use serde_json::Value;
 use toolgate_contract::exact_json;
 
-/// Maximum number of parts of one value that are repaired.
+/// Maximum number of invalid parts of a call's input that are repaired.
 const REPAIRS_MAX: usize = 64;
-/// Most bytes of quoted lists and objects of one value that are parsed. Their values take many times
-/// as much memory.
+/// Maximum number of bytes of quoted lists and objects in one input that are parsed. Their values
+/// take many times as much memory.
 const QUOTED_BYTES_MAX: usize = 64 << 10;
 
-/// Arguments that are lists of names, of which a model writes a single one as text.
+/// Arguments that are lists of names. A model may write a single name as text instead of a list.
 const LISTS: [&str; 5] = ["paths", "glob", "langs", "tags", "kinds"];
 
-/// Returns `value` in the form that its schema probably demands, or `None` if nothing can be
-/// repaired. `errors` are the errors of `value`.
+/// Returns the invalid input `value` in the form that its schema probably demands, or `None` if
+/// nothing can be repaired. `errors` are the errors of `value`.
 ///
 /// `null` counts as absent, a quoted number, boolean, list or object as unquoted, and a text in
 /// place of a list of names as its only item. Only invalid parts change, so a `null` or text that
@@ -38,7 +38,8 @@ pub(super) fn repair<'v>(
     has_changed.then_some(repaired)
 }
 
-/// Removes the property at `pointer`. Returns false if it is not a property of an object.
+/// Removes the property of `value` at the JSON `pointer`. Returns false if the pointer names no
+/// property of an object.
 fn remove(value: &mut Value, pointer: &str) -> bool {
     let Some((parent, name)) = pointer.rsplit_once('/') else { return false };
     let name = name.replace("~1", "/").replace("~0", "~");
@@ -46,8 +47,8 @@ fn remove(value: &mut Value, pointer: &str) -> bool {
     parent.is_some_and(|parent| parent.remove(&name).is_some())
 }
 
-/// Replaces the text at `pointer` by the value that it spells. Returns false if it spells none. Lists
-/// and objects have at most `quoted_left` bytes.
+/// Replaces the text at the JSON `pointer` by the value that the text spells. Returns false if it
+/// spells none. Lists and objects have at most `quoted_left` bytes.
 fn unquote(value: &mut Value, pointer: &str, text: &str, quoted_left: &mut usize) -> bool {
     let spelled = match text {
         "true" | "True" => Some(Value::Bool(true)),

@@ -8,15 +8,15 @@ use toolgate_contract::{CallError, ValidationProblem};
 
 use super::SchemaSide;
 
-/// Number of values that are validated at once outside of the threads that serve calls.
+/// Maximum number of values that are validated at once outside of the threads that serve calls.
 const VALIDATIONS_MAX: usize = 8;
-/// Time for the validation of one value.
+/// Maximum time for the validation of one value.
 const VALIDATION_TIME_MAX: Duration = Duration::from_secs(5);
-/// Largest number of parts of a value that a thread that serves calls validates itself, if the schema
-/// is this server's own.
+/// Largest number of parts of a value that is validated on the thread that serves the call, if the
+/// schema is this server's own.
 const SMALL_VALUES_MAX: usize = 5_000;
 
-/// Creates the threads.
+/// Creates the pool of threads for validations that take long.
 pub(super) fn new_pool() -> WorkPool {
     WorkPool::new(VALIDATIONS_MAX, VALIDATION_TIME_MAX)
 }

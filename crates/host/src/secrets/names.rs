@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::shapes::{self, NAME_BYTES_MAX, SecretForm, is_secret_name, named_forms};
 
-/// Configured names of secrets.
+/// Names from the settings that mark values as secrets.
 #[derive(Default)]
 pub(super) struct SecretNames {
     /// The lower-case letters and digits of each name.
@@ -13,7 +13,7 @@ pub(super) struct SecretNames {
 }
 
 impl SecretNames {
-    /// Creates a set of names. Case and separators are ignored.
+    /// Creates a set of names that mark secrets. Case and separators are ignored.
     pub(super) fn new(names: &[String]) -> Self {
         let folded = names.iter().map(|name| fold_name(name).collect::<String>());
         let folded: Vec<_> = folded.filter(|name| !name.is_empty()).collect();
@@ -38,7 +38,7 @@ impl SecretNames {
             && self.folded.iter().any(|one| fold_name(name).eq(one.chars()))
     }
 
-    /// Redacts values from `text` that follow one of the names.
+    /// Redacts values from `text` that follow a name from the settings.
     pub(super) fn redact<'t>(&self, text: Cow<'t, str>) -> Cow<'t, str> {
         shapes::redact_forms(&self.forms, text)
     }

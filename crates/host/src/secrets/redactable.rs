@@ -87,7 +87,7 @@ impl Redactable for Option<String> {
     }
 }
 
-/// Redacts keys, too, because the content may come from any source.
+/// Redacts the keys of the object, too, because the content may come from any source.
 impl Redactable for Map<String, Value> {
     fn redact_with(&mut self, secrets: &SecretValues) {
         self.values_mut().for_each(|value| value.redact_with(secrets));
@@ -128,7 +128,7 @@ impl Redactable for ContentBlock {
     }
 }
 
-/// Redacts the URI, too, because a listed entry may have any name.
+/// Redacts the URI of a resource, too, because a listed entry may have any name.
 impl Redactable for ResourceSpec {
     fn redact_with(&mut self, secrets: &SecretValues) {
         redact_uri(&mut self.uri, secrets);
@@ -139,7 +139,7 @@ impl Redactable for ResourceSpec {
     }
 }
 
-/// Keeps the URI template, because a changed template could not be used.
+/// Leaves the URI template unchanged, because a changed template could not be used.
 impl Redactable for Vec<ResourceTemplate> {
     fn redact_with(&mut self, secrets: &SecretValues) {
         for ResourceTemplate { name, title, description: about, meta, .. } in self {

@@ -27,9 +27,9 @@ const NAME_ENDINGS: [&str; 17] = [
 ];
 /// The last letters of all [`NAME_ENDINGS`].
 const LAST_LETTERS: &[u8] = b"delnsty";
-/// Names that have one of the [`NAME_ENDINGS`], but whose value is a number.
+/// Endings of names that match [`NAME_ENDINGS`], but whose value is a number and no secret.
 const COUNT_NAMES: [&str; 3] = ["maxtokens", "inputtokens", "outputtokens"];
-/// Longest name that is checked, in bytes.
+/// Longest name that is checked for marking a secret, in bytes.
 pub(super) const NAME_BYTES_MAX: usize = 64;
 
 /// Returns true if `name` marks a secret, like `GITHUB_TOKEN`, `apiKey` or `--password`.
@@ -55,16 +55,16 @@ pub(super) fn is_secret_name(name: &str) -> bool {
     NAME_ENDINGS.iter().any(ends) && !COUNT_NAMES.iter().any(ends)
 }
 
-/// Format of a secret.
+/// Format by which a kind of secret is found in texts, such as a private key.
 pub(super) struct SecretForm {
-    /// Lower-case words. Each match contains one of them, unless the list is empty. Searching for
-    /// them is much faster than compiling the pattern.
+    /// Lower-case words. Each match of the pattern contains one of them, unless the list is empty.
+    /// Searching for them is much faster than compiling the pattern.
     words: &'static [&'static str],
-    /// Text that each match also contains.
+    /// Text that each match of the pattern also contains.
     required_text: &'static str,
     pattern: String,
     regex: OnceLock<Regex>,
-    /// Replacement of a match.
+    /// Text that replaces a match of the pattern.
     replacement: &'static str,
 }
 
@@ -78,7 +78,7 @@ impl SecretForm {
         Self { words, required_text, pattern: pattern.into(), regex: OnceLock::new(), replacement }
     }
 
-    /// Redacts matches in `text`. `small` is the same text in lower case.
+    /// Redacts secrets of this form in `text`. `small` is `text` in lower case.
     fn redact<'t>(&self, text: Cow<'t, str>, small: &str) -> Cow<'t, str> {
         let has_word = self.words.is_empty() || self.words.iter().any(|word| small.contains(word));
         // In case-insensitive patterns, some non-ASCII letters equal `k` and `s`.
@@ -96,7 +96,7 @@ impl SecretForm {
         self.regex.get_or_init(|| Regex::new(&self.pattern).expect("a pattern"))
     }
 
-    /// Redacts matches in `text` without the quick check for words.
+    /// Redacts secrets of this form in `text` without the quick check for words.
     #[cfg(test)]
     pub(super) fn redact_unchecked(&self, text: &str) -> String {
         self.compiled_regex().replace_all(text, self.replacement).into_owned()

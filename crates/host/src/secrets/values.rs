@@ -11,10 +11,10 @@ use toolgate_contract::{CallEvent, EventSink, OutputStream};
 use super::REDACTED;
 use super::redactable::Redactable;
 
-/// The values for which texts are searched.
+/// Secret values for which texts are searched.
 pub(crate) struct SecretValues {
     matcher: AhoCorasick,
-    /// All searched texts, longest first.
+    /// All texts that are searched for, longest first.
     texts: Vec<String>,
 }
 
@@ -25,8 +25,8 @@ impl fmt::Debug for SecretValues {
 }
 
 impl SecretValues {
-    /// Creates a search for `values` and their JSON-escaped forms. Returns `None` if there are no
-    /// values, or too many.
+    /// Creates a search for the secret `values` and their JSON-escaped forms. Returns `None` if
+    /// there are no values, or too many.
     pub(crate) fn new(values: &[String]) -> Option<Self> {
         let in_json = values.iter().filter_map(|value| {
             let quoted = serde_json::to_string(value).ok()?;
@@ -39,7 +39,7 @@ impl SecretValues {
         Some(Self { matcher: all.ok()?, texts }).filter(|values| !values.texts.is_empty())
     }
 
-    /// Redacts the values from `text`.
+    /// Redacts the secret values from `text`.
     pub(crate) fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
         if !self.matcher.is_match(text) {
             return Cow::Borrowed(text);
@@ -47,13 +47,13 @@ impl SecretValues {
         Cow::Owned(self.matcher.replace_all(text, &vec![REDACTED; self.texts.len()]))
     }
 
-    /// Redacts the values from `bytes`. Returns `None` if none occurs.
+    /// Redacts the secret values from `bytes`. Returns `None` if `bytes` contains none.
     pub(crate) fn redact_bytes(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         let some = self.matcher.is_match(bytes);
         some.then(|| self.matcher.replace_all_bytes(bytes, &vec![REDACTED; self.texts.len()]))
     }
 
-    /// Removes and returns the redacted start of `held` that cannot be part of a longer match.
+    /// Removes the start of `held` that cannot be part of a longer secret, and returns it redacted.
     fn take_settled(&self, held: &mut String) -> String {
         let mut settled = String::new();
         let mut at = 0;
@@ -75,7 +75,8 @@ impl SecretValues {
         }
     }
 
-    /// Returns the position in `text`, from `from` on, at which an incomplete value may begin.
+    /// Returns the position in `text`, from `from` on, at which an incomplete secret value may
+    /// begin.
     fn partial_match_start(&self, text: &str, from: usize) -> usize {
         let longest = self.texts.first().map_or(0, String::len);
         let start = text.floor_char_boundary(text.len().saturating_sub(longest - 1)).max(from);
@@ -88,12 +89,12 @@ impl SecretValues {
     }
 }
 
-/// Event sink that redacts values. It holds program output back while the output may be the start
-/// of a value.
+/// Event sink that redacts secret values. It holds program output back while the output may be the
+/// start of such a value.
 pub(crate) struct RedactingSink {
     values: Arc<SecretValues>,
     sink: EventSink,
-    /// Held-back output of each stream.
+    /// Program output of each stream that is held back.
     held: Mutex<[String; 2]>,
 }
 
@@ -102,7 +103,7 @@ impl RedactingSink {
         Arc::new(Self { values, sink, held: Mutex::default() })
     }
 
-    /// Returns the sink that redacts events.
+    /// Returns the sink that redacts events before it passes them on.
     pub(crate) fn sink(self: &Arc<Self>) -> EventSink {
         let redacting = self.clone();
         EventSink::new(move |event| redacting.forward(event)).with_log_level(self.sink.log_level())
@@ -139,7 +140,7 @@ impl RedactingSink {
         self.sink.send(event);
     }
 
-    /// Sends the held-back output. No more output will follow.
+    /// Sends the program output that was held back. No more output will follow.
     fn flush_held(&self) {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         for stream in [OutputStream::Stdout, OutputStream::Stderr] {
@@ -159,7 +160,7 @@ fn stream_index(stream: OutputStream) -> usize {
     }
 }
 
-/// Guard of an active redaction. Dropping it sends the held-back output.
+/// Guard of an active redaction of events. Dropping it sends the program output that was held back.
 pub(crate) struct RedactionGuard(pub(super) Option<Arc<RedactingSink>>);
 
 impl Drop for RedactionGuard {

@@ -16,16 +16,16 @@ use super::{ExplainedTool, effects_word};
 use crate::Gate;
 use crate::catalog::{Catalog, CatalogEntry, CatalogIndex};
 
-/// Number of tools that a query finds, unless the caller asks for another.
+/// Number of tools that a query finds, unless the caller asks for another number.
 const LIMIT: usize = 10;
-/// Largest number of tools that a query finds.
+/// Maximum number of tools that a query finds.
 const LIMIT_MAX: usize = 20;
-/// Largest number of queries or names in one search.
+/// Maximum number of queries or names in one search.
 const QUERIES_MAX: usize = 20;
-/// Number of tools in a page of one server's tools.
+/// Number of tools in a page of the list of one server's tools.
 const PAGE: usize = 50;
 
-/// A search of one caller.
+/// A search of one caller for tools of the catalog.
 pub(super) struct CatalogSearch<'g> {
     gate: &'g Gate,
     caller: &'g Caller,
@@ -35,12 +35,12 @@ pub(super) struct CatalogSearch<'g> {
 }
 
 impl<'g> CatalogSearch<'g> {
-    /// Opens the search of the caller of `ctx`.
+    /// Creates the search of the caller of `ctx` for tools.
     pub(super) fn new(gate: &'g Gate, ctx: &'g ToolContext) -> Self {
         Self::of_caller(gate, &ctx.caller, ctx.session.as_ref())
     }
 
-    /// Opens the search of `caller`.
+    /// Creates the search of `caller` for tools.
     pub(super) fn of_caller(
         gate: &'g Gate,
         caller: &'g Caller,
@@ -53,7 +53,7 @@ impl<'g> CatalogSearch<'g> {
         Self { gate, caller, session, catalog, view }
     }
 
-    /// Answers `input`.
+    /// Returns the answer of `tools.search` to `input`.
     pub(super) async fn answer(&self, input: &SearchInput) -> Result<String, ToolError> {
         let queries: Vec<&str> = input.all_queries().collect();
         if queries.len() > QUERIES_MAX || input.names.len() > QUERIES_MAX {
@@ -75,7 +75,7 @@ impl<'g> CatalogSearch<'g> {
         Ok(text)
     }
 
-    /// Returns the lines of up to `count` tools whose names are nearest to `name`.
+    /// Returns up to `count` tools whose names are nearest to `name`, one line for each.
     pub(super) fn nearest(&self, name: &str, count: usize) -> Vec<String> {
         let mut places = nearest_names(self.index(), &self.view, name, count);
         if places.is_empty() {
@@ -85,7 +85,7 @@ impl<'g> CatalogSearch<'g> {
         places.into_iter().map(|at| line_of(&self.catalog.entries()[at])).collect()
     }
 
-    /// Returns up to `count` tools that `question` finds by words, best first, with these words.
+    /// Returns up to `count` tools that match words of `question`, best first, with these words.
     pub(super) fn explain(&self, question: &str, count: usize) -> Vec<ExplainedTool> {
         let question = Question::new(question);
         let memory = RememberedQuestions::default();
@@ -98,7 +98,8 @@ impl<'g> CatalogSearch<'g> {
         explained.collect()
     }
 
-    /// Returns the cosines of the tools with each query, if a sentence model is configured.
+    /// Returns the similarity (cosine) of each tool with each query, if a sentence model is
+    /// configured.
     async fn meanings(&self, queries: &[&str]) -> Vec<Option<Vec<Option<f32>>>> {
         let mut meanings = Vec::new();
         for query in queries {
@@ -205,7 +206,7 @@ impl<'g> CatalogSearch<'g> {
         self.seen().filter(|entry| entry.server() == server).count()
     }
 
-    /// Returns the servers of the tools that the caller sees, by name, with their counts.
+    /// Returns the servers of the tools that the caller may see, by name, with the number of tools.
     fn servers(&self) -> Vec<(&str, usize)> {
         let mut servers: Vec<(&str, usize)> = Vec::new();
         for entry in self.seen() {
@@ -218,7 +219,7 @@ impl<'g> CatalogSearch<'g> {
         servers
     }
 
-    /// Returns the name of the server that the caller calls `name`.
+    /// Returns the name of the server that the caller means by `name`.
     fn find_server(&self, name: &str) -> Result<String, ToolError> {
         let servers = self.servers();
         let same = |known: &str| fold_name(known).eq_ignore_ascii_case(&fold_name(name));
@@ -263,7 +264,7 @@ impl<'g> CatalogSearch<'g> {
     }
 }
 
-/// Returns the line of one tool.
+/// Returns the line that describes a tool in the answer of a search.
 pub(super) fn line_of(entry: &CatalogEntry) -> String {
     let FoundTool { name, effects, description, input_schema, was_shown: _ } = found_tool(entry);
     tool_line(&name, effects, description, input_schema)
@@ -288,7 +289,7 @@ fn describe(entry: &CatalogEntry, text: &mut String) {
     _ = writeln!(text, "  {}", lean_schema(&spec.input_schema));
 }
 
-/// Returns the part of a name that a message repeats.
+/// Returns the part of an unknown name that an error message repeats.
 fn shorten(name: &str) -> String {
     name.chars().take(100).collect()
 }

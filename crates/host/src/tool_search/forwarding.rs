@@ -16,20 +16,21 @@ use super::{CALL, READ};
 use crate::catalog::CatalogEntry;
 use crate::{Gate, pipeline};
 
-/// Most calls within calls that are unpacked.
+/// Maximum number of nested calls of `tools.call` that are unpacked.
 const NESTING_MAX: usize = 3;
 
-/// A call that names another tool.
+/// A call that names another tool to be called.
 struct NamedCall {
     name: String,
     arguments: Value,
     /// True if the named tool must only read.
     only_reads: bool,
-    /// Corrections of the call, one sentence each.
+    /// Corrections that were made to the call, one sentence each.
     notes: Vec<String>,
 }
 
-/// Returns the id of the tool that passes calls on, if `name` names one.
+/// Returns the id of the tool that calls others (`tools.call` or `tools.read`), if `name` names
+/// one.
 fn forwarder_id(name: &str) -> Option<&'static str> {
     // This runs on every call, and few names begin so.
     let rest = name.strip_prefix("tools")?;
@@ -40,7 +41,7 @@ fn forwarder_id(name: &str) -> Option<&'static str> {
     })
 }
 
-/// Returns true if `call` names a tool that passes calls on, and its caller may use that tool.
+/// Returns true if `call` names a tool that calls others, and the caller may use that tool.
 pub(crate) fn is_forwarder(gate: &Gate, call: &ToolCall) -> bool {
     let Some(id) = forwarder_id(&call.tool) else { return false };
     let entry = ToolId::new(id).and_then(|id| gate.catalog.snapshot().entry(&id));
@@ -48,7 +49,7 @@ pub(crate) fn is_forwarder(gate: &Gate, call: &ToolCall) -> bool {
         && (!call.metadata.by_id || call.tool == id)
 }
 
-/// Runs the tool that `call` names in its arguments, and adds what helps the caller to its result.
+/// Runs the tool that `call` names in its arguments, and adds advice for the caller to the result.
 pub(crate) async fn run_forwarded(
     gate: &Gate,
     call: &mut ToolCall,
@@ -72,7 +73,7 @@ pub(crate) async fn run_forwarded(
     }
 }
 
-/// Rewrites `call` to a call of the tool that it names. Returns what was corrected.
+/// Rewrites `call` to a call of the tool that its arguments name. Returns what was corrected.
 ///
 /// # Errors
 /// The arguments name no tool. The error is recorded.
@@ -106,7 +107,7 @@ pub(crate) async fn forward(gate: &Gate, call: &mut ToolCall) -> Result<Vec<Stri
     Ok(notes)
 }
 
-/// Returns the tool that `name` means, if there is only one reading.
+/// Returns the tool that the caller may mean by `name`, if there is only one.
 fn find_named(gate: &Gate, call: &ToolCall, name: &str) -> Option<Arc<CatalogEntry>> {
     let find = |name: &str| gate.find(&call.caller, name).ok();
     let shows = |spec: &ToolSpec| gate.policy.shows(&call.caller, spec);
@@ -116,7 +117,7 @@ fn find_named(gate: &Gate, call: &ToolCall, name: &str) -> Option<Arc<CatalogEnt
         .or_else(|| gate.catalog.snapshot().find_unprefixed(bare.unwrap_or(name), shows))
 }
 
-/// Reads the arguments of a tool that passes calls on. Corrects slips that have one reading.
+/// Parses the arguments of a tool that calls others. Corrects errors that can mean only one thing.
 fn read_call(input: Value, only_reads: bool) -> Result<NamedCall, ValidationProblem> {
     let mut call =
         NamedCall { name: String::new(), arguments: input, only_reads, notes: Vec::new() };
@@ -133,7 +134,7 @@ fn read_call(input: Value, only_reads: bool) -> Result<NamedCall, ValidationProb
     Err(problem("/name", "name the tool to run, not a tool that calls others"))
 }
 
-/// Returns the name and the arguments in `fields`.
+/// Returns the tool's name and the arguments in `fields`.
 fn read_fields(
     mut fields: Map<String, Value>,
     notes: &mut Vec<String>,
@@ -180,7 +181,7 @@ fn problem(pointer: &str, message: &str) -> ValidationProblem {
     ValidationProblem { pointer: pointer.to_owned(), message: message.to_owned() }
 }
 
-/// Returns the part of a name that a message repeats.
+/// Returns the part of an unknown tool's name that an error message repeats.
 fn shorten(name: &str) -> String {
     name.chars().take(100).collect()
 }

@@ -17,19 +17,23 @@ use super::{CALL, READ, SEARCH, SearchMemoryScope, ToolListMode, ToolSearch};
 use crate::Gate;
 use crate::catalog::{CallerVisibility, Catalog, CatalogEntry};
 
-/// Most lists that are kept. Beyond it, the oldest is decided again.
+/// Maximum number of clients whose tool lists are kept. Beyond it, the oldest list is decided
+/// again.
 const LISTS_MAX: usize = 4096;
-/// Share of the budget, in percent, down to which the list of a caller stays folded once it was. So
-/// a list whose size is near the budget does not change its form from session to session.
+/// Share of the token budget, in percent. A folded tool list of a caller becomes whole again only
+/// below this share. So a list whose size is near the budget does not change its form from session
+/// to session.
 const UNFOLD_PERCENT: usize = 70;
 /// Length of a day, in seconds.
 const DAY_S: i64 = 86_400;
-/// Field that asks clients with a search of their own to keep a tool in the context.
+/// Metadata field of a tool that asks clients with a tool search of their own to keep the tool in
+/// the context.
 const ALWAYS_LOAD: &str = "anthropic/alwaysLoad";
-/// Field with words by which such clients find a tool, in addition to its name and description.
+/// Metadata field with words by which clients with a tool search of their own find a tool, in
+/// addition to its name and description.
 const SEARCH_HINT: &str = "anthropic/searchHint";
 
-/// A client whose list is decided.
+/// A client that has received a tool list.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum ListKey {
     Session(Arc<str>),
@@ -37,26 +41,26 @@ pub(super) enum ListKey {
     Day(CallerVisibility, i64, Option<&'static str>),
 }
 
-/// A decided list.
+/// The form of a tool list that a client received.
 #[derive(Clone)]
 pub(super) enum ListDecision {
     /// All tools, as they are now. Hints for clients with a search of their own come from the
-    /// questions that were remembered when the list was decided.
+    /// questions that were remembered when the client received the list.
     Whole(Arc<RememberedQuestions>),
-    /// Only the tools in the field.
+    /// Only these tools, which include the tools that search and call all others.
     Folded(Arc<[Arc<dyn AnyTool>]>),
 }
 
-/// Decided lists, with the order in which they were decided.
+/// Tool lists that clients have received, in the order in which they received them.
 #[derive(Default)]
 pub(super) struct DecidedLists {
     known: HashMap<ListKey, (u64, ListDecision)>,
     count: u64,
-    /// Callers whose newest list is folded, each with the name of the client's profile.
+    /// Callers whose newest tool list is folded, each with the name of the client's profile.
     folded: HashSet<ListOwner>,
 }
 
-/// A caller, with the name of the client's profile.
+/// A caller of tool lists, with the name of the client's profile.
 type ListOwner = (CallerVisibility, Option<&'static str>);
 
 impl DecidedLists {
@@ -75,7 +79,7 @@ impl DecidedLists {
         self.known.insert(key, (self.count, decision));
     }
 
-    /// Notes whether the newest list of `owner` is folded.
+    /// Notes whether the newest tool list of `owner` is folded.
     fn note_form(&mut self, owner: ListOwner, is_folded: bool) {
         if !is_folded {
             self.folded.remove(&owner);
@@ -88,7 +92,7 @@ impl DecidedLists {
         self.folded.insert(owner);
     }
 
-    /// Returns true if a list of `key`, for any client, is folded.
+    /// Returns true if a tool list of the owner of `key` is folded, whatever the client.
     fn has_folded(&self, key: &ListKey) -> bool {
         let folded = |it: &ListDecision| matches!(it, ListDecision::Folded(_));
         self.known
@@ -117,7 +121,7 @@ impl ListKey {
         }
     }
 
-    /// Returns true if the keys differ in the client at most.
+    /// Returns true if the keys differ in the client's profile at most.
     fn is_equal_except_client(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Day(caller, day, _), Self::Day(other_caller, other_day, _)) => {
@@ -129,7 +133,7 @@ impl ListKey {
 }
 
 impl Gate {
-    /// Returns a page of the list of `caller`, folded if the settings say so.
+    /// Returns a page of the tool list of `caller`, folded if the settings demand that.
     pub(crate) fn listed_tools(
         &self,
         caller: &Caller,
@@ -163,14 +167,14 @@ impl Gate {
         }
     }
 
-    /// Returns true if a change of the catalog changes the list of `caller`. A list that
-    /// was replaced by the search tools stays so for the session, or for the day of a caller without a
+    /// Returns true if a change of the catalog changes the list of `caller`. A list with the search
+    /// tools in place of most tools stays so for the session, or for the day of a caller without a
     /// session.
     pub(crate) fn lists_follow_catalog(&self, caller: &Caller, session: Option<&Arc<str>>) -> bool {
         !self.tool_search.lists().has_folded(&ListKey::new(caller, session, None))
     }
 
-    /// Returns true if `call` names a tool of the folded list that its client has.
+    /// Returns true if `call` names a tool of the folded list that its client received.
     pub(super) fn has_listed(&self, call: &ToolCall) -> bool {
         let CallMetadata { session, client, .. } = &call.metadata;
         let key = ListKey::new(&call.caller, session.as_ref(), *client);
@@ -226,8 +230,8 @@ impl Gate {
         decision
     }
 
-    /// Asks the client to keep favourites in the context of its model, and tells it by which
-    /// questions its caller has found tools.
+    /// Asks the client to keep favourite tools in the context of its model, and adds the queries by
+    /// which the caller has found tools before.
     fn with_loading_hints(&self, page: ToolPage, remembered: &RememberedQuestions) -> ToolPage {
         let tools = page.tools.into_iter().map(|tool| {
             let tool = match self.tool_search.is_favourite(&tool.spec().id) {
@@ -247,7 +251,7 @@ impl Gate {
         ToolPage { tools: tools.collect(), ..page }
     }
 
-    /// Returns the tools of a folded list, or `None` if the list is whole.
+    /// Returns the tools of the folded list, or `None` if the list has to contain all tools.
     fn fold_list(
         &self,
         catalog: &Catalog,
@@ -306,7 +310,7 @@ impl Gate {
     }
 }
 
-/// Returns the time until the end of the day (UTC).
+/// Returns the time until the end of the current day (UTC).
 fn rest_of_day() -> Duration {
     let left = DAY_S - Timestamp::now().as_second().rem_euclid(DAY_S);
     Duration::from_secs(left.unsigned_abs())
@@ -324,8 +328,8 @@ fn counts(entries: &[&Arc<CatalogEntry>]) -> Vec<(String, usize)> {
     servers
 }
 
-/// Returns `tool` with the request to keep it in the context, and with another `description` if
-/// there is one.
+/// Returns `tool` with the request that clients keep it in the context, and with another
+/// `description` if there is one.
 fn always_loaded(tool: &Arc<dyn AnyTool>, description: Option<String>) -> Arc<dyn AnyTool> {
     let mut spec: ToolSpec = tool.spec().clone();
     spec.meta.insert(ALWAYS_LOAD.to_owned(), Value::Bool(true));

@@ -10,39 +10,39 @@ use toolgate_tool_search::{Question, RememberedQuestions};
 
 use super::SearchMemoryScope;
 
-/// Longest time between a search and the call that it led to.
+/// Longest time between a search for tools and the call that it led to.
 const PAIR_WINDOW: Duration = Duration::from_secs(600);
-/// Most sessions or callers whose questions are remembered.
+/// Maximum number of sessions or callers whose queries are remembered.
 const KEYS_MAX: usize = 256;
-/// Most queries of one search that are remembered.
+/// Maximum number of queries of one search that are remembered.
 const QUERIES_MAX: usize = 20;
 
-/// Remembered questions of all sessions or callers.
+/// Remembered queries of all sessions or callers, for tool search.
 #[derive(Default)]
 pub(super) struct SearchMemory {
     known: HashMap<MemoryKey, KeptQuestions>,
-    /// Questions of all callers, in the scope [`SearchMemoryScope::Shared`].
+    /// Queries of all callers, in the scope [`SearchMemoryScope::Shared`].
     shared: Arc<RememberedQuestions>,
 }
 
-/// A conversation, or a caller in all conversations.
+/// The session or the caller for which queries are remembered.
 #[derive(PartialEq, Eq, Hash)]
 pub(super) enum MemoryKey {
     Session(Arc<str>),
     Caller(Caller),
 }
 
-/// Questions of one session or caller.
+/// Remembered queries of one session or caller.
 struct KeptQuestions {
     learned: Arc<RememberedQuestions>,
-    /// The last search: each query, and the ids that it found.
+    /// The last search: each query, and the ids of the tools that it found.
     last: Vec<(Question, Vec<String>)>,
     used: Instant,
 }
 
 impl MemoryKey {
-    /// Returns the key of the last search, which a call may follow. `None` if queries are not
-    /// remembered.
+    /// Returns the key under which the queries of `caller` or its session are remembered. `None` if
+    /// queries are not remembered.
     pub(super) fn new(
         scope: SearchMemoryScope,
         caller: &Caller,
@@ -66,7 +66,7 @@ impl MemoryKey {
 }
 
 impl SearchMemory {
-    /// Returns the questions that led to calls, of the caller or of all callers.
+    /// Returns the queries that led to calls, of the caller or of all callers.
     pub(super) fn learned(
         &self,
         scope: SearchMemoryScope,
@@ -80,8 +80,8 @@ impl SearchMemory {
         key.and_then(|key| self.known.get(&key)).map(|it| it.learned.clone()).unwrap_or_default()
     }
 
-    /// Notes a search, for the call that may follow it. Forgets the questions of tools whose id
-    /// `is_known` refuses.
+    /// Notes a search for tools, for the call that may follow it. Forgets the queries for tools
+    /// whose id `is_known` refuses.
     pub(super) fn note_search(
         &mut self,
         scope: SearchMemoryScope,
@@ -114,7 +114,7 @@ impl SearchMemory {
         }
     }
 
-    /// Remembers that the last search led to a successful call of the tool `id`.
+    /// Remembers that the last search for tools led to a successful call of the tool `id`.
     pub(super) fn note_call(
         &mut self,
         scope: SearchMemoryScope,

@@ -11,13 +11,14 @@ use toolgate_tool_search::{lean_schema, signature, skeleton};
 use super::answers::CatalogSearch;
 use crate::Gate;
 
-/// Longest schema that an answer contains whole, in bytes. A longer one becomes a line.
+/// Longest input schema that a failed call's result contains whole, in bytes. A longer one is
+/// shortened to a line.
 const SCHEMA_BYTES_MAX: usize = 2 << 10;
-/// Number of tools that are suggested for an unknown name.
+/// Number of tools that are suggested for an unknown tool name.
 const NEAREST: usize = 3;
-/// Code by which other servers refuse arguments.
+/// JSON-RPC error code by which other servers refuse arguments.
 const INVALID_PARAMS: i32 = -32602;
-/// Phrases by which the SDKs of MCP refuse arguments in a failed result, in lower case.
+/// Phrases with which the MCP SDKs refuse arguments in a failed result, in lower case.
 const REFUSAL_PHRASES: [&str; 5] = [
     "-32602",
     "input validation error",
@@ -25,10 +26,10 @@ const REFUSAL_PHRASES: [&str; 5] = [
     "validation error for ",
     "validation errors for ",
 ];
-/// Most characters of a failed result that are searched for these phrases.
+/// Maximum number of characters of a failed result that are searched for refusal phrases.
 const SEARCHED_CHARS_MAX: usize = 1000;
 
-/// Adds what was corrected to `output`.
+/// Adds the corrections of a call to its `output`.
 pub(super) fn add_note(output: &mut ToolOutput, notes: &[String]) {
     if notes.is_empty() {
         return;
@@ -44,8 +45,8 @@ pub(super) fn add_note(output: &mut ToolOutput, notes: &[String]) {
     });
 }
 
-/// Returns a failed result that says how to call the tool, if the arguments or the name were wrong.
-/// Returns any other `error` unchanged.
+/// Returns a failed result with advice on how to call the tool, if the arguments or the name were
+/// wrong. Returns any other `error` unchanged.
 pub(super) fn explain_failure(
     gate: &Gate,
     call: &ToolCall,
@@ -67,8 +68,8 @@ pub(super) fn explain_failure(
     Ok(failed_output(text))
 }
 
-/// Returns a failed result that suggests other tools, if `error` means that a tool of a folded list
-/// is gone. Returns any other `error` unchanged.
+/// Returns a failed result that suggests other tools, if `error` means that a tool of the client's
+/// list no longer exists. Returns any other `error` unchanged.
 pub(crate) fn explain_gone(
     gate: &Gate,
     call: &ToolCall,
@@ -101,8 +102,8 @@ pub(super) fn refuses_arguments(output: &ToolOutput) -> bool {
     REFUSAL_PHRASES.iter().any(|phrase| start.contains(*phrase))
 }
 
-/// Returns the arguments that the called tool takes, and a call to copy. Empty if the caller sees no
-/// such tool.
+/// Returns a description of the arguments of the called tool, and an example call. Empty if the
+/// caller may not see the tool.
 pub(super) fn arguments_help(gate: &Gate, call: &ToolCall) -> String {
     let Ok(entry) = gate.find(&call.caller, &call.tool) else { return String::new() };
     let spec = entry.spec();

@@ -9,32 +9,34 @@ use toolgate_contract::{Caller, ToolSpec};
 use super::memory::MemoryKey;
 use super::{SearchMemoryScope, effects_word};
 
-/// Most sessions whose tools are noted. Beyond it, all are forgotten and shown again.
+/// Maximum number of sessions for which the received tools are noted. Beyond it, all are forgotten
+/// and shown again.
 const SESSIONS_MAX: usize = 1024;
 /// Most tools that are noted for one session.
 const NOTES_MAX: usize = 4096;
 /// Most queries that are noted for one session. Callers choose them, unlike the tools.
 const QUERIES_MAX: usize = 256;
 
-/// The tools that each session has received.
+/// The tools that each session has received from searches.
 #[derive(Default)]
 pub(super) struct ShownTools {
     sessions: HashMap<MemoryKey, SessionNotes>,
 }
 
-/// What one session has received.
+/// Tools and queries that a search has answered in one session.
 #[derive(Default)]
 struct SessionNotes {
-    /// Tools whose lines were sent, by id, with the hash of their definitions.
+    /// Tools described in one line to the session, by id, with the hash of their definitions.
     lines: HashMap<String, Hash>,
-    /// Tools whose schemas were sent, by id, with the hash of their definitions.
+    /// Tools whose schemas the session has received, by id, with the hash of their definitions.
     schemas: HashMap<String, Hash>,
-    /// Hashes of the queries that were answered.
+    /// Hashes of the queries that the session has sent.
     queries: HashSet<Hash>,
 }
 
 impl ShownTools {
-    /// Notes that the line of a tool is sent. Returns true if the session has received it before.
+    /// Notes that the session receives a tool's line. Returns true if the session has received that
+    /// line before.
     pub(super) fn note_line(
         &mut self,
         caller: &Caller,
@@ -44,7 +46,8 @@ impl ShownTools {
         self.notes(caller, session).is_some_and(|notes| note_tool(&mut notes.lines, spec))
     }
 
-    /// Notes that the schema of a tool is sent. Returns true if the session has received it before.
+    /// Notes that the session receives a tool's schema. Returns true if the session has received
+    /// that schema before.
     pub(super) fn note_schema(
         &mut self,
         caller: &Caller,
@@ -54,8 +57,8 @@ impl ShownTools {
         self.notes(caller, session).is_some_and(|notes| note_tool(&mut notes.schemas, spec))
     }
 
-    /// Notes that `query` is answered. Returns true if the session has sent it before. Then its
-    /// model has probably lost the answer.
+    /// Notes that `query` is answered. Returns true if the session has sent this query before. Then
+    /// its model has probably lost the answer.
     pub(super) fn note_query(
         &mut self,
         caller: &Caller,
@@ -73,7 +76,7 @@ impl ShownTools {
         self.sessions.remove(&MemoryKey::Session(session.into()));
     }
 
-    /// Returns the notes of a session, or `None` for a caller without one.
+    /// Returns the received tools of the session, or `None` for a caller without a session.
     fn notes(&mut self, caller: &Caller, session: Option<&Arc<str>>) -> Option<&mut SessionNotes> {
         let key = MemoryKey::new(SearchMemoryScope::Session, caller, session)?;
         if self.sessions.len() >= SESSIONS_MAX && !self.sessions.contains_key(&key) {
@@ -83,7 +86,8 @@ impl ShownTools {
     }
 }
 
-/// Notes a tool. Returns true if its present definition is known already.
+/// Notes that the session has received a tool. Returns true if it has the tool's present definition
+/// already.
 fn note_tool(known: &mut HashMap<String, Hash>, spec: &ToolSpec) -> bool {
     if known.len() >= NOTES_MAX {
         known.clear();
@@ -92,7 +96,7 @@ fn note_tool(known: &mut HashMap<String, Hash>, spec: &ToolSpec) -> bool {
     known.insert(spec.id.as_str().to_owned(), hash) == Some(hash)
 }
 
-/// Returns the hash of what a line or a schema shows of a tool.
+/// Returns the hash of the parts of a tool's definition that a search shows.
 fn definition_hash(spec: &ToolSpec) -> Hash {
     let schema = serde_json::to_string(&*spec.input_schema).unwrap_or_default();
     let mut hasher = Hasher::new();

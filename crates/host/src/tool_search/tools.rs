@@ -14,14 +14,14 @@ use toolgate_tool_search::{CALL_DESCRIPTION, READ_DESCRIPTION, call_schema, sear
 use super::answers::CatalogSearch;
 use super::{CALL, READ, SEARCH, ToolSearchHandle};
 
-/// Creates the three tools.
+/// Creates the three tools `tools.search`, `tools.call` and `tools.read`.
 pub(super) fn all(handle: &ToolSearchHandle) -> Vec<Arc<dyn AnyTool>> {
     let call = erase_tool(CallTool);
     let spec = ToolSpec { announced_effects: Some(Effects::Runs), ..call.spec().clone() };
     vec![erase_tool(SearchTools(handle.clone())), with_spec(call, spec), erase_tool(ReadTool)]
 }
 
-/// Tool that finds tools.
+/// Tool `tools.search`, which finds other tools.
 struct SearchTools(ToolSearchHandle);
 
 /// Input of `tools.search`.
@@ -73,13 +73,14 @@ impl Tool for SearchTools {
     }
 }
 
-/// Tool that calls others. The host calls the named tool in its place, so this one never runs.
+/// Tool `tools.call`, which calls other tools. The host calls the named tool in its place, so
+/// `tools.call` itself never runs.
 struct CallTool;
 
-/// Tool that calls others that only read.
+/// Tool `tools.read`, which calls other tools that only read.
 struct ReadTool;
 
-/// The tool to call, and its arguments.
+/// Input of `tools.call` and `tools.read`: the tool to call, and its arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct CallInput {
     name: String,

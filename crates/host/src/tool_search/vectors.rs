@@ -8,42 +8,44 @@ use foldhash::HashMap;
 use tokio_util::task::AbortOnDropHandle;
 use toolgate_contract::BoxFuture;
 
-/// Longest time that a search waits for the vector of its question.
+/// Longest time that a tool search waits for the vector of its query.
 const QUESTION_WAIT: Duration = Duration::from_secs(1);
-/// Number of tools that are embedded at once.
+/// Number of tools whose sentences are sent to the sentence model at once.
 const BATCH: usize = 32;
-/// Most vectors that are kept.
+/// Maximum number of tools whose vectors are kept.
 const VECTORS_MAX: usize = 50_000;
 
 /// A model that turns sentences into vectors of length 1.
 pub trait SentenceModel: Send + Sync + 'static {
-    /// Returns the vector of a question, or the reason why there is none.
+    /// Returns the vector of a query, or the reason why the model cannot make one.
     fn embed_question(&self, question: String) -> BoxFuture<'_, Result<Vec<f32>, String>>;
-    /// Returns the vectors of descriptions of tools, in order, or the reason why there are none.
+    /// Returns the vectors of descriptions of tools, in order, or the reason why the model cannot
+    /// make them.
     fn embed_tools(&self, sentences: Vec<String>) -> BoxFuture<'_, Result<Vec<Vec<f32>>, String>>;
 }
 
-/// Vectors of tools. Clones share them, so they outlive a change of the settings.
+/// Vectors of tools by a sentence model. Clones share them, so they outlive a change of the
+/// settings.
 #[derive(Clone)]
 pub struct ToolVectors(Arc<VectorState>);
 
 struct VectorState {
     model: Arc<dyn SentenceModel>,
-    /// Vectors by the hash of their sentence.
+    /// Vectors of sentences, by the hash of the sentence.
     known: Mutex<HashMap<Hash, Arc<[f32]>>>,
-    /// The task that embeds tools, while it runs.
+    /// The task that makes vectors for tools, while it runs.
     task: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
 impl ToolVectors {
-    /// Creates an empty set of vectors of `model`.
+    /// Creates an empty set of vectors that `model` makes.
     pub fn new(model: Arc<dyn SentenceModel>) -> Self {
         Self(Arc::new(VectorState { model, known: Mutex::default(), task: Mutex::default() }))
     }
 
-    /// Returns the cosine of each of `sentences` with `question`, or `None` for sentences whose
-    /// vector is not ready. Starts to make the missing ones. Returns `None` if the question has no
-    /// vector.
+    /// Returns the similarity (cosine) of each of `sentences` with `question`, or `None` for
+    /// sentences whose vector is not ready. Starts to make the missing ones. Returns `None` if the
+    /// question has no vector.
     pub(super) async fn cosines(
         &self,
         sentences: &[String],
@@ -62,7 +64,7 @@ impl ToolVectors {
         Some(hashes.iter().map(cosine).collect())
     }
 
-    /// Starts to embed the sentences without a vector, unless a task does so already.
+    /// Starts to make the vectors of sentences that have none, unless a task does so already.
     fn make_missing(&self, sentences: &[String], hashes: &[Hash]) {
         let missing: Vec<(Hash, String)> = {
             let known = self.0.known();
@@ -84,7 +86,8 @@ impl VectorState {
     }
 }
 
-/// Embeds `missing` in batches. Stops at the first failure; the next search tries again.
+/// Makes the vectors of the `missing` sentences in batches. Stops at the first failure; the next
+/// search tries again.
 async fn make_vectors(state: Weak<VectorState>, missing: Vec<(Hash, String)>) {
     for batch in missing.chunks(BATCH) {
         let Some(state) = state.upgrade() else { return };

@@ -426,7 +426,7 @@ pub(super) async fn report_running(
     Ok(())
 }
 
-/// Removes the requests with these numbers.
+/// Removes the requests with these numbers, which other servers made about jobs.
 async fn remove_requests(client: &Client, numbers: &[i64]) -> Result<(), PostgresError> {
     let sql = "DELETE FROM toolgate_fleet.requests WHERE number = ANY($1)";
     client.execute_typed(sql, &[(&numbers as _, Type::INT8_ARRAY)]).await?;
@@ -450,8 +450,8 @@ pub(super) async fn remove_jobs(
     rows.iter().map(|row| id_from_bytes(row.try_get(0)?)).collect()
 }
 
-/// Records that the confirmation `code` was used. Returns false if it was used before, or if there
-/// are too many records.
+/// Records that the confirmation `code` was used. Returns false if the code was used before, or if
+/// there are too many records.
 pub(super) async fn use_confirmation(
     client: &Client,
     workspace: &str,

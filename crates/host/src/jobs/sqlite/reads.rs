@@ -16,9 +16,9 @@ use crate::jobs::stored_form::{
     parse_json, parse_state, parse_tool, timestamp_from_nanos, unix_nanos,
 };
 
-/// Largest number of jobs that are removed at once.
+/// Maximum number of jobs that are removed at once.
 const DUE_MAX: i64 = 1000;
-/// Columns of a job.
+/// Columns of a job in its database table.
 const COLUMNS: &str = "id, tool, caller, state, created, updated, started, attempts, progress, \
                        message, keep, last_event, artefacts, standing";
 
@@ -38,7 +38,7 @@ pub(super) fn job(db: &Connection, id: JobId) -> Result<Option<JobSnapshot>, Sql
     Ok(Some(job))
 }
 
-/// Returns the numbered requests about jobs of the server `owner`, oldest first.
+/// Returns the requests about jobs of the server `owner` with their numbers, oldest first.
 pub(super) fn requests(
     db: &Connection,
     owner: ServerId,
@@ -189,7 +189,7 @@ pub(super) fn id_from_bytes(bytes: [u8; 16]) -> JobId {
     JobId::from_bits(u128::from_be_bytes(bytes))
 }
 
-/// Returns the text in `column`, or `None` for NULL.
+/// Returns the text in `column` of `row`, or `None` for NULL.
 pub(super) fn optional_text<'r>(
     row: &'r Row<'_>,
     column: usize,
@@ -197,7 +197,7 @@ pub(super) fn optional_text<'r>(
     row.get_ref(column)?.as_str_or_null().map_err(column_error)
 }
 
-/// Converts an error about the wrong type of a column.
+/// Converts the error about a database column of the wrong type.
 pub(super) fn column_error(err: rusqlite::types::FromSqlError) -> SqliteFailure {
     rusqlite::Error::from(err).into()
 }

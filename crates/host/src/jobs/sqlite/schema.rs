@@ -10,9 +10,11 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::jobs::store::JobStoreError;
 
-/// Application id in the file header: `tgJ1`. A file of another program has another id.
+/// Application id in the header of the job store's file: `tgJ1`. A file of another program has
+/// another id.
 const APPLICATION_ID: i64 = 0x7467_4a31;
-/// Migration scripts. Each one migrates the version equal to its index to the next version.
+/// SQL scripts that migrate the tables. Each one migrates the version equal to its index to the
+/// next version.
 const MIGRATIONS: [&str; 4] = [
     include_str!("schema/1.sql"),
     include_str!("schema/2.sql"),
@@ -22,15 +24,15 @@ const MIGRATIONS: [&str; 4] = [
 /// Number of the last possible event of a job. A row key has 32 bits for the job and 32 bits for
 /// the event.
 pub(super) const EVENTS_MAX: i64 = (1 << 32) - 1;
-/// Longest wait while another server writes.
+/// Longest wait for the job store's file while another server writes to it.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 5000 });
 
-/// Reasons why an operation on the file failed.
+/// Reasons why an operation on the job store's file failed.
 #[derive(Debug)]
 pub(super) enum SqliteFailure {
     /// Error of SQLite.
     Sqlite(rusqlite::Error),
-    /// Invalid request, or invalid data in the file.
+    /// Invalid request, or invalid data in the job store's file.
     Invalid(String),
 }
 
@@ -76,7 +78,7 @@ impl From<JobStoreError> for SqliteFailure {
     }
 }
 
-/// Opens `file` for writing, and creates or migrates it if needed.
+/// Opens the job store's `file` for writing, and creates or migrates it if needed.
 pub(super) fn open(file: &Path) -> Result<Connection, SqliteFailure> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(file) {
         Err(err) if err.kind() != io::ErrorKind::AlreadyExists => return Err(err.into()),
@@ -93,7 +95,7 @@ pub(super) fn open(file: &Path) -> Result<Connection, SqliteFailure> {
     Ok(db)
 }
 
-/// Connects to `file`, which must exist.
+/// Connects to the job store's `file`, which must exist.
 pub(super) fn connect(file: &Path) -> Result<Connection, SqliteFailure> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_with_flags(file, flags)?;
@@ -130,7 +132,7 @@ fn version(db: &Connection, file: &Path) -> Result<usize, SqliteFailure> {
     }
 }
 
-/// Creates the tables, or runs the migrations since `version`.
+/// Creates the job store's tables, or runs the migrations since `version`.
 fn migrate(db: &Connection, file: &Path, version: usize) -> Result<(), SqliteFailure> {
     // This setting takes effect only in an empty file, and then persists.
     db.execute_batch("PRAGMA auto_vacuum = INCREMENTAL")?;

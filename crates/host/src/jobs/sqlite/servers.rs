@@ -8,22 +8,22 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Maximum number of tries to create the file, if another server removes it as abandoned.
+/// Maximum number of tries to create this server's file, if another server removes it as abandoned.
 const REGISTER_TRIES: usize = 8;
 
-/// Id of a server in the rows of its jobs.
+/// Id of a server, which the rows of its jobs contain.
 pub(super) type ServerId = i64;
 
-/// Registration of this server in the folder.
+/// Registration of this server in the folder of the job store: a locked file.
 pub(super) struct ServerRegistration {
     pub(super) owner: ServerId,
     path: PathBuf,
-    /// The server's file, which stays locked.
+    /// The registration file of the server, which stays locked.
     _file: File,
 }
 
 impl ServerRegistration {
-    /// Registers a server in `folder`, which is created if needed.
+    /// Registers a server in the `folder` of the job store, which is created if needed.
     pub(super) fn register(folder: &Path, mark: u64) -> io::Result<Self> {
         let servers = folder.join("servers");
         DirBuilder::new().recursive(true).mode(0o700).create(&servers)?;
@@ -47,14 +47,14 @@ impl ServerRegistration {
         Err(io::Error::other("another server keeps removing this server's lock file"))
     }
 
-    /// Removes the registration.
+    /// Removes the registration of this server.
     pub(super) fn unregister(&self) {
         if let Err(err) = std::fs::remove_file(&self.path) {
             tracing::warn!("`{}` cannot be removed: {err}", self.path.display());
         }
     }
 
-    /// Returns the dead servers among those with a file in the folder and among `owners`.
+    /// Returns the dead servers among those with a registration file and among `owners`.
     ///
     /// Read `owners` before this call. Otherwise a new server might count as dead.
     pub(super) fn dead_servers(&self, owners: Vec<ServerId>) -> io::Result<Vec<DeadServer>> {
@@ -98,12 +98,12 @@ impl ServerRegistration {
 pub(super) struct DeadServer {
     pub(super) owner: ServerId,
     pub(super) mark: Option<u64>,
-    /// The server's file, which stays locked.
+    /// The dead server's registration file, which stays locked.
     file: Option<(PathBuf, File)>,
 }
 
 impl DeadServer {
-    /// Removes the dead server's file. Call this after its jobs were taken over.
+    /// Removes the dead server's registration file. Call this after its jobs were taken over.
     pub(super) fn remove_file(self) {
         if let Some((path, _locked)) = &self.file {
             remove_if_exists(path);
@@ -141,8 +141,8 @@ fn remove_if_exists(path: &Path) {
     }
 }
 
-/// Reads the server's mark. The mark is missing if the machine stopped before it was on disk. In
-/// that case no programs survived either.
+/// Reads the mark of a server's programs from its registration file. The mark is missing if the
+/// machine stopped before it was on disk. In that case no programs survived either.
 fn read_mark(mut file: &File) -> Option<u64> {
     let mut text = String::new();
     file.read_to_string(&mut text).ok()?;

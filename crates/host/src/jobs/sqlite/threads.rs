@@ -16,33 +16,33 @@ use super::schema::{self, SqliteFailure};
 use super::servers::ServerRegistration;
 use crate::jobs::store::JobStoreError;
 
-/// Capacity of each queue. Further requests wait.
+/// Capacity of the queues of read and write requests. Further requests wait.
 const QUEUE_MAX: usize = 256;
-/// Approximate size of one transaction in bytes. It fits into the connection's cache, so that each
-/// page is written once.
+/// Approximate size of one transaction in bytes. Its pages fit into the connection's cache, so that
+/// each page is written once.
 pub(super) const BATCH_BYTES: usize = 512 << 10;
-/// Number of reader threads.
+/// Number of threads that read from the job store.
 const READER_COUNT: usize = 2;
-/// Longest wait for unwritten requests when the store is dropped.
+/// Longest wait for unwritten requests when the job store is dropped.
 const END_WAIT: Duration = Duration::from_secs(10);
 
-/// Durability of a write at the time of its answer.
+/// Durability that a write has when its result is returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Durability {
-    /// The write survives the end of this process.
+    /// The write survives the end of this process, but perhaps not of the machine.
     Written,
     /// The write survives the end of the machine.
     Durable,
 }
 
-/// Handle of the writer thread.
+/// Handle of the thread that writes to the job store.
 pub(super) struct WriterThread {
     // Declared before `_end`, because the thread ends when its queue is dropped.
     queue: mpsc::Sender<WriteRequest>,
     _end: ThreadJoinGuard,
 }
 
-/// A write request, which shares a transaction with others.
+/// A request to write to the job store. It shares a transaction with others.
 struct WriteRequest {
     durability: Durability,
     /// Approximate size of the write in bytes.
@@ -50,13 +50,13 @@ struct WriteRequest {
     work: Box<WriteWork>,
 }
 
-/// Function that does the write, or receives the error of a failed transaction start.
+/// Function that writes to the job store, or receives the error of a failed transaction start.
 type WriteWork = dyn FnOnce(Result<&WriterSession, JobStoreError>) -> WriteAttempt + Send;
 
-/// Result of one write before the commit.
+/// Result of one write to the job store before the commit.
 struct WriteAttempt {
     failure: Option<JobStoreError>,
-    /// Function that sends the answer, given the outcome of the commit.
+    /// Function that returns the result of the write, given the outcome of the commit.
     answer: Box<dyn FnOnce(Result<(), JobStoreError>)>,
 }
 
@@ -76,7 +76,7 @@ impl WriterThread {
         Ok(Self { queue, _end: end })
     }
 
-    /// Runs and commits `work` atomically. `work` writes about `bytes` bytes.
+    /// Runs and commits `work` atomically on the writer thread. `work` writes about `bytes` bytes.
     pub(super) fn submit<T: Send + 'static>(
         &self,
         durability: Durability,
@@ -115,12 +115,12 @@ impl WriterThread {
     }
 }
 
-/// State of the writer thread.
+/// State of the thread that writes to the job store.
 pub(super) struct WriterSession {
     pub(super) db: Connection,
     pub(super) file: Arc<Path>,
     pub(super) server: ServerRegistration,
-    /// Durability that is set on the connection.
+    /// Durability that is set on the database connection.
     pub(super) durability: Option<Durability>,
 }
 
@@ -139,7 +139,7 @@ impl WriterSession {
         }
     }
 
-    /// Runs `batch` in one transaction.
+    /// Runs the writes of `batch` in one transaction.
     fn transact(&mut self, batch: Vec<WriteRequest>) {
         let durability = batch.iter().map(|write| write.durability).max();
         let mut outcome = self.begin_transaction(durability.unwrap_or(Durability::Written));
@@ -197,7 +197,7 @@ impl WriterSession {
     }
 }
 
-/// Handle of the reader threads.
+/// Handle of the threads that read from the job store.
 pub(super) struct ReaderThreads {
     // Declared before `_end`, because the threads end when their queue is dropped.
     queue: mpsc::Sender<ReadRequest>,
@@ -205,7 +205,7 @@ pub(super) struct ReaderThreads {
     _end: ThreadJoinGuard,
 }
 
-/// A read request.
+/// A request to read from the job store.
 type ReadRequest = Box<dyn FnOnce(Result<&Connection, JobStoreError>) + Send>;
 
 impl ReaderThreads {
@@ -235,7 +235,7 @@ impl ReaderThreads {
         Ok(Self { queue, file: file.clone(), _end: end })
     }
 
-    /// Runs `work` on the last commit.
+    /// Runs `work` on a reader thread, with the data of the last commit.
     pub(super) fn submit<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Connection) -> Result<T, SqliteFailure> + Send + 'static,
@@ -254,16 +254,16 @@ impl ReaderThreads {
     }
 }
 
-/// Returns the next request for any idle reader, or `None` if the queue is closed.
+/// Returns the next read request for any idle thread, or `None` if the queue is closed.
 fn next_request(requests: &Mutex<mpsc::Receiver<ReadRequest>>) -> Option<ReadRequest> {
     requests.lock().unwrap_or_else(PoisonError::into_inner).blocking_recv()
 }
 
-/// Guard whose drop waits until all threads have ended, but at most 10 s.
+/// Guard whose drop waits until all threads of the job store have ended, but at most 10 s.
 struct ThreadJoinGuard(Mutex<std::sync::mpsc::Receiver<Infallible>>);
 
 impl ThreadJoinGuard {
-    /// Creates the guard, and the sender that each thread must drop last.
+    /// Creates the guard that waits for threads, and the sender that each thread must drop last.
     fn new() -> (Self, std::sync::mpsc::Sender<Infallible>) {
         let (alive, end) = std::sync::mpsc::channel();
         (Self(Mutex::new(end)), alive)

@@ -19,11 +19,11 @@ use crate::jobs::stored_form::{
 
 /// Number of events that are removed in one step. Other requests run between two steps.
 const SWEEP_STEP: usize = 128;
-/// Number of pages that are returned to the disk in one step.
+/// Number of free pages of the file that are returned to the disk in one step.
 const SHRINK_STEP: i64 = 256;
 /// Number of free pages that stay in the file for reuse.
 const FREE_PAGES_MAX: i64 = 1024;
-/// Largest number of used confirmations that are recorded.
+/// Maximum number of used confirmations that are recorded.
 const CONFIRMATIONS_MAX: i64 = 1 << 16;
 
 pub(super) fn accept(
@@ -155,8 +155,8 @@ pub(super) fn set_questions(
     Ok(())
 }
 
-/// Adds answers to those that are stored with the job. Earlier answers stay. If another server runs
-/// the job, the added answers become a request to that server.
+/// Adds answers to a job's questions to those that are stored with the job. Earlier answers stay.
+/// If another server runs the job, the added answers become a request to that server.
 pub(super) fn add_answers(
     session: &WriterSession,
     id: JobId,
@@ -186,7 +186,7 @@ pub(super) fn add_answers(
     Ok(())
 }
 
-/// Adds the request to cancel a job that has not ended, unless there is one.
+/// Adds the request to cancel a job that has not ended, unless the request exists already.
 pub(super) fn request_cancel(session: &WriterSession, id: JobId) -> Result<(), SqliteFailure> {
     let sql = "INSERT INTO requests (job) SELECT n FROM jobs WHERE id = ?1 AND ended IS NULL \
                AND NOT EXISTS (SELECT 1 FROM requests WHERE job = jobs.n AND answers IS NULL)";
@@ -194,7 +194,7 @@ pub(super) fn request_cancel(session: &WriterSession, id: JobId) -> Result<(), S
     Ok(())
 }
 
-/// Removes the requests with these numbers.
+/// Removes the requests with these numbers, which other servers made about jobs.
 pub(super) fn remove_requests(
     session: &WriterSession,
     numbers: &[i64],
@@ -206,8 +206,8 @@ pub(super) fn remove_requests(
     Ok(())
 }
 
-/// Records that the confirmation `code` was used. Returns false if it was used before, or if there
-/// are too many records.
+/// Records that the confirmation `code` was used. Returns false if the code was used before, or if
+/// there are too many records.
 pub(super) fn use_confirmation(
     session: &WriterSession,
     code: &[u8; 32],
@@ -246,7 +246,7 @@ pub(super) fn finish(
     Ok(Some((last + 1).cast_unsigned()))
 }
 
-/// Removes the data of job number `n` that is only needed until its end.
+/// Removes the data of the job with the row number `n` that is only needed until the job's end.
 fn remove_run_data(db: &Connection, n: i64) -> Result<(), SqliteFailure> {
     for sql in [
         "DELETE FROM inputs WHERE job = ?1",
@@ -269,7 +269,7 @@ fn unended_row(session: &WriterSession, id: JobId) -> Result<Option<(i64, i64)>,
     Ok(found.optional()?)
 }
 
-/// Adds events after event `last`.
+/// Adds events of a job after event number `last`.
 fn insert_events(
     session: &WriterSession,
     n: i64,
@@ -296,8 +296,8 @@ fn insert_events(
     Ok(())
 }
 
-/// Takes over jobs of dead servers. Returns these jobs and servers; remove the servers after the
-/// commit.
+/// Takes over jobs of dead servers. Returns these jobs and servers. The caller removes the servers
+/// after the commit.
 pub(super) fn adopt(
     session: &WriterSession,
     filter: &AdoptFilter,
@@ -393,7 +393,7 @@ pub(super) fn sweep(session: &WriterSession) -> Result<bool, SqliteFailure> {
     Ok(true)
 }
 
-/// Returns some free pages to the disk. Returns true if more may remain.
+/// Returns some free pages of the file to the disk. Returns true if more may remain.
 pub(super) fn shrink(session: &WriterSession) -> Result<bool, SqliteFailure> {
     let db = &session.db;
     let free: i64 = db.query_row("PRAGMA freelist_count", (), |row| row.get(0))?;

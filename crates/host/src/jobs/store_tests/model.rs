@@ -13,7 +13,7 @@ use toolgate_contract::{
 use super::{StorePlace, adopt_all, at, end, id, job, shut_down};
 use crate::jobs::store::{JobStore, NewJob, TimedEvent};
 
-/// A job with its events and internal data.
+/// Model of a job for tests, with its events and internal data.
 struct ModelJob {
     job: JobSnapshot,
     input: serde_json::Value,
@@ -21,7 +21,7 @@ struct ModelJob {
     ended: Option<Timestamp>,
 }
 
-/// All jobs, in the order in which they were accepted.
+/// Model of a job store for tests: all jobs, in the order in which they were accepted.
 #[derive(Default)]
 struct JobStoreModel(Vec<ModelJob>);
 
@@ -72,7 +72,7 @@ impl JobStoreModel {
         self.0.iter_mut().find(|entry| entry.job.id == id(key))
     }
 
-    /// Returns the job, if it has not ended.
+    /// Returns the model of the job `key`, if the job has not ended.
     fn live(&mut self, key: u128) -> Option<&mut ModelJob> {
         self.find_job(key).filter(|entry| entry.ended.is_none())
     }
@@ -130,7 +130,7 @@ impl JobStoreModel {
 }
 
 impl ModelJob {
-    /// Adds events and returns the number of the first one.
+    /// Adds events to the job and returns the number of the first one.
     fn add(&mut self, at: Timestamp, happened: Vec<JobEventKind>) -> u64 {
         let first = self.job.last_event + 1;
         for kind in happened {
@@ -150,7 +150,7 @@ fn stamped(at: Timestamp, happened: &[JobEventKind]) -> Vec<TimedEvent> {
     happened.iter().map(|kind| (at, kind.clone())).collect()
 }
 
-/// Applies `op` to the store and the model, and compares the results.
+/// Applies `op` to the store and to its model, and compares the results.
 async fn step(store: &dyn JobStore, model: &mut JobStoreModel, now: Timestamp, op: ModelOperation) {
     match op {
         ModelOperation::Accept { key, caller, keep } => {

@@ -13,7 +13,7 @@ use toolgate_contract::{
 use super::{StorePlace, adopt_all, at, end, given, id, job, printed, shut_down};
 use crate::jobs::store::{AdoptFilter, CallerAnswers, JobStore, NewJob, OwnerRequest};
 
-/// Returns one open question.
+/// Returns one open question for a test.
 fn open_question() -> ClientQuestions {
     ClientQuestions::from([("q".to_owned(), ClientQuestion::Roots)])
 }

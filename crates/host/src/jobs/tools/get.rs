@@ -13,7 +13,7 @@ use toolgate_contract::{
 
 use super::{JOB_ID, JobView, JobsHandle, tool_error};
 
-/// Longest wait of a call in milliseconds.
+/// Longest time for which one call of `jobs.get` waits, in milliseconds.
 const WAIT_MS_MAX: u64 = 50_000;
 
 /// Tool that returns jobs.
@@ -54,10 +54,11 @@ impl Tool for GetJob {
     }
 }
 
-/// A job, with the text and the content that a direct call of its tool would have returned.
+/// A job as `jobs.get` returns it, with the text and the content that a direct call of its tool
+/// would have returned.
 pub(super) struct JobWithResult {
     view: JobView,
-    /// The result's text, once the job has ended with a result.
+    /// Text of the job's result, once the job has ended with a result.
     text: Option<ResultText>,
     content: Vec<ContentBlock>,
 }

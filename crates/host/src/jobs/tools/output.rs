@@ -8,9 +8,9 @@ use toolgate_contract::{
 
 use super::{JOB_ID, JobsHandle, tool_error};
 
-/// Default size of one answer in bytes.
+/// Default size of one answer of `jobs.output`, in bytes.
 const BYTES_DEFAULT: usize = 32 << 10;
-/// Largest size of one answer in bytes.
+/// Maximum size of one answer of `jobs.output`, in bytes.
 const BYTES_MAX: usize = 1 << 20;
 
 /// Tool that reads the output of jobs.
