@@ -16,30 +16,31 @@ use crate::transport::{MessageReceiver, OutgoingMessage, RequestFailure, Transpo
 use checked_pins::CheckedPins;
 use handshake::{AgreedRevision, Handshake};
 
-/// Time for which a listing is valid if the upstream states no lifetime.
+/// Time for which the list of an upstream's tools is valid if the upstream states no lifetime.
 pub(crate) const LISTING_LIFETIME: Duration = Duration::from_secs(300);
 /// Longest wait for an answer to `logging/setLevel`, a method that some servers do not know.
 const LOG_LEVEL_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A connection to an upstream that uses one protocol revision.
+/// A connection to an upstream, on which both sides have agreed on a protocol revision.
 pub(crate) struct UpstreamConnection {
     pub(crate) transport: Arc<dyn TransportConnection>,
     pub(crate) revision: &'static Revision,
-    /// The server's description of itself: `capabilities`, `instructions`, `serverInfo`.
+    /// Members of the upstream's answer to the handshake: `capabilities`, `instructions`,
+    /// `serverInfo`.
     pub(crate) server_info: Value,
     pub(crate) since: Instant,
-    /// Receiver of messages that belong to no call.
+    /// Receiver of the upstream's messages that belong to no call.
     pub(crate) receiver: Arc<dyn MessageReceiver>,
     ids: AtomicU64,
     /// Number of requests in flight that count as use of the connection.
     requests_in_use: AtomicUsize,
     /// True if the last request was not delivered, got lost or was not authorized.
     is_troubled: AtomicBool,
-    /// End of the last request, in milliseconds after the connection began.
+    /// Time at which the last request ended, in milliseconds after the connection began.
     last_used_ms: AtomicU64,
     /// Lowest log level that the upstream was asked to send.
     log_level: Mutex<Option<LogLevel>>,
-    /// Pinned tools that were checked over this connection.
+    /// Tools whose definitions were compared with their pins over this connection.
     pub(crate) checked_pins: CheckedPins,
 }
 
@@ -79,7 +80,7 @@ impl<'a> UpstreamRequest<'a> {
         Self { keeps_in_use: false, ..self }
     }
 
-    /// Sets the target of the request.
+    /// Sets the target of the request: a tool, a prompt or a URI.
     pub(crate) fn with_target(self, name: &'a str) -> Self {
         Self { target: Some(name), ..self }
     }
@@ -117,7 +118,7 @@ impl UpstreamConnection {
         Ok(connection)
     }
 
-    /// Tells the server that the session has begun.
+    /// Notifies the upstream that the session has begun.
     async fn begin_session(&self) -> Result<(), RequestFailure> {
         let begun = new_message(None, "notifications/initialized", None, &Value::Null);
         self.transport.send_notification(begun).await?;
@@ -145,17 +146,17 @@ impl UpstreamConnection {
                 .await;
     }
 
-    /// Returns true if the server declared `capability`.
+    /// Returns true if the upstream declared `capability`.
     pub(crate) fn has(&self, capability: &str) -> bool {
         self.server_info["capabilities"].get(capability).is_some_and(Value::is_object)
     }
 
-    /// Returns true if the server declared the option `option` of `capability`.
+    /// Returns true if the upstream declared the option `option` of `capability`.
     pub(crate) fn has_option(&self, capability: &str, option: &str) -> bool {
         self.server_info["capabilities"][capability][option].as_bool().unwrap_or(false)
     }
 
-    /// Sends a request and returns its result.
+    /// Sends a request to the upstream and returns its result.
     pub(crate) async fn request(
         &self,
         request: UpstreamRequest<'_>,
@@ -208,7 +209,7 @@ impl UpstreamConnection {
     }
 }
 
-/// Guard that counts a request in flight until it is dropped.
+/// Guard that counts a request in flight on a connection until the guard is dropped.
 struct BusyGuard<'a>(&'a UpstreamConnection);
 
 impl<'a> BusyGuard<'a> {

@@ -27,10 +27,10 @@ const ITEM_PARTS: [(&str, usize); 8] = [
 /// The parts of a skill that reach models and people, and the longest text of each, in bytes.
 const SKILL_PARTS: [(&str, usize); 3] =
     [("uri", 8 << 10), ("frontmatter", 64 << 10), ("resources", 8 << 10)];
-/// The most bytes that the texts of all parts may have together.
+/// Maximum number of bytes of all checked texts of one entry together.
 const TOTAL_BYTES_MAX: usize = 1 << 20;
 
-/// The number of entries without an acceptable text that are logged one by one.
+/// Number of entries without an acceptable text for each of which a log line is written.
 const LOGGED_MAX: usize = 3;
 
 /// Checks that no text of the tool list's `entry` is too long or has a hidden character.
@@ -78,7 +78,7 @@ pub(crate) fn remove_hidden_texts(name: &str, kind: &str, entries: &mut Vec<Valu
     }
 }
 
-/// Checks that no text in `parts` of `entry` is too long or has a hidden character.
+/// Checks that no text in `parts` of the listed `entry` is too long or has a hidden character.
 fn check_parts(entry: &Value, parts: &[(&str, usize)]) -> Result<(), String> {
     let mut bytes = 0;
     for (part, bytes_max) in parts {

@@ -12,7 +12,7 @@ use crate::oauth::BearerChallenge;
 use crate::pins::{PinLock, ToolDefinition, UpstreamChanges, UpstreamPins, render_changes};
 use crate::{instructions, names, server_requests};
 
-/// A fuzz target. It takes one input and panics if it finds a bug.
+/// A fuzz target: a function that takes one input and panics if it finds a bug.
 type UpstreamFuzzTarget = fn(&[u8]);
 
 /// Every fuzz target of this crate, by the name of its folder in `fuzz/corpus`.

@@ -3,7 +3,8 @@
 use toolgate_contract::fold_name;
 use toolgate_contract::printable::check_visible;
 
-/// Maximum number of bytes of instructions that are kept. Every client reads them at its start.
+/// Maximum number of bytes of an upstream's instructions that are kept. Every client reads them at
+/// its start.
 pub(crate) const BYTES_MAX: usize = 4 << 10;
 /// Marker at the end of instructions that were cut.
 const CUT_MARKER: &str = " […]";
@@ -29,7 +30,7 @@ pub(crate) fn truncate_instructions(name: &str, text: &str) -> Option<String> {
     Some(format!("{}{CUT_MARKER}", &text[..text.floor_char_boundary(BYTES_MAX - CUT_MARKER.len())]))
 }
 
-/// Returns true if `text` is within the length limit.
+/// Returns true if the instructions `text` are within the length limit.
 pub(crate) fn is_bounded(text: &str) -> bool {
     text.len() <= BYTES_MAX
 }

@@ -52,7 +52,7 @@ pub use world::{NetworkAddress, ProgramOutput, ProgramToStart, RunningProgram, U
 #[derive(Clone)]
 pub struct Upstreams(Arc<UpstreamSet>);
 
-/// The current upstreams, and everything that the creation of new ones needs.
+/// The current upstreams, and everything that is needed to create new ones.
 struct UpstreamSet {
     current: RwLock<Arc<[ServedUpstream]>>,
     results: ResultStore,
@@ -62,7 +62,7 @@ struct UpstreamSet {
     changes: ChangeFeed,
 }
 
-/// An upstream, with its resources, prompts and skills.
+/// An upstream, with the sources of its resources, prompts and skills.
 #[derive(Clone)]
 struct ServedUpstream {
     upstream: Arc<Upstream>,
@@ -274,20 +274,20 @@ impl Upstreams {
         named.inspect(|one| one.upstream.reconnect()).is_some()
     }
 
-    /// Adds the known tools of each upstream to the catalog.
+    /// Adds the known tools of each upstream to the server's catalog.
     pub fn offer(&self) {
         self.current().iter().for_each(|one| one.upstream.offer());
     }
 
-    /// Returns true if the listing of each upstream is known. With `name`, only upstreams that may
-    /// have a tool of that name count.
+    /// Returns true if each upstream has been listed (its tools, resources and prompts). With
+    /// `name`, only upstreams that may have a tool of that name count.
     pub fn are_listings_known(&self, name: Option<&str>) -> bool {
         let now = self.current();
         let mut wanted = now.iter().filter(|one| one.upstream.may_have(name));
         wanted.all(|one| one.upstream.is_listing_known())
     }
 
-    /// Refreshes outdated listings, in the background.
+    /// Refreshes outdated listings of upstreams, in the background.
     pub fn refresh_old(&self) {
         self.current().iter().for_each(|one| one.upstream.refresh_if_old());
     }
@@ -318,8 +318,8 @@ impl Upstreams {
         upstreams.filter_map(|one| Some((one.name.clone(), one.instructions(&pinned)?))).collect()
     }
 
-    /// Lists each upstream whose name is `wanted`. Returns the listing, or the reason why it
-    /// failed.
+    /// Lists the tools, resources and prompts of each upstream whose name is `wanted`. Returns the
+    /// listing, or the reason why it failed.
     pub async fn list_each(
         &self,
         wanted: impl Fn(&str) -> bool,
@@ -358,12 +358,12 @@ impl Upstreams {
         })
     }
 
-    /// Closes the connections and programs that belong to `session`, which has ended.
+    /// Closes the upstream connections and programs that belong to `session`, which has ended.
     pub fn end_session(&self, session: &str) {
         self.current().iter().for_each(|one| one.upstream.end_session(session));
     }
 
-    /// Closes all connections and programs.
+    /// Closes the connections and programs of all upstreams.
     pub fn close(&self) {
         self.current().iter().for_each(|one| one.upstream.close());
     }
@@ -373,7 +373,7 @@ fn enabled(tables: &UpstreamTables) -> impl Iterator<Item = (&String, &UpstreamS
     tables.iter().filter(|(_, settings)| settings.enabled)
 }
 
-/// Checks the names and settings of `tables`.
+/// Checks the names and settings of the upstreams in `tables`.
 ///
 /// # Errors
 ///

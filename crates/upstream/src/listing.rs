@@ -19,13 +19,13 @@ use crate::instructions;
 use crate::message::{UpstreamRpcError, json_bytes};
 use crate::transport::RequestFailure;
 
-/// Maximum number of items of one kind.
+/// Maximum number of items (such as tools) of one kind that an upstream may list.
 const ITEMS_MAX: usize = 10_000;
-/// Maximum number of skills, whose entries are larger than others.
+/// Maximum number of skills that an upstream may list. Their entries are larger than others.
 const SKILLS_MAX: usize = 1_000;
-/// Maximum number of pages of one kind.
+/// Maximum number of pages in which an upstream may list items of one kind.
 const PAGES_MAX: usize = 1_000;
-/// Maximum number of bytes of all items together.
+/// Maximum number of bytes of all items that an upstream lists.
 const BYTES_MAX: usize = 64 << 20;
 
 /// JSON-RPC error code of an unknown method.
@@ -36,7 +36,7 @@ const METHOD_NOT_FOUND: i64 = -32601;
 const LIFETIME_MIN: Duration = Duration::from_secs(60);
 const LIFETIME_MAX: Duration = Duration::from_secs(3600);
 
-/// The listing of an upstream.
+/// The items that an upstream lists: its tools, resources, prompts and skills.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct UpstreamListing {
     /// Entries of `tools/list`.
@@ -76,32 +76,32 @@ pub struct UpstreamListing {
 pub(crate) struct CallProperties {
     /// True if the upstream may turn calls into tasks.
     pub(crate) tasks: bool,
-    /// True if calls run in a session.
+    /// True if the upstream's calls run in a session.
     pub(crate) in_session: bool,
 }
 
 impl UpstreamListing {
-    /// Returns the tools of this listing, with the properties of their calls.
+    /// Returns a listing of the tools alone, with the properties of their calls.
     pub(crate) fn tools_only(&self) -> Self {
         let Self { tools, tasks, revision, .. } = self;
         let (tools, tasks, revision) = (tools.clone(), *tasks, revision.clone());
         Self { tools, tasks, revision, ..Self::default() }
     }
 
-    /// Returns true if nothing is listed.
+    /// Returns true if the upstream lists nothing.
     pub(crate) fn is_empty(&self) -> bool {
         let Self { tools, resources, templates, prompts, skills, .. } = self;
         [tools, resources, templates, prompts, skills].iter().all(|all| all.is_empty())
     }
 
-    /// Returns the properties that apply to all calls.
+    /// Returns the properties that apply to all calls of the upstream's tools.
     pub(crate) fn call_properties(&self) -> CallProperties {
         let in_session = Revision::find(&self.revision, ProtocolEra::Session).is_some();
         CallProperties { tasks: self.tasks, in_session }
     }
 
-    /// Lists everything that the upstream `name` has. The second value is the listing's lifetime,
-    /// or `None` if the upstream notifies of changes.
+    /// Lists the tools, resources, prompts and skills of the upstream `name`. The second value is
+    /// the listing's lifetime, or `None` if the upstream notifies of changes.
     pub(crate) async fn list_all(
         name: &str,
         link: &UpstreamConnection,
@@ -143,16 +143,17 @@ impl UpstreamListing {
     }
 }
 
-/// Space that remains for the items of one upstream.
+/// Space that remains for the listed items of one upstream.
 struct ListingBudget<'a> {
     name: &'a str,
     bytes: usize,
-    /// Shortest `ttlMs` of the lists, in milliseconds.
+    /// Shortest `ttlMs` (lifetime) of the upstream's lists, in milliseconds.
     ttl_ms: Option<u64>,
 }
 
 impl ListingBudget<'_> {
-    /// Moves `items` of a `kind` to `all`. Returns false if there was no room for all of them.
+    /// Moves listed `items` of a `kind` to `all`. Returns false if there was no room for all of
+    /// them.
     fn take(&mut self, all: &mut Vec<Value>, items: Vec<Value>, kind: &str) -> bool {
         for item in items {
             let Some(left) = self.bytes.checked_sub(json_bytes(&item)) else {
@@ -170,7 +171,8 @@ impl ListingBudget<'_> {
         true
     }
 
-    /// Lists all items of `method`, or none if the server refuses the method.
+    /// Lists all items that the list method `method` returns, or none if the server refuses the
+    /// method.
     ///
     /// Some servers declare a capability, but do not implement its methods.
     async fn list_or_none(
@@ -215,7 +217,7 @@ impl ListingBudget<'_> {
     }
 }
 
-/// Lists the tools of the upstream `name` over `link`.
+/// Lists the tools of the upstream `name` over the connection `link`.
 pub(crate) async fn list_tools(
     name: &str,
     link: &UpstreamConnection,

@@ -14,18 +14,18 @@ use toolgate_contract::{count_json_values, exact_json, strip_byte_order_mark_byt
 
 use truncated::MessageKind;
 
-/// A JSON-RPC message.
+/// A JSON-RPC message from an upstream.
 #[derive(Debug)]
 pub(crate) enum UpstreamMessage {
-    /// An answer, with its id if it is the id of a request that toolgate sent.
+    /// An answer, with its id if that is the id of a request that toolgate sent.
     Answer(Option<u64>, Result<Box<RawValue>, UpstreamRpcError>),
-    /// A request of the upstream.
+    /// A request from the upstream to toolgate.
     Request { id: Box<RawValue>, method: String, params: Value },
-    /// A notification.
+    /// A notification from the upstream.
     Notification { method: String, params: Value },
 }
 
-/// A JSON-RPC error.
+/// A JSON-RPC error from an upstream, or in an answer to it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct UpstreamRpcError {
     pub(crate) code: i64,
@@ -54,7 +54,7 @@ struct RpcMembers {
     error: Option<Box<RawValue>>,
 }
 
-/// Parses `text` as one message or as a batch.
+/// Parses `text` as one JSON-RPC message or as a batch.
 ///
 /// # Errors
 ///
@@ -81,13 +81,13 @@ pub(crate) fn parse_messages(text: &[u8]) -> Result<Vec<UpstreamMessage>, String
     parse_message(text).map(|one| vec![one])
 }
 
-/// The raw messages of a batch.
+/// The unparsed messages of a JSON-RPC batch.
 struct RawBatch<'a>(Vec<&'a RawValue>);
 
-/// Maximum number of values per message, lists and objects counted twice. A value takes many times
-/// the memory of its text.
+/// Maximum number of JSON values per message, lists and objects counted twice. A value takes many
+/// times the memory of its text.
 const VALUES_MAX: usize = 2_000_000;
-/// Maximum number of messages per batch.
+/// Maximum number of messages per JSON-RPC batch.
 const BATCH_MAX: usize = 10_000;
 
 impl<'de> Deserialize<'de> for RawBatch<'de> {
@@ -115,7 +115,7 @@ impl<'de> Deserialize<'de> for RawBatch<'de> {
     }
 }
 
-/// Checks that `text` does not take too much memory once it is parsed.
+/// Checks that the message `text` does not take too much memory once it is parsed.
 fn check_values(text: &[u8]) -> Result<(), String> {
     // Each value takes at least one byte.
     if text.len() > VALUES_MAX && count_json_values(text) > VALUES_MAX {
@@ -124,7 +124,7 @@ fn check_values(text: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Parses one message. An answer that cannot be parsed becomes an error for its request.
+/// Parses one JSON-RPC message. An answer that cannot be parsed becomes an error for its request.
 fn parse_message(text: &[u8]) -> Result<UpstreamMessage, String> {
     let parse = || serde_json::from_slice(text).map_err(|err| err.to_string());
     let read = check_values(text).and_then(|()| parse()).and_then(classify);
@@ -154,7 +154,7 @@ fn classify(members: RpcMembers) -> Result<UpstreamMessage, String> {
     }
 }
 
-/// Parses an error object, tolerating common deviations.
+/// Parses a JSON-RPC error object, tolerating common deviations.
 fn parse_error(error: &str) -> UpstreamRpcError {
     if let Ok(error) = serde_json::from_str(error) {
         return error;
@@ -167,7 +167,7 @@ fn parse_error(error: &str) -> UpstreamRpcError {
     UpstreamRpcError { code: code.unwrap_or(-32603), message: message.to_owned(), data }
 }
 
-/// Parses the number in `id`. Some servers send it as a string.
+/// Parses the number in the message id `id`. Some servers send it as a string.
 fn parse_own_id(id: Option<&RawValue>) -> Option<u64> {
     id?.get().trim_matches('"').parse().ok()
 }
@@ -184,7 +184,7 @@ pub(crate) fn id_and_method(text: &[u8]) -> (Option<u64>, String) {
     (id, ours.method.unwrap_or_default())
 }
 
-/// Writes a request, or a notification if there is no id.
+/// Encodes a JSON-RPC request, or a notification if there is no id.
 pub(crate) fn encode_message(id: Option<u64>, method: &str, params: &Value) -> Bytes {
     #[derive(Serialize)]
     struct OutgoingFrame<'a> {
@@ -202,7 +202,7 @@ pub(crate) fn encode_message(id: Option<u64>, method: &str, params: &Value) -> B
     serde_json::to_vec(&frame).unwrap_or_default().into()
 }
 
-/// Writes the answer to a request of the upstream.
+/// Encodes the JSON-RPC answer to a request of the upstream.
 pub(crate) fn encode_answer(id: &RawValue, outcome: Result<Value, UpstreamRpcError>) -> Bytes {
     // The id is returned verbatim, because not every JSON number survives conversion to a value.
     #[derive(Serialize)]

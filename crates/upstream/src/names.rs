@@ -7,10 +7,11 @@ use toolgate_contract::{ToolId, fold_name};
 
 /// Longest tool name that model APIs accept, in characters.
 pub(crate) const NAME_MAX: usize = 64;
-/// Length of the hash that makes shortened names unique, in characters.
+/// Length of the hash that makes shortened tool names unique, in characters.
 const HASH_CHARS: usize = 8;
 
-/// Returns the id of the upstream tool `name`: with `prefix`, unless the prefix is empty.
+/// Returns the id under which toolgate offers the upstream tool `name`: with `prefix`, unless the
+/// prefix is empty.
 ///
 /// Invalid characters become `_`. A name that is too long or has characters outside ASCII is cut,
 /// and ends with a hash of the whole name.
@@ -32,7 +33,8 @@ pub(crate) fn tool_id(prefix: &str, name: &str) -> ToolId {
     ToolId::foreign(&id).expect("each part has a valid character")
 }
 
-/// Returns true for each of `names` whose id differs from all others in every dialect's spelling.
+/// Returns true for each of the tool `names` whose id differs from all others in every dialect's
+/// spelling.
 pub(crate) fn are_unique(prefix: &str, names: &[&str]) -> Vec<bool> {
     let spelled = |name: &&str| fold_name(tool_id(prefix, name).as_str()).into_owned();
     let spelled: Vec<_> = names.iter().map(spelled).collect();
@@ -41,7 +43,7 @@ pub(crate) fn are_unique(prefix: &str, names: &[&str]) -> Vec<bool> {
     spelled.iter().map(|one| times[one] == 1).collect()
 }
 
-/// Returns the name of the upstream prompt `name`.
+/// Returns the name under which toolgate offers the upstream prompt `name`.
 pub(crate) fn prompt_name(prefix: &str, name: &str) -> String {
     if prefix.is_empty() { name.to_owned() } else { format!("{prefix}_{name}") }
 }

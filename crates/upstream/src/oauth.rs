@@ -33,7 +33,7 @@ use fetch::OAuthFetcher;
 use steps::StepReporter;
 use tokens::{ClientCredential, OAuthClient, OAuthTokens, TokenDenied};
 
-/// Pause after a failed token request.
+/// Pause before another token request after a failed one.
 const FAILURE_PAUSE: Duration = Duration::from_secs(5);
 /// Interval at which the stored sign-in is checked for changes.
 const STORED_CHECK_INTERVAL: Duration = Duration::from_secs(2);
@@ -47,7 +47,7 @@ pub(crate) struct UpstreamCredentials {
     settings: OAuthSettings,
     /// Credential that proves the client's identity.
     credential: ClientCredential,
-    /// True if the settings have an `oauth` table.
+    /// True if the upstream's settings have an `oauth` table.
     is_configured: bool,
     fetcher: OAuthFetcher,
     world: Arc<dyn UpstreamWorld>,
@@ -58,19 +58,19 @@ pub(crate) struct UpstreamCredentials {
     has_read_stored: AtomicBool,
     /// Time of the last check of the stored sign-in.
     stored_checked_at: Mutex<Option<Instant>>,
-    /// True if the token in use could not be stored, so that the stored one is outdated.
+    /// True if the token in use could not be stored, so that the stored token is outdated.
     is_storage_stale: AtomicBool,
     /// State of token requests. The lock admits one request at a time.
     requests: tokio::sync::Mutex<TokenRequestState>,
 }
 
-/// A token in use.
+/// An access token in use, with its header.
 struct TokenInUse {
     tokens: OAuthTokens,
     header: HeaderValue,
 }
 
-/// Results of discovery and of failed requests.
+/// State of token requests: results of discovery and of failed requests.
 #[derive(Default)]
 struct TokenRequestState {
     server: Option<DiscoveredServer>,
@@ -92,7 +92,7 @@ struct StoredSignIn {
 }
 
 impl UpstreamCredentials {
-    /// Creates credentials for `upstream` at `url`, on behalf of `caller` if there is one.
+    /// Creates OAuth credentials for `upstream` at `url`, on behalf of `caller` if there is one.
     ///
     /// # Errors
     ///
@@ -146,7 +146,7 @@ impl UpstreamCredentials {
         })
     }
 
-    /// Returns the `Authorization` header, if there is a token.
+    /// Returns the `Authorization` header for requests to the upstream, if there is a token.
     ///
     /// # Errors
     ///
@@ -261,8 +261,8 @@ impl UpstreamCredentials {
         self.token_in_use.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Drops the token if another process has signed the person out or in again. Checks the stored
-    /// sign-in every two seconds.
+    /// Drops the token in use if another process has signed the person out or in again. Checks the
+    /// stored sign-in every two seconds.
     fn drop_if_not_stored(&self) {
         let Some(in_use) = self.token_in_use() else { return };
         let is_sign_in = self.settings.grant == OAuthGrant::AuthorizationCode;
@@ -293,7 +293,7 @@ impl UpstreamCredentials {
         Ok(header)
     }
 
-    /// Returns the last error while the pause after a failure lasts.
+    /// Returns the last error of a token request while the pause after it lasts.
     fn check_pause(&self, state: &TokenRequestState) -> Result<(), String> {
         match &state.last_failure {
             Some((at, why)) if at.elapsed() < FAILURE_PAUSE => Err(why.clone()),
@@ -301,7 +301,7 @@ impl UpstreamCredentials {
         }
     }
 
-    /// Requests a token for this server, or exchanges the caller's.
+    /// Requests a token for this server, or exchanges the caller's token for one.
     async fn request_token(
         &self,
         state: &mut TokenRequestState,
@@ -343,7 +343,8 @@ impl UpstreamCredentials {
         }
     }
 
-    /// Returns the stored token of a person, renewed if it is expired or equals `used`.
+    /// Returns the stored token of a person, renewed if it is expired or equals the refused token
+    /// `used`.
     async fn stored_or_renewed(
         &self,
         used: Option<&HeaderValue>,
@@ -423,7 +424,8 @@ impl UpstreamCredentials {
         Ok(tokens)
     }
 
-    /// Stores that the next sign-in must also request `scopes`. Returns the instruction to sign in.
+    /// Stores that the next sign-in must also request `scopes`. Returns an instruction to sign in,
+    /// for the error.
     async fn want_scopes(&self, scopes: &[String]) -> String {
         if let Ok(_lock) = self.lock_stored().await
             && let Some(mut stored) = self.stored()
@@ -480,7 +482,7 @@ fn record_failure(state: &mut TokenRequestState, why: String) -> String {
 /// Maximum number of scopes that are requested for one upstream.
 const SCOPES_MAX: usize = 100;
 
-/// Adds the scopes of `more` that are not yet in `all`.
+/// Adds the scopes in `more` that are not yet in `all`.
 fn add_scopes(all: &mut Vec<String>, more: &[String]) {
     for one in more {
         if all.len() < SCOPES_MAX && !all.contains(one) {
@@ -489,7 +491,7 @@ fn add_scopes(all: &mut Vec<String>, more: &[String]) {
     }
 }
 
-/// Describes `tokens` without secrets.
+/// Describes `tokens` in a few words without secrets.
 fn describe_tokens(tokens: &OAuthTokens) -> String {
     let left = match tokens.remaining() {
         Some(left) => format!("valid for {} s", left.as_secs()),

@@ -24,11 +24,11 @@ pub use differences::{DifferenceClass, PinDifference, ToolDefinitionChange, Upst
 pub use render::{render_changes, summarize_changes};
 pub use toolgate_contract::printable::escape_hidden as one_line;
 
-/// Version of the lock file format.
+/// Version of the format of `toolgate.lock`.
 const VERSION: i64 = 1;
 const FILE_HEADER: &str = "# Written by toolgate: the approved definitions of its upstreams. \
                     To change one, approve it again; edits by hand are refused.";
-/// Advice for a lock file that cannot be trusted.
+/// Advice in the error about a lock file that cannot be trusted.
 const REPAIR_ADVICE: &str =
     "restore the file from version control, or remove it, review the tools and pin them again";
 
@@ -55,7 +55,7 @@ pub struct ToolDefinition {
 }
 
 impl ToolDefinition {
-    /// Reads an entry of `tools/list`. Returns `None` if the entry has no name.
+    /// Parses an entry of `tools/list`. Returns `None` if the entry has no name.
     ///
     /// A tool without an input schema accepts any input.
     pub fn from_entry(tool: &Value) -> Option<Self> {
@@ -94,7 +94,7 @@ impl ToolDefinition {
         entry
     }
 
-    /// Returns the BLAKE3 hash in hex. It does not depend on the order of keys.
+    /// Returns the BLAKE3 hash of the definition in hex. It does not depend on the order of keys.
     pub fn hash(&self) -> String {
         let mut parts = Map::new();
         let mut part = |key: &str, value: Option<Value>| {
@@ -118,17 +118,17 @@ pub struct PinLock {
     pub upstreams: BTreeMap<String, UpstreamPins>,
 }
 
-/// The pins of one upstream.
+/// The approved tools and instructions of one upstream.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct UpstreamPins {
-    /// Instructions of the upstream.
+    /// Approved instructions of the upstream.
     pub instructions: Option<String>,
-    /// Tools, by the upstream's own names.
+    /// Approved tools, by the upstream's own names.
     pub tools: BTreeMap<String, ToolDefinition>,
 }
 
 impl PinLock {
-    /// Parses a lock file.
+    /// Parses the text of a `toolgate.lock` file.
     ///
     /// # Errors
     ///
@@ -189,7 +189,7 @@ impl PinLock {
         Ok(lock)
     }
 
-    /// Returns the text of the lock file, which depends only on the pins.
+    /// Returns the text of `toolgate.lock`, which depends only on the pins.
     pub fn to_text(&self) -> String {
         let mut text = format!("{FILE_HEADER}\nversion = {VERSION}\n");
         let without_tools = self.upstreams.iter().filter(|(_, pins)| pins.tools.is_empty());
@@ -325,7 +325,7 @@ fn toml_string(text: &str) -> String {
     quoted
 }
 
-/// Returns `value` as indented JSON in a TOML literal string.
+/// Returns `value` as indented JSON in a TOML literal string, for the lock file.
 fn toml_json(value: &Value) -> String {
     let json = pretty_json(value).replace("'''", "''\\u0027");
     format!("'''\n{json}\n'''")

@@ -9,29 +9,29 @@ use serde_json::Value;
 use super::LISTING_LIFETIME;
 use crate::pins::PinPolicy;
 
-/// Checked pins of the tools on one connection.
+/// Tools that were compared with their pins over one connection.
 #[derive(Default)]
 pub(crate) struct CheckedPins {
     checked: Mutex<CheckedTools>,
-    /// All tools of the connection, and the time at which they were listed. The lock admits one
-    /// listing at a time.
+    /// All tools that the upstream lists, and the time at which they were listed. The lock admits
+    /// one listing at a time.
     pub(crate) tools: tokio::sync::Mutex<Option<(PinCheckTime, Arc<[Value]>)>>,
 }
 
-/// Interval at which the pins are checked for changes.
+/// Interval at which the lock file is checked for changes of pins.
 const PINS_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The tools that matched their pins, and the time of that check.
+/// Tools whose definitions matched their pins, and the time of that check.
 #[derive(Default)]
 pub(crate) struct CheckedTools {
     pub(crate) since: Option<PinCheckTime>,
     pub(crate) names: HashSet<String>,
-    /// The pins that were compared, and the time at which they were last read.
+    /// Pins to which the tools were compared, and the time at which the pins were last read.
     pub(crate) pins: Option<(PinPolicy, Instant)>,
 }
 
-/// A point in time: the number of changes that were announced before it, and the time for changes
-/// that are not announced.
+/// Time of a check of pins: the number of changes that the upstream had announced, and the clock
+/// time for changes that it does not announce.
 #[derive(Clone, Copy)]
 pub(crate) struct PinCheckTime {
     pub(crate) turn: u64,
@@ -39,15 +39,16 @@ pub(crate) struct PinCheckTime {
 }
 
 impl PinCheckTime {
-    /// Returns true if a check at this time is still valid after `turn` announced changes.
+    /// Returns true if a check at this time is still valid after the upstream has announced `turn`
+    /// changes of its tools.
     pub(crate) fn is_valid_in(self, turn: u64) -> bool {
         self.turn == turn && self.at.elapsed() < LISTING_LIFETIME
     }
 }
 
 impl CheckedPins {
-    /// Locks the checked tools. Clears them first if they are no longer valid after `turn`
-    /// announced changes.
+    /// Locks the checked tools. Clears them first if they are no longer valid after the upstream
+    /// has announced `turn` changes.
     pub(crate) fn lock_current(&self, turn: u64) -> MutexGuard<'_, CheckedTools> {
         let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
         if checked.since.is_some_and(|since| !since.is_valid_in(turn)) {

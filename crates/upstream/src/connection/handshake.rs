@@ -19,10 +19,10 @@ use crate::transport::{MessageReceiver, RequestFailure, TransportConnection, des
 /// Time after which a server that has not answered `server/discover` gets `initialize` as well. The
 /// server may be slow to start, or it may not know the method and never answer.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
-/// Error code of an unsupported protocol version.
+/// JSON-RPC error code for an unsupported protocol version.
 const UNSUPPORTED_VERSION: i64 = -32022;
 
-/// The revision that both sides use, and the server's description of itself.
+/// The protocol revision that both sides use, and the server's description of itself.
 #[derive(Debug)]
 pub(super) struct AgreedRevision {
     pub(super) revision: &'static Revision,
@@ -46,8 +46,8 @@ impl<'a> Handshake<'a> {
         Self { transport, capabilities, receiver, ids: AtomicU64::new(1) }
     }
 
-    /// Agrees on the revision `wanted`. Without it, agrees on the newest revision that both sides
-    /// support.
+    /// Agrees on the protocol revision `wanted`. Without it, agrees on the newest revision that
+    /// both sides support.
     pub(super) async fn agree(
         &self,
         wanted: Option<&'static Revision>,
@@ -132,7 +132,8 @@ impl<'a> Handshake<'a> {
         }
     }
 
-    /// Asks for the server's revisions in the stateless protocol.
+    /// Asks for the server's protocol revisions with `server/discover`, the request of the
+    /// stateless protocol.
     async fn discover(&self) -> Result<AgreedRevision, RequestFailure> {
         let stateless = Revision::newest(ProtocolEra::Stateless);
         self.transport.set_revision(Some(stateless));
@@ -152,7 +153,8 @@ impl<'a> Handshake<'a> {
         }
     }
 
-    /// Begins a session with `revision`, or with the revision in the server's answer.
+    /// Begins a session with the protocol revision `revision`, or with the revision in the server's
+    /// answer.
     async fn initialize(
         &self,
         revision: &'static Revision,
@@ -176,7 +178,7 @@ impl<'a> Handshake<'a> {
         }
     }
 
-    /// Sends a request and records its outcome.
+    /// Sends a request of the handshake and notes the outcome in the start report.
     async fn ask(
         &self,
         method: &str,
@@ -193,7 +195,7 @@ impl<'a> Handshake<'a> {
     }
 }
 
-/// Returns an answer of the handshake as one line.
+/// Describes an answer of the handshake in one line.
 fn describe_answer(answer: &Result<Box<RawValue>, RequestFailure>) -> String {
     match answer {
         Ok(result) => format!("it answered {}", result.get()),
@@ -223,7 +225,7 @@ fn named_revision(
     })
 }
 
-/// Returns the list of supported versions in the data of a refusal.
+/// Returns the list of supported versions in the data of the server's refusal.
 fn supported_in(error: &UpstreamRpcError) -> Value {
     let data = error.data.as_ref();
     let list = |name: &str| data.and_then(|data| data.get(name)).cloned();
@@ -234,7 +236,7 @@ fn lists_revision(supported: &Value, revision: &Revision) -> bool {
     supported.as_array().is_some_and(|all| all.iter().any(|one| one == revision.name))
 }
 
-/// Returns the refusal of a server that supports only the revisions in `supported`.
+/// Returns the error for a server that supports only the revisions in `supported`.
 fn unsupported_revision(supported: &Value) -> RequestFailure {
     let shown = match supported.is_null() {
         true => "other ones".to_owned(),

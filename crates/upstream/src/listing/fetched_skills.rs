@@ -7,11 +7,11 @@ use toolgate_contract::Skill;
 
 use super::skill_index;
 
-/// Maximum number of fetched skills that are remembered.
+/// Maximum number of an upstream's fetched skills that are remembered.
 const FETCHED_MAX: usize = 64;
 
-/// The skills that were fetched last. These include skills that are not listed, and newer versions
-/// of listed skills.
+/// The skills that were fetched last from an upstream. These include skills that are not listed,
+/// and newer versions of listed skills.
 #[derive(Default)]
 pub(crate) struct FetchedSkills(Mutex<VecDeque<Skill>>);
 
@@ -25,7 +25,7 @@ impl FetchedSkills {
         }
     }
 
-    /// Returns the skill whose folder contains `uri`.
+    /// Returns the fetched skill whose folder contains `uri`.
     pub(crate) fn skill_of(&self, uri: &str) -> Option<Skill> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let found = all.iter().filter(|skill| skill_index::is_in_folder(skill, uri));

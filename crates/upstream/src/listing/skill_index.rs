@@ -18,12 +18,12 @@ const INVALID_LOGGED_MAX: usize = 3;
 #[derive(Debug, Default)]
 pub(crate) struct SkillIndex {
     pub(crate) all: Vec<Skill>,
-    /// The skill to which each file belongs, as its index.
+    /// Skill to which each file belongs, as a position in the list of skills.
     files: HashMap<String, usize>,
 }
 
 impl SkillIndex {
-    /// Indexes the skills in `listing` of the upstream `name`.
+    /// Creates an index of the skills in `listing` of the upstream `name`.
     pub(crate) fn from_listing(name: &str, listing: &UpstreamListing) -> Self {
         let mut all = Vec::new();
         let mut logged = 0;
@@ -50,7 +50,7 @@ impl SkillIndex {
         Self { all, files }
     }
 
-    /// Returns the skill whose `SKILL.md` has the URI `uri`.
+    /// Returns the listed skill whose `SKILL.md` has the URI `uri`.
     pub(crate) fn skill(&self, uri: &str) -> Option<&Skill> {
         let at = self.all.binary_search_by(|skill| skill.uri.as_str().cmp(uri)).ok()?;
         Some(&self.all[at])
@@ -61,8 +61,8 @@ impl SkillIndex {
         self.files.contains_key(uri)
     }
 
-    /// Returns the skill to which `uri` belongs: as one of its files, a path inside its folder, or
-    /// the folder itself.
+    /// Returns the skill to which `uri` belongs: the URI of one of its files, a path inside its
+    /// folder, or the folder itself.
     pub(crate) fn skill_of(&self, uri: &str) -> Option<&Skill> {
         let named = self.files.get(uri).map(|at| &self.all[*at]);
         named.or_else(|| {
@@ -79,7 +79,7 @@ impl SkillIndex {
         self.has_scheme(uri) || (self.all.is_empty() && uri.starts_with("skill://"))
     }
 
-    /// Returns true if `uri` has a scheme that only this upstream's skills use.
+    /// Returns true if `uri` has a scheme that only the skills of this upstream use.
     pub(crate) fn has_own_scheme(&self, uri: &str) -> bool {
         own_scheme(uri).is_some() && self.has_scheme(uri)
     }

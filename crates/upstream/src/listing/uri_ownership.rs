@@ -9,7 +9,7 @@ use toolgate_contract::UriClaim;
 use super::UpstreamListing;
 use super::skill_index::{SkillIndex, own_scheme};
 
-/// Maximum number of conflicts of one listing that are logged.
+/// Maximum number of URI conflicts of one listing that are logged.
 const CONFLICTS_LOGGED_MAX: usize = 3;
 
 /// The URIs that each upstream lists. Clones share one map.
@@ -42,8 +42,8 @@ impl UriOwnership {
     }
 }
 
-/// Returns the strength of the claim on `uri` by the upstream with `listing` and `skills`. `None`
-/// if `uri` cannot belong to it.
+/// Returns the strength of an upstream's claim on `uri`, based on its `listing` and `skills`.
+/// `None` if `uri` cannot belong to the upstream.
 pub(crate) fn claim_of_uri(
     listing: &UpstreamListing,
     skills: &SkillIndex,
@@ -72,12 +72,12 @@ fn uri_templates(listing: &UpstreamListing) -> impl Iterator<Item = &str> {
     listing.templates.iter().filter_map(|entry| entry.get("uriTemplate").and_then(Value::as_str))
 }
 
-/// Returns the URI of each skill's main file.
+/// Returns the URI of the main file of each skill in the listing.
 fn skill_uris(listing: &UpstreamListing) -> impl Iterator<Item = &str> {
     listing.skills.iter().filter_map(|entry| entry.get("uri").and_then(Value::as_str))
 }
 
-/// Returns true if `uri` matches the literal parts of `template` in their order.
+/// Returns true if `uri` matches the literal parts of the URI template `template` in their order.
 ///
 /// A template that does not start with a whole scheme matches nothing.
 fn matches_template(template: &str, uri: &str) -> bool {

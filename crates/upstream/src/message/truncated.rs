@@ -3,7 +3,7 @@
 use toolgate_contract::strip_byte_order_mark_bytes;
 use toolgate_net::TruncatedText;
 
-/// Kind of a truncated message, if it can be recognized.
+/// Kind of a truncated JSON-RPC message, if it can be recognized.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum MessageKind {
     /// An answer, with its id if the id can be read.
@@ -12,7 +12,7 @@ pub(crate) enum MessageKind {
     Other,
 }
 
-/// Identifies a message that was truncated.
+/// Returns the kind of a JSON-RPC message that was truncated.
 pub(crate) fn kind_of_truncated(message: &TruncatedText) -> MessageKind {
     match kind_of_message(&message.head) {
         MessageKind::Answer(None) => MessageKind::Answer(id_at_end(&message.tail)),
@@ -20,8 +20,8 @@ pub(crate) fn kind_of_truncated(message: &TruncatedText) -> MessageKind {
     }
 }
 
-/// Identifies a message by the top-level members in `start`, which is the beginning of the message
-/// or all of it.
+/// Returns the kind of a message according to the top-level members in `start`, which is the
+/// beginning of the message or all of it.
 pub(crate) fn kind_of_message(start: &[u8]) -> MessageKind {
     let mut at = JsonScanner { text: strip_byte_order_mark_bytes(start), at: 0 };
     if at.next() != Some(b'{') {
@@ -54,7 +54,8 @@ pub(crate) fn kind_of_message(start: &[u8]) -> MessageKind {
     }
 }
 
-/// Returns the id at the end of a message. An id at this place belongs to the top-level object.
+/// Returns the id at the end of a JSON-RPC message. An id at this place belongs to the top-level
+/// object.
 fn id_at_end(end: &[u8]) -> Option<u64> {
     let text = String::from_utf8_lossy(end);
     let members = text.trim_end().strip_suffix('}')?.trim_end();
@@ -67,7 +68,7 @@ fn id_at_end(end: &[u8]) -> Option<u64> {
     parse_id(value.trim().as_bytes())
 }
 
-/// Parses the number in `value`. Some servers send it as a string.
+/// Parses the number in the message id `value`. Some servers send it as a string.
 fn parse_id(value: &[u8]) -> Option<u64> {
     str::from_utf8(value).ok()?.trim_matches('"').parse().ok()
 }
@@ -79,7 +80,7 @@ struct JsonScanner<'a> {
 }
 
 impl<'a> JsonScanner<'a> {
-    /// Returns the next byte that is not white space.
+    /// Returns the next byte of the text that is not white space.
     fn next(&mut self) -> Option<u8> {
         loop {
             let byte = *self.text.get(self.at)?;
@@ -90,7 +91,7 @@ impl<'a> JsonScanner<'a> {
         }
     }
 
-    /// Returns the string whose opening quote was the last byte.
+    /// Returns the content of the string whose opening quote was read last.
     fn text(&mut self) -> &'a [u8] {
         let start = self.at;
         while let Some(byte) = self.text.get(self.at) {
@@ -105,7 +106,7 @@ impl<'a> JsonScanner<'a> {
         &self.text[start..]
     }
 
-    /// Returns the next value, up to its end or to the end of the text.
+    /// Returns the next JSON value, up to its end or to the end of the text.
     fn value(&mut self) -> &'a [u8] {
         let mut depth = 0_usize;
         let Some(first) = self.next() else { return &[] };

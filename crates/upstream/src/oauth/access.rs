@@ -13,20 +13,20 @@ use crate::settings::{UpstreamSettings, UpstreamTransport};
 use crate::world::UpstreamWorld;
 use toolgate_contract::printable::escape_hidden;
 
-/// Access to the authorization of one upstream.
+/// Access to the OAuth authorization of one upstream, for signing in and out.
 pub struct OAuthAccess {
     credentials: UpstreamCredentials,
     transport: UpstreamTransport,
 }
 
-/// A sign-in that waits until the person returns from the browser.
+/// A sign-in to an upstream that waits until the person returns from the browser.
 pub struct PendingSignIn<'a> {
     access: &'a OAuthAccess,
     sign_in: SignInAttempt,
 }
 
 impl OAuthAccess {
-    /// Opens the authorization of the upstream `name`.
+    /// Opens the OAuth authorization of the upstream `name`.
     ///
     /// # Errors
     ///
@@ -54,12 +54,13 @@ impl OAuthAccess {
         Ok(Self { credentials, transport: settings.transport })
     }
 
-    /// Returns the local port for the redirect after sign-in. 0 picks any free port.
+    /// Returns the local port to which the browser is redirected after the sign-in. 0 picks any
+    /// free port.
     pub fn redirect_port(&self) -> u16 {
         self.credentials.settings.redirect_port
     }
 
-    /// Starts a sign-in that returns to the URL `redirect`.
+    /// Starts a sign-in to the upstream that returns to the URL `redirect`.
     ///
     /// # Errors
     ///
@@ -97,7 +98,7 @@ impl OAuthAccess {
         SignInAttempt::new(found, client, redirect, scopes)
     }
 
-    /// Deletes the stored tokens. Returns true if there were any.
+    /// Deletes the stored tokens for the upstream. Returns true if there were any.
     ///
     /// # Errors
     ///
@@ -163,7 +164,7 @@ impl OAuthAccess {
         renewed.map(drop)
     }
 
-    /// Discovers the authorization server by probing the upstream without a token.
+    /// Discovers the upstream's authorization server by a request to the upstream without a token.
     async fn discover(&self, steps: &mut StepReporter<'_>) -> Result<DiscoveredServer, String> {
         let UpstreamCredentials { fetcher, url, settings, .. } = &self.credentials;
         let probed = fetcher.probe(url, self.transport).await;
@@ -204,7 +205,7 @@ impl OAuthAccess {
         scopes
     }
 
-    /// Returns the OAuth client for the sign-in. Registers one if needed.
+    /// Returns the OAuth client for the sign-in. Registers a client if needed.
     async fn client_for(
         &self,
         found: &DiscoveredServer,
@@ -249,19 +250,19 @@ impl OAuthAccess {
 }
 
 impl PendingSignIn<'_> {
-    /// Returns the URL of the page that the person opens.
+    /// Returns the URL of the page on which the person signs in.
     pub fn page_url(&self) -> String {
         self.sign_in.page_url()
     }
 
-    /// Returns true if `query` is the answer to this sign-in. The wait continues after other
-    /// requests.
+    /// Returns true if `query` is the answer to this sign-in. Other requests to the redirect URL do
+    /// not end the wait.
     pub fn is_answered_by(&self, query: &str) -> bool {
         self.sign_in.is_answered_by(query)
     }
 
-    /// Exchanges the code in `query` for tokens and stores them. Returns a short description of the
-    /// tokens.
+    /// Exchanges the authorization code in `query` for tokens and stores them. Returns a short
+    /// description of the tokens.
     ///
     /// # Errors
     ///

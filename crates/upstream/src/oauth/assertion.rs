@@ -14,16 +14,16 @@ use serde_json::{Value, json};
 use super::discovery::AuthorizationServer;
 use super::sign_in::random_token;
 
-/// Lifetime of an assertion, in seconds.
+/// Lifetime of a client assertion, in seconds.
 const LIFETIME_SECS: u64 = 60;
 
-/// A private key with its optional key id.
+/// A client's private key for signed assertions, with its optional key id.
 pub(crate) struct SigningKey {
     pair: SigningKeyPair,
     id: Option<String>,
 }
 
-/// A key pair, with one variant for each algorithm.
+/// A private key of a client, with one variant for each algorithm.
 enum SigningKeyPair {
     P256(EcdsaKeyPair),
     P384(EcdsaKeyPair),
@@ -32,7 +32,7 @@ enum SigningKeyPair {
 }
 
 impl SigningKey {
-    /// Reads the key in `pem`, with the key id `id`.
+    /// Reads the private key in `pem`, with the key id `id`.
     ///
     /// # Errors
     ///
@@ -63,8 +63,8 @@ impl SigningKey {
         Ok(Self { pair, id })
     }
 
-    /// Returns a signed assertion that identifies toolgate to `server` as `client`. It is valid
-    /// once, for 60 seconds.
+    /// Returns a signed assertion (JWT) that identifies toolgate to `server` as `client`. It is
+    /// valid once, for 60 seconds.
     ///
     /// # Errors
     ///
@@ -94,7 +94,7 @@ impl SigningKey {
         Ok(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 
-    /// Returns the JWS name of the algorithm.
+    /// Returns the JWS name of the key's signature algorithm.
     fn algorithm(&self, server: &AuthorizationServer) -> &'static str {
         match self.pair {
             SigningKeyPair::P256(_) => "ES256",

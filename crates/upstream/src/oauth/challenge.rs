@@ -3,12 +3,12 @@
 use http::HeaderMap;
 use http::header::WWW_AUTHENTICATE;
 
-/// A `Bearer` challenge.
+/// A `Bearer` challenge in the `WWW-Authenticate` header of an upstream's refusal.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct BearerChallenge {
     /// URL of the protected resource metadata (RFC 9728).
     pub(crate) resource_metadata: Option<String>,
-    /// Scopes that a token needs.
+    /// Scopes that a token for the upstream needs.
     pub(crate) scopes: Vec<String>,
     pub(crate) error: Option<String>,
 }
@@ -49,7 +49,7 @@ impl BearerChallenge {
         read
     }
 
-    /// Returns true if the token is valid but lacks a scope.
+    /// Returns true if the upstream refused a valid token because it lacks a scope.
     pub(crate) fn lacks_scope(&self) -> bool {
         self.error.as_deref() == Some("insufficient_scope")
     }

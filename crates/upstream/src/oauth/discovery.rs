@@ -47,7 +47,7 @@ pub(crate) struct AuthorizationServer {
 /// The authorization server of an upstream, with the scopes to request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DiscoveredServer {
-    /// Resource identifier of the upstream.
+    /// Resource identifier of the upstream, for which tokens are requested.
     pub(crate) resource: String,
     /// Scopes that a token needs, according to the upstream or the settings.
     pub(crate) scopes: Vec<String>,
@@ -109,7 +109,7 @@ fn no_metadata(issuer: &str) -> String {
     format!("`{issuer}` publishes no metadata, neither by RFC 8414 nor by OpenID Connect")
 }
 
-/// Fetches the protected resource metadata of the upstream at `url`, if it has any.
+/// Returns the protected resource metadata of the upstream at `url`, if the upstream publishes any.
 async fn fetch_resource_metadata(
     fetcher: &OAuthFetcher,
     url: &str,
@@ -192,7 +192,7 @@ async fn fetch_server_metadata(
     Ok(None)
 }
 
-/// Checks the issuer and the endpoints of an authorization server.
+/// Checks the issuer and the endpoints in an authorization server's metadata.
 fn check_metadata(
     fetcher: &OAuthFetcher,
     server: &AuthorizationServer,
@@ -210,8 +210,8 @@ fn check_metadata(
 }
 
 impl AuthorizationServer {
-    /// Checks that the server supports PKCE with S256, so that an intercepted code is useless. The
-    /// `settings` of `upstream` may assume it.
+    /// Checks that the authorization server supports PKCE with S256, so that an intercepted code is
+    /// useless. The `settings` of `upstream` may assume it.
     pub(crate) fn check_pkce(
         &self,
         upstream: &str,
@@ -242,8 +242,8 @@ impl AuthorizationServer {
     }
 }
 
-/// Returns the default endpoints of an authorization server of 2025-03-26 that publishes no
-/// metadata.
+/// Returns the default endpoints of an authorization server that publishes no metadata, as protocol
+/// revision 2025-03-26 defines them.
 fn default_endpoints(origin: &str) -> AuthorizationServer {
     AuthorizationServer {
         issuer: origin.to_owned(),
@@ -256,7 +256,8 @@ fn default_endpoints(origin: &str) -> AuthorizationServer {
     }
 }
 
-/// Returns the well-known URLs of the document `name`: under the path of `url`, then at its root.
+/// Returns the possible URLs of the well-known document `name`: under the path of `url`, then at
+/// its root.
 fn well_known(url: &str, name: &str) -> Result<Vec<String>, String> {
     let url = parse_url(url)?;
     let root = format!("{}/.well-known/{name}", url.origin());
@@ -275,7 +276,7 @@ pub(crate) fn is_same_issuer(one: &str, other: &str) -> bool {
     one == other || bare(one).as_deref() == Some(other) || bare(other).as_deref() == Some(one)
 }
 
-/// Returns true if `url` lies within `resource`.
+/// Returns true if `url` lies within the resource with the identifier `resource`.
 fn covers(resource: &str, url: &str) -> bool {
     let (Ok(outer), Ok(inner)) = (HttpUrl::parse(resource), HttpUrl::parse(url)) else {
         return false;

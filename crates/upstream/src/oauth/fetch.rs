@@ -20,15 +20,16 @@ use crate::message;
 use crate::settings::UpstreamTransport;
 use crate::world::{NetworkAddress, UpstreamWorld};
 
-/// Timeout of one request.
+/// Timeout of one request to an authorization server.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
-/// Maximum size of an answer, in bytes.
+/// Maximum size of an authorization server's answer, in bytes.
 const BYTES_MAX: usize = 256 << 10;
 
 /// HTTP client for authorization. It follows no redirects.
 pub(crate) struct OAuthFetcher {
     client: HttpClient,
-    /// True if the upstream is on this machine. Only then may its authorization server be, too.
+    /// True if the upstream is on this machine. Only then may its authorization server be on this
+    /// machine, too.
     is_upstream_local: bool,
 }
 
@@ -39,7 +40,7 @@ pub(crate) struct FetchedResponse {
 }
 
 impl FetchedResponse {
-    /// Parses the body as JSON.
+    /// Parses the body of the response as JSON.
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, String> {
         serde_json::from_slice(strip_byte_order_mark_bytes(&self.body))
             .map_err(|err| err.to_string())
@@ -47,8 +48,8 @@ impl FetchedResponse {
 }
 
 impl OAuthFetcher {
-    /// Creates a client for the upstream at `url`, with the authorization server `issuer` if that
-    /// is set.
+    /// Creates an HTTP client for authorization at the upstream at `url`, with the authorization
+    /// server `issuer` if that is set.
     ///
     /// # Errors
     ///
@@ -91,12 +92,12 @@ impl OAuthFetcher {
         }
     }
 
-    /// Sends a GET request.
+    /// Sends a GET request to `url`, a URL of an authorization server.
     pub(crate) async fn get(&self, url: &str) -> Result<FetchedResponse, String> {
         self.send(Method::GET, url, "", None, Bytes::new()).await
     }
 
-    /// Posts a form with `fields`.
+    /// Sends a form with `fields` to `url` by POST.
     pub(crate) async fn post_form(
         &self,
         url: &str,
@@ -108,7 +109,7 @@ impl OAuthFetcher {
         self.send(Method::POST, url, kind, authorization, form.into()).await
     }
 
-    /// Posts `value` as JSON.
+    /// Sends `value` as JSON to `url` by POST.
     pub(crate) async fn post_json(
         &self,
         url: &str,

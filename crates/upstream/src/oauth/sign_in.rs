@@ -8,7 +8,7 @@ use super::discovery::DiscoveredServer;
 use super::fetch::OAuthFetcher;
 use super::tokens::{self, OAuthClient, OAuthTokens};
 
-/// A sign-in in progress.
+/// A person's sign-in to an upstream, in progress.
 pub(crate) struct SignInAttempt {
     found: DiscoveredServer,
     client: OAuthClient,
@@ -20,7 +20,7 @@ pub(crate) struct SignInAttempt {
 }
 
 impl SignInAttempt {
-    /// Starts a sign-in as `client`, with the redirect URL `redirect`, for `scopes`.
+    /// Starts a sign-in as the OAuth `client`, with the redirect URL `redirect`, for `scopes`.
     pub(crate) fn new(
         found: DiscoveredServer,
         client: OAuthClient,
@@ -32,7 +32,7 @@ impl SignInAttempt {
         Ok(Self { found, client, redirect: redirect.to_owned(), scopes, state, verifier })
     }
 
-    /// Returns the URL of the page that the person opens.
+    /// Returns the URL of the page on which the person signs in.
     pub(crate) fn page_url(&self) -> String {
         let endpoint = self.found.server.authorization_endpoint.as_deref().unwrap_or_default();
         let challenge = URL_SAFE_NO_PAD.encode(Sha256::digest(&self.verifier));
@@ -58,7 +58,7 @@ impl SignInAttempt {
         format!("{base}?{}", serializer.finish())
     }
 
-    /// Exchanges the code in `query` for tokens.
+    /// Exchanges the authorization code in `query` for tokens.
     pub(crate) async fn exchange_code(
         self,
         fetcher: &OAuthFetcher,
@@ -82,7 +82,7 @@ impl SignInAttempt {
         Ok((self.found, self.client, tokens))
     }
 
-    /// Returns the code in `query` after checking its state and issuer.
+    /// Returns the authorization code in `query` after checking its state and issuer.
     fn code_in(&self, query: &str) -> Result<String, String> {
         let parameter = |wanted: &str| {
             let mut all = form_urlencoded::parse(query.as_bytes());

@@ -2,7 +2,7 @@
 
 use toolgate_contract::printable::escape_hidden;
 
-/// Callback that receives the subject and the outcome of each step.
+/// Callback that receives the subject and the outcome of each step of an authorization.
 pub type StepCallback<'a> = dyn FnMut(&str, &Result<String, String>) + Send + 'a;
 
 /// Reporter of authorization steps. It does nothing without a callback.
@@ -10,7 +10,7 @@ pub type StepCallback<'a> = dyn FnMut(&str, &Result<String, String>) + Send + 'a
 pub(crate) struct StepReporter<'a>(pub(crate) Option<&'a mut StepCallback<'a>>);
 
 impl StepReporter<'_> {
-    /// Reports a step.
+    /// Reports a step of the authorization and its outcome to the callback.
     pub(crate) fn report(&mut self, step: &str, outcome: &Result<String, String>) {
         if let Some(callback) = &mut self.0 {
             // Parts of the text come from other servers, and it goes to a terminal.

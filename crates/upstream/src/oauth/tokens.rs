@@ -15,13 +15,13 @@ use super::discovery::AuthorizationServer;
 use super::fetch::OAuthFetcher;
 use toolgate_contract::printable::escape_hidden;
 
-/// Time before its expiry from which a token is no longer used, in seconds.
+/// Time before the expiry of a token from which the token is no longer used, in seconds.
 const EXPIRY_MARGIN_SECS: u64 = 30;
 
 /// The `client_assertion_type` of a signed assertion.
 const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
 
-/// An OAuth client at an authorization server.
+/// An OAuth client as an authorization server knows it.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct OAuthClient {
     pub(crate) id: String,
@@ -41,7 +41,7 @@ pub(crate) enum ClientCredential {
     Key(Arc<SigningKey>),
 }
 
-/// Token endpoint authentication method.
+/// Method by which a client authenticates at the token endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum ClientAuthMethod {
     #[serde(rename = "none")]
@@ -54,7 +54,7 @@ enum ClientAuthMethod {
     Signed,
 }
 
-/// Response of the registration endpoint (RFC 7591).
+/// Response of the authorization server's registration endpoint (RFC 7591).
 #[derive(Deserialize)]
 struct RegistrationResponse {
     client_id: String,
@@ -63,7 +63,7 @@ struct RegistrationResponse {
 }
 
 impl OAuthClient {
-    /// Creates the client with the known id `id`.
+    /// Creates the OAuth client with the known id `id`.
     pub(crate) fn with_id(
         server: &AuthorizationServer,
         id: String,
@@ -82,7 +82,7 @@ impl OAuthClient {
         Self { id, secret, shows, key }
     }
 
-    /// Returns true if the client must sign assertions but has no key.
+    /// Returns true if the client must sign assertions but has no signing key.
     pub(crate) fn lacks_its_key(&self) -> bool {
         self.shows == ClientAuthMethod::Signed && self.key.is_none()
     }
@@ -160,7 +160,7 @@ impl ClientAuthMethod {
     }
 }
 
-/// OAuth tokens.
+/// Access token and refresh token from an authorization server.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct OAuthTokens {
     pub(crate) access: String,
@@ -180,12 +180,12 @@ impl OAuthTokens {
         self.until.is_none_or(|until| now() + EXPIRY_MARGIN_SECS < until)
     }
 
-    /// Returns the remaining lifetime, if it is known.
+    /// Returns the remaining lifetime of the access token, if it is known.
     pub(crate) fn remaining(&self) -> Option<Duration> {
         self.until.map(|until| Duration::from_secs(until.saturating_sub(now())))
     }
 
-    /// Returns the `Authorization` header.
+    /// Returns the `Authorization` header with the access token.
     pub(crate) fn header(&self) -> Result<HeaderValue, String> {
         let value = HeaderValue::try_from(format!("Bearer {}", self.access));
         let mut value = value.map_err(|_| "the token cannot be sent in a header".to_owned())?;
@@ -198,10 +198,10 @@ fn now() -> u64 {
     u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or_default()
 }
 
-/// A refused token request.
+/// A token request that the authorization server refused.
 #[derive(Debug)]
 pub(crate) struct TokenDenied {
-    /// True if the grant is no longer valid (`invalid_grant`).
+    /// True if the refresh token or code is no longer valid (`invalid_grant`).
     pub(crate) is_grant_invalid: bool,
     pub(crate) reason: String,
 }

@@ -34,27 +34,27 @@ pub struct PinSettings {
     pub on_change: PinMismatchReaction,
 }
 
-/// The approved definitions and the reaction to a difference.
+/// The approved definitions of tools and the reaction to a difference.
 #[derive(Debug, Clone)]
 pub struct PinPolicy {
     /// The content of the lock file, or the reason why it cannot be read. `None` if nothing was
     /// ever approved.
     pub lock: Result<Option<Arc<PinLock>>, String>,
-    /// Reaction to a difference.
+    /// Reaction to a tool or instructions that differ from their pins.
     pub on_change: PinMismatchReaction,
 }
 
 /// A tool of an upstream in the form that clients see.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ServedTool {
-    /// Entry of the tool list.
+    /// Entry of the tool in the tool list.
     pub(crate) entry: Value,
-    /// The reason if calls of the tool are refused.
+    /// The reason why calls of the tool are refused, if they are.
     pub(crate) withheld: Option<String>,
 }
 
 impl PinPolicy {
-    /// Returns true if `other` is the same version of the lock file.
+    /// Returns true if `other` has the same version of the lock file.
     pub(crate) fn is_same_lock(&self, other: &Self) -> bool {
         match (&self.lock, &other.lock) {
             (Ok(None), Ok(None)) => true,
@@ -63,7 +63,8 @@ impl PinPolicy {
         }
     }
 
-    /// Returns true if any tool of the upstream `name` may be withheld.
+    /// Returns true if a tool of the upstream `name` may be withheld because it differs from its
+    /// pin.
     pub(crate) fn may_withhold(&self, name: &str) -> bool {
         match (&self.lock, self.on_change) {
             (_, PinMismatchReaction::Allow | PinMismatchReaction::Shadow)
@@ -73,7 +74,7 @@ impl PinPolicy {
         }
     }
 
-    /// Returns the tools among `tools` of the upstream `name` that are served.
+    /// Returns those of the `tools` of the upstream `name` that clients see.
     pub(crate) fn served_tools<'v>(
         &self,
         name: &str,
@@ -98,13 +99,13 @@ impl PinPolicy {
         tools.iter().filter_map(|entry| self.served_tool(name, entry, &pinned.tools)).collect()
     }
 
-    /// Returns true if clients get the instructions `now` of the upstream `name`.
+    /// Returns true if clients get the current instructions `now` of the upstream `name`.
     pub(crate) fn passes_instructions(&self, name: &str, now: &str) -> bool {
         self.on_change != PinMismatchReaction::Block
             || self.check_instructions(name, Some(now)).is_ok()
     }
 
-    /// Checks the instructions of the upstream `name` against their pin, if there is one.
+    /// Compares the current instructions of the upstream `name` against their pin, if there is one.
     ///
     /// # Errors
     ///
@@ -150,7 +151,7 @@ impl PinPolicy {
         None
     }
 
-    /// Returns true if `entry` is equal to its pin.
+    /// Returns true if the listed `entry` of a tool equals its pin.
     fn is_approved(&self, upstream: &str, entry: &Value) -> bool {
         let Ok(Some(lock)) = &self.lock else { return false };
         let Some(now) = ToolDefinition::from_entry(entry) else { return false };

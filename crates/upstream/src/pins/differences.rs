@@ -7,21 +7,21 @@ use toolgate_contract::printable::{self, json_texts};
 
 use super::{ToolDefinition, UpstreamPins, injection_signs, schemas};
 
-/// Severity of a difference from a pin, mildest first.
+/// Severity of a tool's difference from its pin, mildest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DifferenceClass {
-    /// Only the wording changed.
+    /// Only the wording of the definition changed.
     Cosmetic,
-    /// Earlier calls still work, and more calls are accepted.
+    /// Calls that worked before still work, and more calls are accepted.
     Widening,
-    /// Earlier calls may fail.
+    /// Calls that worked before may fail.
     Breaking,
-    /// The text addresses the model instead of describing the tool.
+    /// The changed text addresses the model instead of describing the tool.
     InstructionLike,
 }
 
 impl DifferenceClass {
-    /// Returns the class in lower case, e.g. `instruction-like`.
+    /// Returns the severity in lower case, e.g. `instruction-like`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Cosmetic => "cosmetic",
@@ -32,12 +32,12 @@ impl DifferenceClass {
     }
 }
 
-/// One difference between a pinned and a current definition.
+/// One difference between a tool's pinned and current definition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PinDifference {
     /// Severity of the difference.
     pub class: DifferenceClass,
-    /// Part that differs, e.g. `description`, with a JSON pointer into it.
+    /// Part of the definition that differs, e.g. `description`, with a JSON pointer into that part.
     pub location: String,
     /// Short description of the difference.
     pub description: String,
@@ -46,11 +46,11 @@ pub struct PinDifference {
 /// Change of one tool's definition.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ToolDefinitionChange {
-    /// The tool is new.
+    /// The tool is new since the approval.
     Added(Box<ToolDefinition>),
-    /// The tool was removed.
+    /// The tool no longer exists.
     Removed,
-    /// The definition changed. The values are the definitions before and after.
+    /// The tool's definition changed. The values are the definitions before and after.
     Changed(Box<[ToolDefinition; 2]>),
 }
 
@@ -65,7 +65,7 @@ impl ToolDefinitionChange {
         }
     }
 
-    /// Returns the differences, worst first.
+    /// Returns the differences between the definitions, worst first.
     pub fn differences(&self) -> Vec<PinDifference> {
         let one = |class, what: &str| PinDifference {
             class,
@@ -83,14 +83,14 @@ impl ToolDefinitionChange {
         }
     }
 
-    /// Returns the severity of the worst difference.
+    /// Returns the severity of the worst difference between the definitions.
     pub fn class(&self) -> DifferenceClass {
         let all = self.differences();
         all.iter().map(|difference| difference.class).max().unwrap_or(DifferenceClass::Cosmetic)
     }
 }
 
-/// Changes of one upstream since its approval.
+/// Changes of one upstream's tools and instructions since their approval.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UpstreamChanges {
     /// Instructions before and after, if they changed.
@@ -100,7 +100,8 @@ pub struct UpstreamChanges {
 }
 
 impl UpstreamChanges {
-    /// Compares an upstream with its pins. Returns `None` if nothing differs.
+    /// Compares an upstream's current tools and instructions with their pins. Returns `None` if
+    /// nothing differs.
     pub fn between(before: &UpstreamPins, now: &UpstreamPins) -> Option<Self> {
         let both = [before, now].map(|it| it.instructions.clone());
         let changes = Self {
@@ -111,7 +112,7 @@ impl UpstreamChanges {
     }
 }
 
-/// Returns the changes of an upstream's tools since `before`, by name.
+/// Returns the changes of an upstream's tools since the pins `before`, by name.
 pub(super) fn tool_changes<'d>(
     before: &BTreeMap<String, ToolDefinition>,
     now: impl IntoIterator<Item = &'d ToolDefinition>,
@@ -182,8 +183,8 @@ fn differences(before: &ToolDefinition, now: &ToolDefinition) -> Vec<PinDifferen
     all
 }
 
-/// Compares the behaviour hints. A riskier hint is breaking, because policy relied on the old one.
-/// A milder hint is widening, because rules allow more calls.
+/// Compares the behaviour hints of a tool. A riskier hint is breaking, because policy relied on the
+/// old one. A milder hint is widening, because rules allow more calls.
 fn compare_hints(before: &ToolDefinition, now: &ToolDefinition, all: &mut Vec<PinDifference>) {
     for (hint, default, worse) in [
         ("readOnlyHint", false, false),
@@ -244,7 +245,7 @@ fn find_instruction_like(before: &[&str], now: &ToolDefinition, all: &mut Vec<Pi
     }
 }
 
-/// Returns all texts of `definition`.
+/// Returns all texts of a tool's `definition`.
 fn texts_of(definition: &ToolDefinition) -> Vec<&str> {
     // Metadata is for the client's display and never reaches a model.
     let ToolDefinition {

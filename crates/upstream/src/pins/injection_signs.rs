@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use toolgate_contract::printable;
 
-/// Signs of instruction-like text, each with the phrase that reports it.
+/// Signs that a text addresses the model like an instruction (prompt injection), each with the
+/// phrase that reports it.
 ///
 /// A sign only classifies a difference, so that people read it first. Honest text may contain a
 /// sign, and an attacker can avoid all of them.
@@ -191,24 +192,24 @@ struct InjectionSign {
     pattern: SignPattern,
 }
 
-/// Pattern of a sign.
+/// Pattern by which a sign of instruction-like text is found.
 enum SignPattern {
     /// An invisible character.
     Invisible,
-    /// Substrings, anywhere.
+    /// Substrings, anywhere in the text.
     Part(&'static [&'static str]),
     /// Substrings that are not inside a longer word.
     Token(&'static [&'static str]),
-    /// Whole words in this order. `…` matches any words in between.
+    /// Whole words that follow each other in this order. `…` matches any words in between.
     Words(&'static [&'static str]),
-    /// A link that is new.
+    /// A link that the earlier text did not have.
     Link,
-    /// A new run of base64 characters, at least 80 long.
+    /// A run of base64 characters, at least 80 long, that the earlier text did not have.
     Base64,
 }
 
-/// Finds the first sign in sentences of `after` that `before` does not contain. Returns the phrase
-/// that reports it, e.g. ``has a link: `https://…` ``.
+/// Finds the first sign of instruction-like text in sentences of `after` that `before` does not
+/// contain. Returns the phrase that reports it, e.g. ``has a link: `https://…` ``.
 pub(super) fn added_sign(before: &[&str], after: &[&str]) -> Option<String> {
     let known: HashSet<_> = before.iter().copied().flat_map(sentences).map(normalize).collect();
     let words: HashSet<_> = before.iter().flat_map(|text| text.split_whitespace()).collect();
@@ -221,12 +222,12 @@ pub(super) fn added_sign(before: &[&str], after: &[&str]) -> Option<String> {
     })
 }
 
-/// A sentence in the two forms that are searched for signs.
+/// A sentence in the two forms that are searched for signs of instruction-like text.
 struct ScannedSentence<'t> {
     text: &'t str,
-    /// Lower case, without invisible characters.
+    /// The sentence in lower case, without invisible characters.
     plain: String,
-    /// The words alone, each between single spaces.
+    /// The words of the sentence, each between single spaces.
     words: String,
 }
 
@@ -243,7 +244,8 @@ impl<'t> ScannedSentence<'t> {
         Self { text, plain, words }
     }
 
-    /// Returns the text that matches the sign. `known` contains the words of the earlier texts.
+    /// Returns the part of the sentence that matches the sign. `known` contains the words of the
+    /// earlier texts.
     fn find_sign(&self, pattern: &SignPattern, known: &HashSet<&str>) -> Option<String> {
         let new = || self.text.split_whitespace().filter(|word| !known.contains(word));
         let one_of = |all: &[&str], has: &dyn Fn(&str) -> bool| {
@@ -274,7 +276,7 @@ impl<'t> ScannedSentence<'t> {
     }
 }
 
-/// Normalizes white space and case.
+/// Returns `sentence` with normalized white space and case.
 fn normalize(sentence: &str) -> String {
     let words: Vec<_> = sentence.split_whitespace().collect();
     words.join(" ").to_lowercase()

@@ -8,10 +8,11 @@ use toolgate_contract::printable;
 use super::differences::{DifferenceClass, PinDifference, ToolDefinitionChange, UpstreamChanges};
 use super::{ToolDefinition, pretty_json};
 
-/// Number of lines of context around each changed line.
+/// Number of lines of context around each changed line of a diff.
 const CONTEXT_LINES: usize = 2;
 
-/// Renders the changes of `upstream`: its instructions, then its tools, worst first.
+/// Renders the changes of `upstream` since its approval as text: its instructions, then its tools,
+/// worst first.
 ///
 /// Each tool has its differences and a line diff of the changed texts. Control characters are
 /// escaped.
@@ -50,7 +51,7 @@ pub fn render_changes(upstream: &str, changes: &UpstreamChanges) -> String {
     text
 }
 
-/// Summarizes the changes of `upstream`, which now offers `tool_count` tools.
+/// Summarizes the changes of `upstream` since its approval, which now offers `tool_count` tools.
 ///
 /// The first line has numbers. Each changed tool follows with its worst difference, worst first.
 pub fn summarize_changes(upstream: &str, tool_count: usize, changes: &UpstreamChanges) -> String {
@@ -101,7 +102,7 @@ fn write_parts(text: &mut String, before: Option<&ToolDefinition>, now: &ToolDef
     }
 }
 
-/// Writes a line diff of the part `name`.
+/// Writes a line diff of the part `name` of a tool's definition to `text`.
 fn write_line_diff(text: &mut String, name: &str, was: &str, is: &str) {
     _ = writeln!(text, "  {name}");
     let diff = TextDiff::from_lines(was, is);

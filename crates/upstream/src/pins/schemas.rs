@@ -7,13 +7,13 @@ use serde_json::Value;
 use super::differences::{DifferenceClass, PinDifference};
 use toolgate_contract::printable;
 
-/// Deepest level that is compared. A difference further down is reported at this level.
+/// Deepest level of a schema that is compared. A difference further down is reported at this level.
 const DEPTH_MAX: usize = 32;
 
-/// Keywords that do not constrain values.
+/// Schema keywords that do not constrain values.
 const ANNOTATION_KEYWORDS: [&str; 8] =
     ["title", "description", "examples", "$comment", "deprecated", "$schema", "$id", "format"];
-/// Keywords for lower bounds. A higher value is stricter.
+/// Schema keywords for lower bounds. A higher value is stricter.
 const LOWER_BOUND_KEYWORDS: [&str; 6] =
     ["minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties", "minContains"];
 /// Keywords for upper bounds. A lower value is stricter.
