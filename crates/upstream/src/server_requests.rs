@@ -16,13 +16,13 @@ use toolgate_dialects::mcp::upstream::{QUESTION_KEY, encode_answer, parse_questi
 use crate::message::UpstreamRpcError;
 use crate::transport::MessageReceiver;
 
-/// Method of a request that asks the caller for input.
+/// Method of an upstream's request that asks the caller for input.
 const ELICITATION_CREATE: &str = "elicitation/create";
 pub(crate) const ELICITATION_COMPLETE: &str = "notifications/elicitation/complete";
 
 /// Receiver of an upstream's notifications and requests during one call.
 pub(crate) struct CallMessageReceiver {
-    /// Name of the caller.
+    /// Name of the caller whose call runs.
     caller: Arc<str>,
     events: Mutex<EventSink>,
     route: QuestionRoute,
@@ -30,20 +30,20 @@ pub(crate) struct CallMessageReceiver {
     /// Folders that answer `roots/list` in place of the caller's own folders.
     folders: OnceLock<Value>,
     questions_asked: AtomicU64,
-    /// Kind of a question that was asked and that the caller does not support.
+    /// Kind of a question that the upstream asked and that the caller does not support.
     missing: Mutex<Option<QuestionKind>>,
-    /// Ids of the page visits that were requested.
+    /// Ids of the page visits that the upstream requested in this call.
     visits: Mutex<BTreeSet<String>>,
 }
 
 enum QuestionRoute {
-    /// The caller answers while the call runs.
+    /// The caller answers questions while the call runs.
     Live(Asker),
-    /// The questions go to the driver of the call.
+    /// The questions go to the driver of the call, which may suspend it until the caller answers.
     Driver(mpsc::Sender<OpenQuestions>),
 }
 
-/// Questions that wait for their answers.
+/// Questions of an upstream that wait for the caller's answers.
 pub(crate) struct OpenQuestions {
     pub(crate) questions: ClientQuestions,
     pub(crate) reply: oneshot::Sender<Result<ClientAnswers, ToolError>>,
@@ -92,17 +92,19 @@ impl CallMessageReceiver {
         }
     }
 
-    /// Returns the kind of a question that the caller does not support, if one was asked.
+    /// Returns the kind of a question that the upstream asked and that the caller does not support,
+    /// if there is one.
     pub(crate) fn missing_capability(&self) -> Option<QuestionKind> {
         *self.missing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns true if the caller supports questions of `kind`.
+    /// Returns true if the caller of the call supports questions of `kind`.
     pub(crate) fn supports(&self, kind: QuestionKind) -> bool {
         self.capabilities.supports(kind)
     }
 
-    /// Asks the caller to visit `pages`, each given as the parameters of a URL elicitation.
+    /// Asks the caller to visit the web pages `pages`, each given as the parameters of a URL
+    /// elicitation.
     pub(crate) async fn ask_visits(&self, pages: &[&Value]) -> Result<ClientAnswers, ToolError> {
         let read = |page: &&Value| {
             let key = self.next_key(ELICITATION_CREATE);
@@ -122,7 +124,7 @@ impl CallMessageReceiver {
         self.ask_caller(pages.iter().map(read).collect::<Result<_, ToolError>>()?).await
     }
 
-    /// Returns a key for the next question without a key.
+    /// Returns a key for the next question, if the upstream's request has none.
     fn next_key(&self, method: &str) -> String {
         let at = self.questions_asked.fetch_add(1, Ordering::Relaxed) + 1;
         format!("{}-{at}", method.replace('/', "-"))
@@ -144,7 +146,7 @@ impl CallMessageReceiver {
         }
     }
 
-    /// Sends events to `events` from now on.
+    /// Sends the events of the call to `events` from now on.
     pub(crate) fn redirect_events(&self, events: EventSink) {
         *self.events.lock().unwrap_or_else(PoisonError::into_inner) = events;
     }
@@ -216,7 +218,7 @@ impl MessageReceiver for CallMessageReceiver {
     }
 }
 
-/// Converts a notification into an event of the call.
+/// Converts an upstream's notification into an event of the call.
 pub(crate) fn event_from_notification(method: &str, params: &Value) -> Option<CallEvent> {
     match method {
         "notifications/progress" => Some(CallEvent::Progress {
@@ -237,7 +239,7 @@ pub(crate) fn event_from_notification(method: &str, params: &Value) -> Option<Ca
     }
 }
 
-/// Receiver that ignores notifications and refuses every request.
+/// Receiver that ignores an upstream's notifications and refuses all of its requests.
 pub(crate) struct RefusingReceiver;
 
 impl MessageReceiver for RefusingReceiver {

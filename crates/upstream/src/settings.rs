@@ -187,8 +187,8 @@ impl UpstreamTransport {
     }
 }
 
-/// Variables that programs inherit by default. Proxies and certificate authorities are often the only
-/// way out of a company's network.
+/// Environment variables that programs inherit by default. Proxies and certificate authorities are
+/// often the only way out of a company's network.
 const KEPT_VARIABLES: [&str; 16] = [
     "PATH",
     "HOME",
@@ -238,7 +238,7 @@ impl Default for UpstreamSettings {
 }
 
 impl UpstreamSettings {
-    /// Checks the settings.
+    /// Checks the settings of the upstream.
     ///
     /// # Errors
     ///
@@ -343,12 +343,12 @@ impl UpstreamSettings {
         Ok(())
     }
 
-    /// Returns true if `part` is served.
+    /// Returns true if the settings serve `part` of the upstream.
     pub(crate) fn serves(&self, part: UpstreamPart) -> bool {
         self.parts.contains(&part)
     }
 
-    /// Returns the values that only this upstream may see.
+    /// Returns the values in the settings, such as headers, that only this upstream may see.
     pub fn private_values(&self) -> impl Iterator<Item = &str> {
         let oauth = self.oauth.iter().flat_map(|oauth| [&oauth.client_secret, &oauth.client_key]);
         let texts = self.headers.values().chain(self.env.values()).chain(oauth.flatten());
@@ -361,7 +361,7 @@ impl UpstreamSettings {
     }
 }
 
-/// Returns the revision `name`.
+/// Returns the MCP revision with the name `name`.
 ///
 /// # Errors
 ///

@@ -2,18 +2,18 @@
 
 use std::collections::VecDeque;
 
-/// Maximum number of requests in a report.
+/// Maximum number of handshake requests in a start report.
 const EXCHANGES_MAX: usize = 8;
-/// Maximum number of lines of output in a report. The last ones are kept.
+/// Maximum number of lines of a program's output in a start report. The last ones are kept.
 const LINES_MAX: usize = 5;
-/// Maximum size of a line, in bytes.
+/// Maximum size of an output line in a start report, in bytes.
 const LINE_BYTES_MAX: usize = 200;
-/// Maximum size of an answer, in bytes.
+/// Maximum size of an upstream's answer in a start report, in bytes.
 const ANSWER_BYTES_MAX: usize = 400;
 /// Header that a program writes before each message if it does not use lines.
 const LENGTH_HEADER: &str = "content-length:";
 
-/// Words between the reason for a failure and the program's last error output.
+/// Words in an error message between the reason for a failure and the program's last error output.
 pub(crate) const LAST_ERROR_OUTPUT: &str = "; its last error output: ";
 
 /// Splits the reason for a failure into the reason itself and the program's last error output, if
@@ -35,16 +35,16 @@ pub struct StartReport {
     redirect: Option<String>,
 }
 
-/// A request that opens a connection, and its answer.
+/// A request of the handshake with an upstream, and its answer.
 #[derive(Debug, Clone)]
 struct HandshakeExchange {
     asked: String,
-    /// The outcome, once it is known.
+    /// The outcome of the request, once it is known.
     outcome: Option<String>,
 }
 
 impl StartReport {
-    /// Records the request `asked`, or its outcome.
+    /// Records the handshake request `asked`, or its outcome.
     pub(crate) fn record_exchange(&mut self, asked: &str, outcome: Option<&str>) {
         // The error output has lines of its own in the report.
         let outcome = outcome.map(|text| split_error_output(text).0);
@@ -59,7 +59,8 @@ impl StartReport {
         }
     }
 
-    /// Records output that is not a message. A complete line replaces its recorded beginning.
+    /// Records a line of the program's output that is not an MCP message. A complete line replaces
+    /// its recorded beginning.
     pub(crate) fn record_output(&mut self, line: &[u8]) {
         let line = shorten(line, LINE_BYTES_MAX);
         if self.output.back().is_some_and(|begun| line.starts_with(&**begun)) {
@@ -68,14 +69,14 @@ impl StartReport {
         push_line(&mut self.output, line);
     }
 
-    /// Records error output of the program.
+    /// Records output of the program on its standard error.
     pub(crate) fn record_error_output(&mut self, output: &[u8]) {
         for line in output.split(|byte| *byte == b'\n') {
             push_line(&mut self.error_output, shorten(line, LINE_BYTES_MAX));
         }
     }
 
-    /// Records that requests are redirected to `location`.
+    /// Records that the upstream redirects requests to `location`.
     pub(crate) fn record_redirect(&mut self, location: &str) {
         self.redirect = Some(location.to_owned());
     }
@@ -88,7 +89,8 @@ impl StartReport {
         self.exchanges.iter().map(line).collect()
     }
 
-    /// Returns a line for each line of output that is not a message, with advice.
+    /// Returns a line for each line of the program's output that is not an MCP message, with
+    /// advice.
     pub fn output_lines(&self) -> Vec<String> {
         let mut lines: Vec<_> = self
             .output
@@ -105,12 +107,12 @@ impl StartReport {
         lines
     }
 
-    /// Returns the last lines of error output.
+    /// Returns the last lines of the program's error output.
     pub fn error_output(&self) -> impl Iterator<Item = String> {
         self.error_output.iter().cloned()
     }
 
-    /// Returns a line about the redirect, if there was one.
+    /// Returns a line about the redirect to another URL, if there was one.
     pub fn redirect_line(&self) -> Option<String> {
         let location = self.redirect.as_ref()?;
         Some(format!("redirected to `{location}`: set that as `url`"))
@@ -123,7 +125,7 @@ fn shorten(text: &[u8], bytes_max: usize) -> String {
     shown.trim_end().to_owned()
 }
 
-/// Adds a line that is not blank, in place of the oldest if there are too many.
+/// Adds a line to `lines` unless it is blank. It replaces the oldest line if there are too many.
 fn push_line(lines: &mut VecDeque<String>, line: String) {
     if line.is_empty() {
         return;

@@ -11,10 +11,10 @@ use toolgate_dialects::mcp::upstream::Revision;
 
 use crate::message::UpstreamRpcError;
 
-/// Method that asks for notifications in the stateless protocol.
+/// Method with which the client asks for notifications in the stateless protocol.
 pub(crate) const LISTEN: &str = "subscriptions/listen";
 
-/// An outgoing message, with details that some transports repeat in headers.
+/// A message to an upstream, with details that some transports repeat in headers.
 #[derive(Clone)]
 pub(crate) struct OutgoingMessage {
     /// Id of the message, if it is a request.
@@ -22,9 +22,9 @@ pub(crate) struct OutgoingMessage {
     pub(crate) method: String,
     /// Target of the request: a tool, a prompt or a URI.
     pub(crate) target: Option<String>,
-    /// Arguments that are repeated in headers.
+    /// Arguments of the tool that are repeated in HTTP headers.
     pub(crate) header_params: Vec<(String, String)>,
-    /// Encoded message.
+    /// Encoded JSON-RPC message.
     pub(crate) body: Bytes,
 }
 
@@ -43,7 +43,7 @@ pub(crate) trait MessageReceiver: Send + Sync + 'static {
         None
     }
     /// Returns the kind of the question in a request of the upstream, if the caller does not
-    /// support it.
+    /// support such questions.
     fn unsupported_kind(&self, _method: &str, _params: &Value) -> Option<QuestionKind> {
         None
     }
@@ -52,23 +52,23 @@ pub(crate) trait MessageReceiver: Send + Sync + 'static {
     fn record_missing(&self, _kind: QuestionKind) {}
     /// Records that the upstream asks questions during calls.
     fn record_question(&self) {}
-    /// Records that notifications may have been missed.
+    /// Records that notifications of the upstream may have been missed.
     fn record_missed(&self) {}
-    /// Records that no notifications will arrive from now on.
+    /// Records that the upstream will send no notifications from now on.
     fn record_unheard(&self) {}
-    /// Records that requests are delivered again, or the reason why the last one was not.
+    /// Records that requests reach the upstream again, or the reason why the last one did not.
     fn record_delivery(&self, _delivered: Result<(), &str>) {}
     /// Records a request of the handshake, and its outcome once it is known.
     fn record_exchange(&self, _asked: &str, _outcome: Option<&str>) {}
-    /// Records output that is not a message.
+    /// Records output of the upstream's program that is not an MCP message.
     fn record_output(&self, _output: &[u8]) {}
-    /// Records error output of the program.
+    /// Records output of the upstream's program on its standard error.
     fn record_error_output(&self, _output: &[u8]) {}
-    /// Records that requests are redirected to `location`.
+    /// Records that the upstream redirects requests to `location`.
     fn record_redirect(&self, _location: &str) {}
-    /// Handles a notification.
+    /// Handles a notification of the upstream.
     fn notify(&self, method: &str, params: &Value);
-    /// Answers a request of the server.
+    /// Answers a request of the upstream.
     fn answer_request(
         self: Arc<Self>,
         method: String,
@@ -76,22 +76,23 @@ pub(crate) trait MessageReceiver: Send + Sync + 'static {
     ) -> BoxFuture<'static, Result<Value, UpstreamRpcError>>;
 }
 
-/// Reason why a request has no answer.
+/// Reason why a request to an upstream has no answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum RequestFailure {
-    /// The server answered with an error.
+    /// The server answered the request with a JSON-RPC error.
     Refused(UpstreamRpcError),
-    /// The server does not know the session. Nothing was done.
+    /// The server does not know the session of the request. Nothing was done.
     SessionGone(String),
-    /// The request was not delivered.
+    /// The request was not delivered to the server.
     NotSent(String),
-    /// The request may have been delivered.
+    /// The request may have been delivered to the server, but its answer got lost.
     Lost(String),
-    /// The server did not authorize the request (HTTP).
+    /// The server did not authorize the HTTP request.
     Unauthorized(String),
 }
 
-/// A connection over some transport. Dropping it closes the connection and stops its program.
+/// A connection to an upstream over some transport. Dropping it closes the connection and stops its
+/// program.
 pub(crate) trait TransportConnection: Send + Sync + 'static {
     /// Sends a request and waits for its answer. `receiver` gets the upstream's messages about the
     /// request.
@@ -100,18 +101,18 @@ pub(crate) trait TransportConnection: Send + Sync + 'static {
         message: OutgoingMessage,
         receiver: Arc<dyn MessageReceiver>,
     ) -> BoxFuture<'_, Result<Box<RawValue>, RequestFailure>>;
-    /// Sends a notification.
+    /// Sends a notification to the upstream.
     fn send_notification(
         &self,
         message: OutgoingMessage,
     ) -> BoxFuture<'_, Result<(), RequestFailure>>;
     /// Sets the agreed protocol revision, or none.
     fn set_revision(&self, _revision: Option<&'static Revision>) {}
-    /// Starts receiving notifications, if the transport needs a stream for them.
+    /// Starts to receive notifications, if the transport needs a separate stream for them.
     fn start_listening(&self) {}
     /// Returns true if the server can lose the session, for example in a restart.
     fn may_lose_session(&self) -> bool;
-    /// Returns true if a closed connection was closed because its session has ended.
+    /// Returns true if the connection was closed because its session has ended at the server.
     fn has_lost_session(&self) -> bool;
     /// Returns a token that is cancelled when the connection is closed.
     fn closed(&self) -> &CancellationToken;
@@ -119,7 +120,7 @@ pub(crate) trait TransportConnection: Send + Sync + 'static {
     fn closed_reason(&self) -> String;
 }
 
-/// Returns `failure` as a sentence.
+/// Describes the failure of a request in a sentence.
 pub(crate) fn describe_failure(failure: &RequestFailure) -> String {
     match failure {
         RequestFailure::Refused(error) => format!("it refused: {} ({})", error.message, error.code),

@@ -9,22 +9,22 @@ use tokio_util::sync::CancellationToken;
 use toolgate_contract::{BoxFuture, WatchGuard};
 use toolgate_net::{ByteStream, HttpUrl};
 
-/// Starts programs and opens connections for upstreams. The implementation decides which addresses
-/// are reachable and how programs are confined.
+/// Environment of upstreams: starts their programs and opens their connections. The implementation
+/// decides which addresses are reachable and how programs are confined.
 pub trait UpstreamWorld: Send + Sync + 'static {
-    /// Starts a program. Returns the reason if it cannot start.
+    /// Starts an upstream's program. Returns the reason if it cannot start.
     fn start<'a>(
         &'a self,
         program: &'a ProgramToStart,
     ) -> BoxFuture<'a, Result<RunningProgram, String>>;
-    /// Connects to `place`. Returns the reason if that fails.
+    /// Connects to the network address `place`. Returns the reason if that fails.
     fn dial<'a>(
         &'a self,
         place: &'a NetworkAddress,
     ) -> BoxFuture<'a, Result<Box<dyn ByteStream>, String>>;
     /// Returns the server's environment variable `name`.
     fn variable(&self, name: &str) -> Option<String>;
-    /// Returns the stored secret `name`. Only the server's owner can read it.
+    /// Returns the stored secret `name`, such as OAuth tokens. Only the server's owner can read it.
     fn secret(&self, name: &str) -> Option<String>;
     /// Stores `secret` under `name`. With `None`, deletes it. Returns the reason if that fails.
     fn keep_secret(&self, name: &str, secret: Option<&str>) -> Result<(), String>;
@@ -48,30 +48,30 @@ pub trait UpstreamWorld: Send + Sync + 'static {
     fn front_matter(&self, text: &str) -> Result<Map<String, Value>, String>;
 }
 
-/// A program to start.
+/// An upstream's program to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramToStart {
-    /// Program and arguments.
+    /// The program and its arguments.
     pub command: Vec<String>,
-    /// Additional environment variables.
+    /// Environment variables of the program in addition to inherited ones.
     pub env: BTreeMap<String, String>,
-    /// Names of inherited environment variables.
+    /// Names of the environment variables that the program inherits.
     pub keep_env: Vec<String>,
-    /// Working folder, relative to the workspace.
+    /// Working folder of the program, relative to the workspace.
     pub cwd: Option<String>,
-    /// Name of the sandbox profile.
+    /// Name of the program's sandbox profile.
     pub sandbox: String,
-    /// Hosts that the program may reach. Empty if the profile alone decides.
+    /// Hosts that the program may reach. Empty if the sandbox profile alone decides.
     pub hosts: Vec<String>,
 }
 
-/// A running program.
+/// A running program of an upstream.
 pub struct RunningProgram {
-    /// Standard input.
+    /// Standard input of the program.
     pub input: Box<dyn AsyncWrite + Send + Unpin>,
-    /// Standard output.
+    /// Standard output of the program.
     pub output: Box<dyn ProgramOutput>,
-    /// Standard error.
+    /// Standard error of the program.
     pub errors: Box<dyn AsyncRead + Send + Unpin>,
     /// Token that is cancelled when the program has exited, even if its child processes continue.
     pub exited: CancellationToken,
@@ -81,8 +81,8 @@ pub struct RunningProgram {
 
 /// The standard output of a program.
 pub trait ProgramOutput: AsyncRead + Send + Unpin {
-    /// Reads into `piece` until `end` without sleeping, if supported. Returns true if anything was
-    /// read.
+    /// Reads into `piece` without sleeping until the time `end`, if supported. Returns true if
+    /// anything was read.
     fn read_spinning(&self, end: Instant, piece: &mut ReadBuf<'_>) -> bool {
         let _ = (end, piece);
         false
@@ -96,17 +96,17 @@ pub struct NetworkAddress {
     pub host: String,
     /// TCP port.
     pub port: u16,
-    /// True if the connection uses TLS.
+    /// True if the connection to the address uses TLS.
     pub secure: bool,
-    /// True if private network addresses are allowed.
+    /// True if the address may be in a private network.
     pub private_network: bool,
-    /// True if a host name may resolve to this machine.
+    /// True if the host name may resolve to this machine.
     pub may_be_local: bool,
 }
 
 impl NetworkAddress {
-    /// Returns the address of the server of `url`. With `private_network`, it may be in a private
-    /// network or on this machine.
+    /// Returns the address of the server of `url`. With `private_network`, the address may be in a
+    /// private network or on this machine.
     pub(crate) fn from_url(url: &HttpUrl, private_network: bool) -> Self {
         Self {
             host: url.host().to_owned(),

@@ -16,27 +16,27 @@ const ANNOTATION_KEYWORDS: [&str; 8] =
 /// Schema keywords for lower bounds. A higher value is stricter.
 const LOWER_BOUND_KEYWORDS: [&str; 6] =
     ["minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties", "minContains"];
-/// Keywords for upper bounds. A lower value is stricter.
+/// Schema keywords for upper bounds. A lower value is stricter.
 const UPPER_BOUND_KEYWORDS: [&str; 6] =
     ["maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties", "maxContains"];
-/// Keywords whose value is a map of schemas by name.
+/// Schema keywords whose value is a map of schemas by name.
 const SCHEMA_MAP_KEYWORDS: [&str; 5] =
     ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
-/// Keywords whose value is one schema.
+/// Schema keywords whose value is one schema.
 const SCHEMA_KEYWORDS: [&str; 2] = ["items", "propertyNames"];
-/// Keywords whose value is an array of schemas.
+/// Schema keywords whose value is an array of schemas.
 const SCHEMA_LIST_KEYWORDS: [&str; 4] = ["anyOf", "oneOf", "allOf", "prefixItems"];
 
-/// Direction of the data that a schema describes.
+/// Direction of the data that a tool's schema describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SchemaDirection {
-    /// Input of the tool. A stricter schema is breaking.
+    /// Input of the tool. A stricter schema is a breaking change.
     Input,
-    /// Output of the tool. A looser schema is breaking.
+    /// Output of the tool. A looser schema is a breaking change.
     Output,
 }
 
-/// Adds the differences between `before` and `now` to `all`.
+/// Adds the differences between the schemas `before` and `now` to `all`.
 pub(super) fn compare_schemas(
     side: SchemaDirection,
     before: &Value,
@@ -62,7 +62,7 @@ impl SchemaComparison<'_> {
         self.differences.push(PinDifference { class, location: at, description: what });
     }
 
-    /// Adds a difference that makes the schema stricter.
+    /// Adds a difference at the JSON pointer `at` that makes the schema stricter.
     fn add_stricter(&mut self, at: &str, what: impl Into<String>) {
         let class = if self.side == SchemaDirection::Input {
             DifferenceClass::Breaking
@@ -72,7 +72,7 @@ impl SchemaComparison<'_> {
         self.add(class, at, what);
     }
 
-    /// Adds a difference that makes the schema looser.
+    /// Adds a difference at the JSON pointer `at` that makes the schema looser.
     fn add_looser(&mut self, at: &str, what: impl Into<String>) {
         let class = if self.side == SchemaDirection::Input {
             DifferenceClass::Widening
@@ -196,7 +196,7 @@ impl SchemaComparison<'_> {
         }
     }
 
-    /// Compares sets of allowed values. `None` allows any value.
+    /// Compares the sets of values that two schemas allow. `None` allows any value.
     fn compare_choices(
         &mut self,
         at: &str,
@@ -222,7 +222,7 @@ impl SchemaComparison<'_> {
         }
     }
 
-    /// Compares the rules for properties that are not named.
+    /// Compares the rules of two schemas for properties that they do not name.
     fn compare_additional(
         &mut self,
         at: &str,
@@ -265,7 +265,7 @@ impl SchemaComparison<'_> {
     }
 }
 
-/// Returns the names of the members of the object `of`.
+/// Returns the names of the members of the JSON object `of`.
 fn member_names(of: Option<&Value>) -> impl Iterator<Item = String> {
     of.and_then(Value::as_object).into_iter().flat_map(|all| all.keys().cloned())
 }

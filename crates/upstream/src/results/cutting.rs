@@ -20,11 +20,12 @@ const TAIL_BYTES: usize = 2 << 10;
 /// Longest text that is never cut, in bytes.
 const UNCUT_BYTES_MAX: usize = HEAD_BYTES + TAIL_BYTES;
 
-/// Estimated size of a link and its note, in bytes.
+/// Estimated size in bytes of a link to a stored result and its note.
 const LINK_BYTES: usize = 512;
-/// Maximum number of links in a result. More links would make the result too long again.
+/// Maximum number of links to stored parts in a result. More links would make the result too long
+/// again.
 const PARTS_MAX: usize = 64;
-/// Maximum number of bytes of an upstream's name for an item that a note repeats.
+/// Maximum number of bytes of an item's name from an upstream that a note repeats.
 const NAME_MAX: usize = 200;
 
 const PLAIN: &str = "text/plain";
@@ -34,16 +35,17 @@ const OCTETS: &str = "application/octet-stream";
 /// Limits of a result's size.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ResultBudget {
-    /// Maximum number of bytes of text. 0 means no limit.
+    /// Maximum number of bytes of text in a result. 0 means no limit.
     pub(crate) text_bytes: usize,
-    /// Maximum number of bytes of images, audio and binary files. 0 means no limit.
+    /// Maximum number of bytes of images, audio and binary files in a result. 0 means no limit.
     pub(crate) media_bytes: usize,
-    /// True if clients know the output schema. In that case the structured value is never cut.
+    /// True if clients know the tool's output schema. In that case the structured value is never
+    /// cut.
     pub(crate) is_schema_promised: bool,
 }
 
 impl ResultBudget {
-    /// Returns true if `output` exceeds the budget.
+    /// Returns true if the result `output` exceeds the budget.
     pub(crate) fn is_exceeded_by(self, output: &ToolOutput) -> bool {
         let media = output.content.iter().filter_map(media_of).map(|media| media.bytes.len());
         let has_media = self.media_bytes > 0 && media.sum::<usize>() > self.media_bytes;
@@ -52,7 +54,7 @@ impl ResultBudget {
 }
 
 impl ResultStore {
-    /// Cuts `output` of `tool` to the budget and stores the rest.
+    /// Cuts the result `output` of `tool` to the budget and stores the rest.
     pub(crate) fn cut(
         &self,
         ctx: &ToolContext,
@@ -75,37 +77,39 @@ impl ResultStore {
     }
 }
 
-/// A result that is being cut.
+/// A tool's result that is being cut to its budget.
 struct ResultCutter<'a> {
     results: &'a ResultStore,
     caller: &'a Caller,
     tool: &'a ToolId,
-    /// Notes on the stored parts.
+    /// Notes in the result on the stored parts.
     notes: Vec<String>,
 }
 
 /// The parts of a result's text that will be left out.
 struct TruncationPlan {
     parts: Vec<TextPart>,
-    /// True if short embedded texts are merged into the body, because there are too many of them.
+    /// True if short embedded texts are merged into the text of the result, because there are too
+    /// many of them.
     merges_embedded: bool,
-    /// Media type of the text if it repeats the structured value.
+    /// Media type of the result's text, if the text repeats the structured value.
     text_type: Option<&'static str>,
 }
 
 /// A text part of a result.
 #[derive(PartialEq, Eq)]
 enum TextPart {
-    /// The body and the text blocks. If they repeat the structured value, they stand for it, too.
+    /// The text body and the text blocks of the result. If they repeat the structured value, they
+    /// stand for it, too.
     Texts,
-    /// The structured value, as JSON.
+    /// The structured value of the result, as JSON.
     Structured,
-    /// The embedded text of the block at this index.
+    /// The text of the embedded resource in the content block at this index.
     Embedded(usize),
 }
 
 impl TruncationPlan {
-    /// Plans the cuts of `output`. Returns `None` if its texts are within the budget.
+    /// Plans the cuts of the result `output`. Returns `None` if its texts are within the budget.
     fn for_output(output: &ToolOutput, budget: ResultBudget) -> Option<Self> {
         let most = budget.text_bytes.max(UNCUT_BYTES_MAX);
         let structured = output.structured && !budget.is_schema_promised;
@@ -144,7 +148,7 @@ impl TruncationPlan {
 }
 
 impl ResultCutter<'_> {
-    /// Cuts the texts of `output` if they exceed the budget.
+    /// Cuts the texts of the result `output` if they exceed the budget.
     fn cut_texts(
         &mut self,
         output: ToolOutput,
@@ -216,7 +220,7 @@ impl ResultCutter<'_> {
         })
     }
 
-    /// Stores `text` and returns its beginning and end. `what` names it in the note.
+    /// Stores `text` and returns only its beginning and end. `what` names the text in the note.
     fn shorten(
         &mut self,
         what: &str,
@@ -235,7 +239,8 @@ impl ResultCutter<'_> {
         Ok(shown)
     }
 
-    /// Replaces the largest media in `content` by links until at most `bytes_max` bytes are left.
+    /// Replaces the largest images, audio clips and files in `content` by links until at most
+    /// `bytes_max` bytes are left.
     fn cut_media(
         &mut self,
         content: &mut [ContentBlock],
@@ -285,7 +290,7 @@ impl ResultCutter<'_> {
 struct MediaItem<'a> {
     media_type: &'a str,
     bytes: &'a Bytes,
-    /// URI of the item, if it has one.
+    /// URI of the image, audio clip or file, if it has one.
     uri: Option<&'a str>,
 }
 
@@ -347,7 +352,7 @@ fn text_repeats_value(output: &ToolOutput) -> Option<&'static str> {
     (parsed == *value || Some(&parsed) == only_field).then_some(JSON)
 }
 
-/// Returns the part of an upstream's name for an item that a note repeats.
+/// Returns the part of an item's name from an upstream that a note repeats.
 fn shortened_name(name: &str) -> &str {
     piece(name, 0, NAME_MAX)
 }
@@ -359,7 +364,8 @@ fn append(text: &mut String, more: &str) {
     text.push_str(more);
 }
 
-/// Returns a note about the stored result `spec`, and how to read it from byte `from` on.
+/// Returns a note about the stored result `spec`, which explains how to read it from byte `from`
+/// on.
 fn read_on_note(what: &str, spec: &ResourceSpec, from: usize) -> String {
     let bytes = spec.bytes.unwrap_or_default();
     let uri = &spec.uri;

@@ -7,18 +7,19 @@ use toolgate_contract::{ToolError, exact_json};
 
 use super::piece;
 
-/// Longest result that is read as JSON, in bytes. A value takes several times as much memory.
+/// Longest stored result from which fields are picked, in bytes. As a JSON value it takes several
+/// times as much memory.
 const JSON_BYTES_MAX: usize = 16 << 20;
-/// Most fields in one request.
+/// Maximum number of fields that one request picks.
 const FIELDS_MAX: usize = 50;
 /// Most names in one field. Deeper JSON is not parsed, and the tree of a deeper field would overflow
 /// the stack.
 const NAMES_MAX: usize = 128;
 /// Most fields that a message names.
 const NAMED_FIELDS_MAX: usize = 30;
-/// Deepest level of the fields that a message names.
+/// Deepest level of the fields of a result that a message names.
 const NAMED_DEPTH_MAX: usize = 3;
-/// Maximum number of bytes of a field that a message repeats.
+/// Maximum number of bytes of a requested field that a message repeats.
 const NAME_BYTES_MAX: usize = 100;
 
 /// Returns the JSON in `text` with only the `fields`.
@@ -58,10 +59,10 @@ pub(super) fn pick_fields(text: &str, fields: &[String]) -> Result<String, ToolE
     }
 }
 
-/// The fields to pick, as a tree of names.
+/// The fields to pick from a JSON value, as a tree of names.
 #[derive(Default)]
 struct FieldSelection {
-    /// True if the value here is picked whole.
+    /// True if the JSON value at this place in the tree is picked whole.
     is_whole: bool,
     members: BTreeMap<String, FieldSelection>,
 }
@@ -123,7 +124,7 @@ fn field_names(field: &str) -> Vec<String> {
     names.map(|name| name.trim_matches(['"', '\'']).to_owned()).collect()
 }
 
-/// Collects the fields of `value` down to `depth`. A list stands for its first item.
+/// Collects the names of the fields of `value` down to `depth`. A list stands for its first item.
 fn collect_fields(value: &Value, path: &str, depth: usize, found: &mut Vec<String>) {
     match value {
         Value::Object(fields) if depth > 0 => {

@@ -11,14 +11,14 @@ use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 use super::picking::pick_fields;
 use super::{ResultStore, StoredData, piece};
 
-/// Default number of bytes per read.
+/// Default number of bytes of a stored result that one read returns.
 const READ_BYTES: usize = 16 << 10;
 const READ_BYTES_MAX: usize = 256 << 10;
-/// Maximum number of matches per search.
+/// Maximum number of matches that a search in a stored result returns.
 const MATCHES_MAX: usize = 50;
-/// Maximum number of bytes that are shown of a match's line.
+/// Maximum number of bytes of a match's line that a search shows.
 pub(super) const LINE_BYTES: usize = 300;
-/// Maximum number of bytes that are shown of a match's line before the match.
+/// Maximum number of bytes before the match that a search shows of its line.
 const BEFORE_BYTES: usize = 100;
 
 pub(super) struct ReadStoredResult(pub(super) ResultStore);
@@ -43,7 +43,7 @@ pub(super) struct ReadStoredResultInput {
     pub(super) fields: Vec<String>,
 }
 
-/// Part of a result.
+/// Part of a stored result, or the matches in it.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct ResultPart {
     /// Size of the whole, or of the picked fields, in bytes.
@@ -136,7 +136,7 @@ impl Tool for ReadStoredResult {
     }
 }
 
-/// Returns the JSON in `text` with only the `fields`.
+/// Returns the JSON in `text` with only the `fields`. Works on another thread.
 async fn pick(text: Arc<str>, fields: Vec<String>) -> Result<Arc<str>, ToolError> {
     let picked = spawn_blocking(move || pick_fields(&text, &fields)).await;
     let picked = picked.map_err(|err| ToolError::with_cause("the picking was aborted", err))?;
@@ -185,7 +185,7 @@ pub(super) fn find_matches(text: &str, from: usize, pattern: &str) -> Vec<(usize
     places
 }
 
-/// Returns the text around `at` on its line.
+/// Returns the text around the byte `at` on its line.
 fn line_around(text: &str, at: usize) -> &str {
     let start = text.ceil_char_boundary(at.saturating_sub(BEFORE_BYTES));
     let before = &text[start..at];

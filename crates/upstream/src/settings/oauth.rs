@@ -56,7 +56,7 @@ pub enum OAuthGrant {
 }
 
 impl OAuthSettings {
-    /// Checks the settings.
+    /// Checks the OAuth settings of an upstream.
     ///
     /// # Errors
     ///

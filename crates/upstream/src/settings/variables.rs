@@ -1,11 +1,11 @@
 //! Replaces `${NAME}` in settings by environment variables.
 
-/// Returns the names of the variables in `text`.
+/// Returns the names of the variables (`${NAME}`) in `text`.
 pub fn variable_names(text: &str) -> impl Iterator<Item = &str> {
     text.split("${").skip(1).filter_map(|after| Some(after.split_once('}')?.0))
 }
 
-/// Replaces each `${NAME}` in `text` by the server's environment variable.
+/// Replaces each `${NAME}` in `text` by the value of the server's environment variable `NAME`.
 pub(crate) fn fill_variables(
     text: &str,
     variable: impl Fn(&str) -> Option<String>,

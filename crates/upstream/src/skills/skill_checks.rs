@@ -46,7 +46,7 @@ impl Upstream {
         }
     }
 
-    /// Checks the `contents` of `uri` against the skill to which the file belongs.
+    /// Checks the `contents` of the file `uri` against the skill to which the file belongs.
     ///
     /// The approval of one version of a skill does not apply to another version.
     pub(crate) async fn check_skill_file(
@@ -93,7 +93,7 @@ impl Upstream {
         ToolError::new(ToolFault::Failed, message)
     }
 
-    /// Checks `contents` against the size, digest and front matter in `skill`.
+    /// Checks a file's `contents` against the size, digest and front matter in `skill`.
     fn check_contents(
         &self,
         skill: &Skill,
@@ -142,8 +142,8 @@ fn digest(bytes: &[u8]) -> String {
     format!("sha256:{}", HEXLOWER.encode(&Sha256::digest(bytes)))
 }
 
-/// Compares two values. Numbers are compared by value, because YAML and JSON may write them
-/// differently.
+/// Returns true if two front matter values are equal. Numbers are compared by value, because YAML
+/// and JSON may write them differently.
 fn is_same_value(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => {

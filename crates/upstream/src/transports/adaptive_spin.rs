@@ -12,48 +12,52 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
 
-/// Longest time of spinning for an answer. An answer within this time counts as fast.
+/// Longest time for which a thread spins (polls without sleeping) for an answer. An answer within
+/// this time counts as fast.
 const SPIN_TIME: Duration = Duration::from_micros(150);
-/// Number of fast answers in a row before spinning starts.
+/// Number of fast answers in a row from which threads spin for the next answer.
 const FAST_ANSWERS_MIN: u32 = 4;
 
-/// True while a thread spins. Only one thread may spin at a time, so that spinning uses at most one
-/// processor.
+/// True while a thread spins (polls without sleeping) for an answer. Only one thread may spin at a
+/// time, so that spinning uses at most one processor.
 static IS_SPINNING: AtomicBool = AtomicBool::new(false);
 
-/// Recent answer times of an upstream, and the task that spins.
+/// Record of an upstream's fast answers, which decides whether a task spins (polls without
+/// sleeping) for the next one.
 pub(super) struct AnswerSpin {
-    /// False on a single processor, where spinning would block the server that answers.
+    /// False on a machine with a single processor, where spinning would block the server that
+    /// answers.
     is_multiprocessor: bool,
     /// Number of fast answers in a row.
     fast_answers: AtomicU32,
     spinner: Spinner,
 }
 
-/// The task that spins.
+/// The task that spins (polls without sleeping) for an answer.
 enum Spinner {
-    /// The task that waits for the answer, which yields between polls. It spins only on a
+    /// The task that waits for the answer, which yields between polls. The task spins only on a
     /// single-threaded runtime. On others, each poll would wake another thread.
     Waiter,
-    /// The task that reads from the connection, on request.
+    /// The task that reads from the connection. It spins on request.
     Reader { signal: Notify, is_wanted: AtomicBool },
 }
 
 impl AnswerSpin {
-    /// Creates a spinner for transports on which the waiting task spins.
+    /// Creates the state for transports on which the task that waits for an answer spins.
     pub(super) fn new() -> Self {
         let is_multiprocessor =
             available_parallelism().is_ok_and(|processors| processors.get() > 1);
         Self { is_multiprocessor, fast_answers: AtomicU32::new(0), spinner: Spinner::Waiter }
     }
 
-    /// Creates a spinner for transports on which the reader spins, [on request](Self::is_wanted).
+    /// Creates the state for transports on which the reader of the connection spins, [on
+    /// request](Self::is_wanted).
     pub(super) fn for_reader() -> Self {
         let spinner = Spinner::Reader { signal: Notify::new(), is_wanted: AtomicBool::new(false) };
         Self { spinner, ..Self::new() }
     }
 
-    /// Creates a spinner for a reader that has already received fast answers.
+    /// Creates the state for the reader of a connection that has already received fast answers.
     #[cfg(test)]
     pub(super) fn for_fast_reader() -> Self {
         Self {

@@ -19,21 +19,21 @@ use crate::message::{self, UpstreamMessage, UpstreamRpcError};
 use crate::start_report::LAST_ERROR_OUTPUT;
 use crate::transport::{MessageReceiver, OutgoingMessage, RequestFailure, TransportConnection};
 
-/// Maximum number of messages that wait to be written.
+/// Maximum number of messages to an upstream that wait to be written.
 const QUEUE_MAX: usize = 256;
-/// Maximum number of requests of one upstream that may be open at a time.
+/// Maximum number of requests by one upstream that may be open at a time.
 pub(super) const QUESTIONS_MAX: usize = 64;
-/// Maximum number of bytes of standard error that are kept to explain an exit.
+/// Maximum number of bytes of a program's standard error that are kept to explain its exit.
 const LAST_WORDS_BYTES: usize = 2048;
 
-/// A conversation that matches answers to requests by id, over any transport.
+/// A conversation with an upstream over any transport, which matches answers to requests by id.
 pub(crate) struct UpstreamConversation {
     shared: Arc<ConversationState>,
     outgoing: OutgoingQueue,
     _ends: DropGuard,
     /// Guard that signals the end of the conversation.
     _gone: DropGuard,
-    /// Resources of the transport, which are released on drop.
+    /// Guard of the transport's resources, such as a program, which are released on drop.
     _hold: WatchGuard,
 }
 
@@ -43,17 +43,17 @@ pub(crate) struct ConversationState {
     spin: Arc<AnswerSpin>,
     closed: CancellationToken,
     closed_reason: Mutex<String>,
-    /// True if the server does not know the session any more.
+    /// True if the upstream does not know the session any more.
     has_lost_session: AtomicBool,
     last_words: Mutex<Vec<u8>>,
     questions: Arc<Semaphore>,
 }
 
-/// Channel for the answer to a request.
+/// Channel that passes the answer to a request to the waiting task.
 type AnswerSender = oneshot::Sender<Result<Box<RawValue>, RequestFailure>>;
 
 impl ConversationState {
-    /// Ends the conversation and fails all requests in flight.
+    /// Ends the conversation and fails all requests in flight with the reason `why`.
     pub(crate) fn end(&self, why: String) {
         let mut reason = self.closed_reason.lock().unwrap_or_else(PoisonError::into_inner);
         if reason.is_empty() {
@@ -64,7 +64,7 @@ impl ConversationState {
         drop(self.in_flight.remove_all());
     }
 
-    /// Ends the conversation because the server refused the message `id` and does not know the
+    /// Ends the conversation because the upstream refused the message `id` and does not know the
     /// session.
     pub(crate) fn end_lost_session(&self, id: Option<u64>, why: String) {
         // The refused request can be repeated. The others may have been executed.
@@ -90,7 +90,7 @@ impl ConversationState {
 }
 
 impl UpstreamConversation {
-    /// Starts a conversation. `receiver` gets messages that belong to no request.
+    /// Starts a conversation with an upstream. `receiver` gets messages that belong to no request.
     ///
     /// Returns it with the receiver of outgoing messages, and a token that is cancelled when the
     /// conversation is dropped.
@@ -117,31 +117,32 @@ impl UpstreamConversation {
         (conversation, messages, ends)
     }
 
-    /// Sets a writer for messages that can be written at once.
+    /// Sets the writer that writes messages at once if possible, without the queue.
     pub(super) fn with_writer(mut self, writer: Arc<LineWriter>) -> Self {
         self.outgoing.writer = Some(writer);
         self
     }
 
-    /// Returns the spinner, with which the waiting task asks the reader to spin.
+    /// Returns the spinner, through which a waiting task makes the reader spin (poll without
+    /// sleeping).
     pub(super) fn spin(&self) -> &Arc<AnswerSpin> {
         &self.shared.spin
     }
 
-    /// Returns the receiver of incoming messages.
+    /// Returns the handler of the upstream's messages, for the task that reads them.
     pub(crate) fn incoming(&self) -> IncomingMessages {
         IncomingMessages { shared: self.shared.clone(), outgoing: self.outgoing.clone() }
     }
 }
 
-/// Receiver of the transport's incoming messages.
+/// Handler of the messages that a transport receives.
 #[derive(Clone)]
 pub(crate) struct IncomingMessages {
     pub(crate) shared: Arc<ConversationState>,
     outgoing: OutgoingQueue,
 }
 
-/// Ends the conversation if the receiving task panics, so that requests in flight fail.
+/// Ends the conversation if the reading task panics, so that requests in flight fail.
 impl Drop for IncomingMessages {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -150,15 +151,15 @@ impl Drop for IncomingMessages {
     }
 }
 
-/// Outgoing messages: a queue that the transport reads, and a direct writer that is used while the
-/// queue is empty.
+/// Messages to an upstream: a queue that the transport reads, and a direct writer that is used
+/// while the queue is empty.
 #[derive(Clone)]
 struct OutgoingQueue {
     queue: mpsc::Sender<Bytes>,
     writer: Option<Arc<LineWriter>>,
 }
 
-/// Error if the transport no longer writes.
+/// Error if the transport no longer writes messages.
 struct QueueClosed;
 
 impl OutgoingQueue {
@@ -176,7 +177,7 @@ impl OutgoingQueue {
         Ok(())
     }
 
-    /// Sends a message unless the queue is full.
+    /// Sends the message to the upstream unless the queue is full.
     fn try_send(&self, message: Bytes) {
         if let Ok(permit) = self.queue.try_reserve() {
             self.add_waiting();
@@ -192,12 +193,12 @@ impl OutgoingQueue {
 }
 
 impl ConversationState {
-    /// Records output that is not a message.
+    /// Records output of the upstream's program that is not an MCP message.
     pub(crate) fn record_output(&self, output: &[u8]) {
         self.in_flight.record_output(output);
     }
 
-    /// Stores the end of the program's standard error output.
+    /// Stores the end of the program's standard error output, to explain its exit.
     pub(crate) fn keep_last_words(&self, output: &[u8]) {
         self.in_flight.record_error_output(output);
         let mut kept = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
@@ -210,7 +211,8 @@ impl ConversationState {
     }
 }
 
-/// Removes the rest of a line at the beginning of `text`, or of a word if there is only one line.
+/// Removes the beginning of `text` up to the first whole line, or up to the first whole word if
+/// there is only one line.
 fn drop_cut_beginning(text: &mut Vec<u8>) {
     let end = text.trim_ascii_end().len();
     let is_break = |byte: &u8| *byte == b'\n';
@@ -256,14 +258,14 @@ impl IncomingMessages {
         }
     }
 
-    /// Fails the request `id`.
+    /// Fails the request `id` with `failure`.
     pub(crate) fn fail(&self, id: u64, failure: RequestFailure) {
         if let Some(answer) = self.shared.in_flight.remove(id) {
             let _ = answer.send(Err(failure));
         }
     }
 
-    /// Handles an incoming message.
+    /// Handles a message from the upstream, one line of JSON-RPC.
     pub(crate) fn handle(&self, line: &[u8]) {
         let Self { shared, outgoing: out } = self;
         if line.iter().all(u8::is_ascii_whitespace) {
@@ -321,7 +323,7 @@ impl IncomingMessages {
     }
 }
 
-/// A request that waits for its answer. Dropping it early sends a cancellation.
+/// A request to an upstream that waits for its answer. Dropping it early sends a cancellation.
 struct PendingRequestGuard<'a> {
     conversation: &'a UpstreamConversation,
     id: u64,

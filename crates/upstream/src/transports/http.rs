@@ -32,17 +32,17 @@ use crate::server_requests::ELICITATION_COMPLETE;
 use crate::transport::{MessageReceiver, OutgoingMessage, RequestFailure, TransportConnection};
 use request_guard::HttpRequestGuard;
 
-/// Maximum number of bytes that are read of a response body which is not an answer.
+/// Maximum number of bytes that are read of the body of an HTTP response that contains no answer.
 pub(super) const ERROR_BODY_BYTES_MAX: usize = 64 << 10;
 /// Content type of an event stream.
 const EVENT_STREAM: &[u8] = b"text/event-stream";
-/// Maximum number of bytes of a body that are shown in a message.
+/// Maximum number of bytes of a response's body that an error message shows.
 const SHOWN_BODY_BYTES: usize = 200;
-/// Id of a stream that answers no request.
+/// Id in place of a request's id for a stream that answers no request.
 const NO_REQUEST: u64 = u64::MAX;
-/// Timeout of notifications.
+/// Timeout of an HTTP request that sends a notification.
 const NOTIFY_TIMEOUT: Duration = Duration::from_secs(2);
-/// Timeout of answers to the server's requests.
+/// Timeout of an HTTP request that sends an answer to the server.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A Streamable HTTP transport. Dropping it ends the session.
@@ -51,14 +51,14 @@ pub(crate) struct HttpTransport(Arc<HttpEndpoint>, DropGuard);
 struct HttpEndpoint {
     site: UpstreamSite,
     client: HttpClient,
-    /// URL for requests. A redirect replaces it.
+    /// URL to which requests are sent. A redirect replaces it.
     url: RwLock<HttpUrl>,
     headers: Vec<(HeaderName, HeaderValue)>,
     receiver: Arc<dyn MessageReceiver>,
     /// Requests in flight. They also receive messages from the notification stream.
     in_flight: Arc<InFlightRequests<()>>,
     spin: AnswerSpin,
-    /// Permits for open requests of the server, and for the refusals of further requests.
+    /// Permits for open requests by the server, and for the refusals of further requests.
     questions: Arc<Semaphore>,
     refusals: Arc<Semaphore>,
     session: RwLock<Option<HeaderValue>>,
@@ -110,7 +110,7 @@ impl HttpTransport {
 /// Position of a message in the response to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StreamPosition {
-    /// The first message. The server may not have read the request.
+    /// The first message of the response. The server may not have read the request.
     Start,
     Later,
 }
@@ -158,8 +158,8 @@ impl HttpEndpoint {
         Ok(request)
     }
 
-    /// Sends an authorized HTTP request. If it requests a stream, the stream resumes after the
-    /// event `last`.
+    /// Sends an authorized HTTP request. If the request is for a stream, the stream resumes after
+    /// the event `last`.
     async fn send(
         &self,
         method: Method,
@@ -221,7 +221,8 @@ impl HttpEndpoint {
         self.answer_in_stream(response, id, &receiver).await
     }
 
-    /// Handles the messages of an event. Returns the answer to `id` if it is among them.
+    /// Handles the messages in a server-sent event. Returns the answer to the request `id` if it is
+    /// among them.
     fn handle_messages(
         self: &Arc<Self>,
         data: &[u8],
@@ -292,7 +293,7 @@ impl HttpEndpoint {
         }
     }
 
-    /// Returns true if a response means that the server does not know our session.
+    /// Returns true if a response means that the server does not know toolgate's session.
     fn is_session_gone(
         &self,
         status: StatusCode,
@@ -357,7 +358,7 @@ impl HttpEndpoint {
         self.post_answer(id, method, outcome).await;
     }
 
-    /// Posts an answer.
+    /// Sends an answer to a request of the server by POST.
     async fn post_answer(
         self: &Arc<Self>,
         id: &RawValue,
@@ -374,7 +375,7 @@ impl HttpEndpoint {
         }
     }
 
-    /// Posts a message that has no answer.
+    /// Sends a message that has no answer by POST.
     async fn post(self: &Arc<Self>, message: &OutgoingMessage) -> Result<(), RequestFailure> {
         let response = self.send(Method::POST, Some(message), None).await?;
         let mut response = self.check_status(response).await?;
@@ -395,7 +396,7 @@ impl HttpEndpoint {
         })
     }
 
-    /// Returns the response, or an error if its status is not a success.
+    /// Returns the HTTP response, or an error if its status is not a success.
     async fn check_status(
         self: &Arc<Self>,
         mut response: Response<Incoming>,
@@ -434,7 +435,8 @@ fn is_event_stream(kind: &HeaderValue) -> bool {
     kind.get(..EVENT_STREAM.len()).is_some_and(|it| it.eq_ignore_ascii_case(EVENT_STREAM))
 }
 
-/// Returns `: ` and the beginning of a body that is shown in a message, if the body is not blank.
+/// Returns `: ` and the beginning of a response's body for an error message, if the body is not
+/// blank.
 fn shown_start(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(&body[..body.len().min(SHOWN_BODY_BYTES)]);
     match text.trim() {

@@ -18,16 +18,16 @@ const ABANDONED_MAX: usize = 256;
 /// Time for which an abandoned call is remembered.
 const ABANDONED_FOR: Duration = Duration::from_secs(60);
 
-/// Requests in flight by id, each with data `T` of the transport.
+/// Requests to an upstream that are in flight, by id, each with data `T` of the transport.
 pub(super) struct InFlightRequests<T> {
     all: Mutex<HashMap<u64, InFlightRequest<T>>>,
     /// Abandoned calls that the server may still work on, oldest first.
     abandoned: Mutex<VecDeque<AbandonedCall>>,
-    /// Receiver of messages that belong to no request.
+    /// Receiver of the upstream's messages that belong to no request.
     receiver: Arc<dyn MessageReceiver>,
 }
 
-/// A request in flight.
+/// A request to an upstream that has no answer yet.
 struct InFlightRequest<T> {
     /// Receiver of the upstream's notifications and requests about this request.
     receiver: Arc<dyn MessageReceiver>,
@@ -70,12 +70,13 @@ impl<T> InFlightRequests<T> {
         self.all().insert(id, InFlightRequest { receiver, is_listen, data });
     }
 
-    /// Removes a request that is answered or abandoned.
+    /// Removes the request `id`, which is answered or abandoned.
     pub(super) fn remove(&self, id: u64) -> Option<T> {
         self.all().remove(&id).map(|one| one.data)
     }
 
-    /// Returns true if exactly one request is in flight, not counting those that only listen.
+    /// Returns true if exactly one request is in flight, not counting those that only listen for
+    /// notifications.
     pub(super) fn is_sole_request(&self) -> bool {
         self.all().values().filter(|one| !one.is_listen).take(2).count() == 1
     }
@@ -112,7 +113,7 @@ impl<T> InFlightRequests<T> {
         }
     }
 
-    /// Returns the receiver of a request that does not show to which call it belongs.
+    /// Returns the receiver of an upstream's request that does not show to which call it belongs.
     ///
     /// If one call is in flight, it receives the request. If several are, none receives it, because
     /// a caller must not see the questions of another call.
@@ -137,8 +138,8 @@ impl<T> InFlightRequests<T> {
         }
     }
 
-    /// If no call in flight supports the question, records on all of them which capability is
-    /// missing. The call that asked then fails with this reason.
+    /// If no caller with a call in flight supports an upstream's question, records for all calls
+    /// which capability is missing. The call that asked then fails with this reason.
     fn record_unsupported(&self, method: &str, params: &Value) {
         let calls: Vec<_> = {
             let all = self.all();
@@ -152,7 +153,7 @@ impl<T> InFlightRequests<T> {
         }
     }
 
-    /// Returns the receivers of a log line, which does not show its call.
+    /// Returns the receivers of an upstream's log line, which does not show its call.
     ///
     /// If all calls in flight have the same caller, all of them receive it. Otherwise none does,
     /// because a caller must not read the log of another caller.
@@ -175,8 +176,8 @@ impl<T> InFlightRequests<T> {
 }
 
 impl<T: Send + 'static> MessageReceiver for InFlightRequests<T> {
-    /// Routes progress to the request with its token, and log lines to the only caller with calls
-    /// in flight.
+    /// Passes an upstream's progress notification to the request with its token, and log lines to
+    /// the only caller with calls in flight.
     fn notify(&self, method: &str, params: &Value) {
         if method == "notifications/progress" {
             let token = params.get("progressToken").and_then(Value::as_u64);

@@ -20,14 +20,14 @@ use super::writer::LineWriter;
 use crate::transport::MessageReceiver;
 use crate::world::{ProgramOutput, RunningProgram};
 
-/// Maximum number of bytes per read.
+/// Maximum number of bytes of a program's output per read.
 const PIECE_BYTES: usize = 64 << 10;
-/// Longest wait for the rest of standard error after the output has ended.
+/// Longest wait for the rest of a program's standard error after its output has ended.
 const LAST_WORDS_WAIT: Duration = Duration::from_millis(200);
 /// Time without output after which reading stops, if the program has exited but a child process
 /// holds the pipe open.
 const DRAIN: Duration = Duration::from_millis(200);
-/// Longest time to read output after the program has exited.
+/// Longest time to read a program's output after the program has exited.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
 
 /// Opens a conversation with the program `started`, in lines of at most `bytes_max` bytes.
@@ -51,7 +51,7 @@ pub(crate) fn open(
     conversation
 }
 
-/// Writes the lines that their senders could not write at once.
+/// Writes to the program the lines that their senders could not write at once.
 async fn write_lines(
     writer: Arc<LineWriter>,
     mut lines: mpsc::Receiver<Bytes>,
@@ -132,12 +132,13 @@ const OUTPUT_HELD_OPEN: &str = "it exited, but a child process keeps its output 
 
 enum LineRead {
     Whole,
-    /// A line that is too long, truncated to its beginning and end.
+    /// A line that is too long, reduced to its beginning and end.
     TooLong(TruncatedText),
     End,
 }
 
-/// Records the beginning of a line that is not a message, such as a prompt that waits for input.
+/// Records the beginning of an output line that is not a message, such as a prompt that waits for
+/// input.
 fn record_begun(incoming: &IncomingMessages, begun: &[u8]) {
     let start = strip_byte_order_mark_bytes(begun).trim_ascii_start();
     if !start.is_empty() && !start.starts_with(b"{") && !start.starts_with(b"[") {
@@ -145,8 +146,8 @@ fn record_begun(incoming: &IncomingMessages, begun: &[u8]) {
     }
 }
 
-/// Reads one line into `line`, or truncates it if it is longer than `bytes_max`. Passes an
-/// incomplete line to `note_begun`.
+/// Reads one line of a program's output into `line`, or truncates it if it is longer than
+/// `bytes_max`. Passes an incomplete line to `note_begun`.
 async fn next_line(
     output: &mut OutputPieces,
     line: &mut Vec<u8>,
@@ -184,7 +185,7 @@ async fn next_line(
     }
 }
 
-/// The output of a program, in pieces.
+/// The output of a program, read in pieces.
 struct OutputPieces {
     output: Box<dyn ProgramOutput>,
     spin: Arc<AnswerSpin>,
@@ -198,7 +199,7 @@ impl OutputPieces {
         Self { output, spin, piece: vec![0; PIECE_BYTES].into(), unread: 0..0 }
     }
 
-    /// Returns the available bytes. Returns no bytes at the end of the output.
+    /// Returns the output bytes that are available. Returns no bytes at the end of the output.
     async fn next(&mut self) -> std::io::Result<&[u8]> {
         let Self { output, spin, piece, unread } = self;
         while Range::is_empty(unread) {

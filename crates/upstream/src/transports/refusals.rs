@@ -4,7 +4,7 @@ use http::StatusCode;
 
 use crate::message::{self, UpstreamMessage, UpstreamRpcError};
 
-/// Words of a body that says no more than the status 400 does.
+/// Words in the body of an HTTP response that add nothing to the status 400.
 const STATUS_WORDS: [&str; 10] = [
     "400",
     "bad",
@@ -17,7 +17,8 @@ const STATUS_WORDS: [&str; 10] = [
     "message",
     "null",
 ];
-/// Beginnings of errors for a request outside a session. The last one is from the Python SDK.
+/// Beginnings of error messages for a request outside a session. The last one is from the Python
+/// SDK.
 const LOSS_BEGINNINGS: [&str; 11] = [
     "session not found",
     "session expired",
@@ -31,7 +32,7 @@ const LOSS_BEGINNINGS: [&str; 11] = [
     "unknown session",
     "received request before initialization",
 ];
-/// Words about a session that is unknown.
+/// Words in error messages about a session that is unknown.
 const LOSS_WORDS: [&str; 9] = [
     "not found",
     "not exist",
@@ -44,7 +45,7 @@ const LOSS_WORDS: [&str; 9] = [
     "missing",
 ];
 
-/// A JSON-RPC error in a response.
+/// A JSON-RPC error in an HTTP response.
 #[derive(Debug)]
 pub(super) struct ResponseError {
     pub(super) error: UpstreamRpcError,
@@ -53,7 +54,7 @@ pub(super) struct ResponseError {
 }
 
 impl ResponseError {
-    /// Returns the first error in `body`, if there is one.
+    /// Returns the first JSON-RPC error in the response `body`, if there is one.
     pub(super) fn in_body(body: &[u8]) -> Option<Self> {
         let messages = message::parse_messages(body).ok()?;
         messages.into_iter().find_map(|message| match message {
@@ -104,8 +105,8 @@ pub(super) fn is_session_unknown(
     }
 }
 
-/// Returns true if `body` has no words besides those of the status 400, such as an HTML page of a
-/// proxy.
+/// Returns true if the response `body` has no words besides those of the status 400, such as an
+/// HTML page of a proxy.
 fn is_only_status(body: &str) -> bool {
     let text = without_tags(body).to_ascii_lowercase();
     let mut words = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|it| !it.is_empty());
@@ -130,20 +131,21 @@ fn without_tags(text: &str) -> String {
     plain
 }
 
-/// Returns true if `message` begins as servers begin the error for a request outside a session.
+/// Returns true if the error `message` begins like those for a request outside a session.
 fn begins_with_loss(message: &str) -> bool {
     let message = message.to_ascii_lowercase();
     let message = message.strip_prefix("bad request: ").unwrap_or(&message);
     LOSS_BEGINNINGS.iter().any(|beginning| message.starts_with(beginning))
 }
 
-/// Returns true if `text` says that a session is unknown.
+/// Returns true if the error message `text` says that a session is unknown.
 fn names_loss(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
     text.contains("session") && LOSS_WORDS.iter().any(|words| text.contains(words))
 }
 
-/// Returns true if `text` mentions a session, or the request that begins a session.
+/// Returns true if the error message `text` mentions a session, or the request that begins a
+/// session.
 pub(super) fn names_session(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
     text.contains("session") || text.contains("initiali")

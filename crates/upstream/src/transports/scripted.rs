@@ -15,33 +15,33 @@ use crate::server_requests::RefusingReceiver;
 use crate::transport::{MessageReceiver, OutgoingMessage};
 use crate::world::{NetworkAddress, ProgramToStart, RunningProgram, UpstreamWorld};
 
-/// A received request.
+/// A request that the scripted test server received.
 #[derive(Clone, Debug)]
 pub(crate) struct ScriptedRequest {
     pub(crate) method: String,
-    /// Path with its query.
+    /// Path of the request's URL with its query.
     pub(crate) path: String,
     pub(crate) body: Value,
 }
 
-/// A scripted answer.
+/// An answer that the scripted test server gives.
 pub(crate) enum ScriptedAnswer {
-    /// A status and a body.
+    /// An answer with this status and body.
     Whole(u16, String),
     /// A redirect with this status and location.
     Redirect(u16, String),
-    /// A stream that starts with this text, and continues with the messages that are sent to all
-    /// streams.
+    /// An event stream that starts with this text, and continues with the messages that are sent to
+    /// all streams.
     Stream(String),
-    /// A stream with this text only.
+    /// An event stream with this text only.
     Short(String),
-    /// No answer, ever.
+    /// No answer to the request, ever.
     Silence,
 }
 
 type ScriptedAnswers = dyn Fn(&ScriptedServer, &ScriptedRequest) -> ScriptedAnswer + Send + Sync;
 
-/// The scripted server.
+/// A test server that gives scripted answers.
 pub(crate) struct ScriptedServer {
     answers: Box<ScriptedAnswers>,
     requests: Mutex<Vec<ScriptedRequest>>,
@@ -56,7 +56,7 @@ impl ScriptedServer {
         Arc::new(Self { answers: Box::new(answers), requests: Mutex::default(), streams })
     }
 
-    /// Returns a network in which every address leads to the server.
+    /// Returns a network in which every address leads to the test server.
     pub(crate) fn world(self: &Arc<Self>) -> Arc<dyn UpstreamWorld> {
         let server = self.clone();
         world(move |stream| {
@@ -65,7 +65,7 @@ impl ScriptedServer {
         })
     }
 
-    /// Returns the server's URL with settings for requests.
+    /// Returns the test server's URL with settings for requests.
     pub(crate) fn site(self: &Arc<Self>) -> UpstreamSite {
         UpstreamSite {
             world: self.world(),
@@ -77,17 +77,17 @@ impl ScriptedServer {
         }
     }
 
-    /// Returns all received requests.
+    /// Returns all requests that the test server received.
     pub(crate) fn requests(&self) -> Vec<ScriptedRequest> {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the number of received requests of `method`.
+    /// Returns the number of requests of `method` that the test server received.
     pub(crate) fn times(&self, method: &str) -> usize {
         self.requests().iter().filter(|one| one.body["method"] == method).count()
     }
 
-    /// Sends `message` on all streams.
+    /// Sends `message` on all event streams of the test server.
     pub(crate) fn send_to_streams(&self, message: &Value) {
         // There may be no listener left.
         let _ = self.streams.send(event(message));
@@ -206,7 +206,7 @@ impl UpstreamWorld for ScriptedNetwork {
     }
 }
 
-/// Creates a request.
+/// Creates a request for a test.
 pub(crate) fn new_request(id: u64, method: &str) -> OutgoingMessage {
     let body = message::encode_message(Some(id), method, &json!({}));
     OutgoingMessage {
@@ -223,7 +223,7 @@ pub(crate) fn no_receiver() -> Arc<dyn MessageReceiver> {
     Arc::new(RefusingReceiver)
 }
 
-/// Waits until `is` returns true.
+/// Waits until the condition `is` returns true.
 pub(crate) async fn until(what: &str, is: impl Fn() -> bool) {
     let waits = async {
         while !is() {

@@ -14,11 +14,11 @@ use crate::oauth::{BearerChallenge, UpstreamCredentials, challenges};
 use crate::transport::RequestFailure;
 use crate::world::{NetworkAddress, UpstreamWorld};
 
-/// Maximum number of repetitions of a request with another token: once for an expired token, and
-/// once for a missing scope.
+/// Maximum number of times that a request is repeated with another token: once for an expired
+/// token, and once for a missing scope.
 const TOKEN_RETRIES: u32 = 2;
 
-/// Maximum number of idle connections.
+/// Maximum number of idle HTTP connections to an upstream.
 const IDLE_CONNECTIONS_MAX: usize = 64;
 
 /// URL to which a request was redirected.
@@ -59,16 +59,16 @@ pub(crate) struct UpstreamSite {
     pub(crate) world: Arc<dyn UpstreamWorld>,
     pub(crate) url: String,
     pub(crate) private_network: bool,
-    /// Headers from the settings.
+    /// Headers from the upstream's settings.
     pub(crate) headers: BTreeMap<String, String>,
     /// OAuth credentials, if `headers` does not set `Authorization`.
     pub(crate) credentials: Option<Arc<UpstreamCredentials>>,
-    /// Longest message to accept, in bytes.
+    /// Longest message to accept from the upstream, in bytes.
     pub(crate) bytes_max: usize,
 }
 
 impl UpstreamSite {
-    /// Returns the parsed URL.
+    /// Returns the parsed URL of the upstream.
     ///
     /// # Errors
     ///
@@ -110,9 +110,9 @@ impl UpstreamSite {
         Ok(headers)
     }
 
-    /// Sends the request that `make` creates to `url`, with a token. If the token is refused,
-    /// repeats the request with another one. Follows one redirect within the server, and adds
-    /// [`RedirectTarget`] to the extensions of the response.
+    /// Sends the request that `make` creates to `url`, with an OAuth token. If the token is
+    /// refused, repeats the request with another token. Follows one redirect within the server, and
+    /// adds [`RedirectTarget`] to the extensions of the response.
     pub(crate) async fn send(
         &self,
         client: &HttpClient,
@@ -148,7 +148,7 @@ impl UpstreamSite {
         }
     }
 
-    /// Returns the `Authorization` header, if there is a token.
+    /// Returns the `Authorization` header for requests to the upstream, if there is a token.
     pub(crate) async fn token(&self) -> Result<Option<HeaderValue>, RequestFailure> {
         match &self.credentials {
             None => Ok(None),
@@ -156,7 +156,8 @@ impl UpstreamSite {
         }
     }
 
-    /// Returns true if the response refuses the token, so that another token might be accepted.
+    /// Returns true if a response with `status` refuses the token, so that another token might be
+    /// accepted.
     pub(crate) fn is_refused(&self, status: StatusCode, headers: &HeaderMap) -> bool {
         let wants_more =
             || challenges(headers).is_some_and(|text| BearerChallenge::parse(&text).lacks_scope());
@@ -168,7 +169,7 @@ impl UpstreamSite {
             }
     }
 
-    /// Obtains another token after `token` was refused.
+    /// Obtains another token after the upstream refused `token`.
     pub(crate) async fn replace_refused_token(
         &self,
         token: Option<&HeaderValue>,

@@ -22,12 +22,12 @@ use crate::message;
 use crate::transport::describe_failure;
 use crate::transport::{MessageReceiver, RequestFailure};
 
-/// Maximum number of concurrent POST requests.
+/// Maximum number of messages that are sent concurrently by POST requests.
 const POSTS_MAX: usize = 64;
-/// Timeout of a POST request. Servers accept it at once, and answer on the stream.
+/// Timeout of a POST request. Servers accept a message at once, and answer on the stream.
 const POST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Opens the stream at `site` and starts a conversation over it.
+/// Opens the event stream at `site` and starts a conversation over it.
 pub(crate) async fn open(
     site: UpstreamSite,
     receiver: Arc<dyn MessageReceiver>,
@@ -87,7 +87,7 @@ pub(crate) async fn open(
     Ok(conversation)
 }
 
-/// Reads the first event, which names the URL for messages.
+/// Reads the first event of the stream, which names the URL for messages.
 async fn read_endpoint(
     response: &mut Response<Incoming>,
     events: &mut SseParser,
@@ -137,7 +137,7 @@ async fn read_events(
     "the stream ended".to_owned()
 }
 
-/// Posts messages. Messages of the handshake are sent one after another, later messages
+/// Sends messages by POST. Messages of the handshake are sent one after another, later messages
 /// concurrently.
 async fn post_messages<P>(posts: MessagePoster<P>, mut messages: mpsc::Receiver<Bytes>)
 where
@@ -166,19 +166,19 @@ where
     }
 }
 
-/// Sender of messages by POST.
+/// Sender of messages to an upstream by POST.
 struct MessagePoster<P> {
     site: UpstreamSite,
     client: HttpClient,
     request: P,
-    /// URL for messages.
+    /// URL to which messages are sent.
     endpoint: RwLock<HttpUrl>,
     incoming: IncomingMessages,
 }
 
 impl<P: Fn(Bytes) -> Request<Full<Bytes>>> MessagePoster<P> {
-    /// Posts `message`. Returns false if the server does not accept it. If it is a request, the
-    /// request then fails.
+    /// Sends `message` by POST. Returns false if the server does not accept it. If it is a request,
+    /// the request then fails.
     async fn post(&self, id: Option<u64>, message: Bytes) -> bool {
         let sent = async {
             let endpoint = self.endpoint.read().unwrap_or_else(PoisonError::into_inner).clone();

@@ -22,7 +22,7 @@ use crate::transport::describe_failure;
 use crate::transport::{MessageReceiver, RequestFailure};
 use crate::world::NetworkAddress;
 
-/// Longest wait for the closing handshake.
+/// Longest wait for the closing handshake of the WebSocket.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Opens the WebSocket at `site` (`ws:` or `wss:`) and starts a conversation over it.
@@ -85,8 +85,8 @@ pub(crate) async fn open(
     Ok(conversation)
 }
 
-/// Connects with the subprotocol `mcp`. If the server does not support subprotocols, connects
-/// without one.
+/// Connects the WebSocket with the subprotocol `mcp`. If the server does not support subprotocols,
+/// connects without one.
 async fn connect(
     site: &UpstreamSite,
     token: Option<&HeaderValue>,

@@ -12,9 +12,9 @@ use tokio::sync::Notify;
 /// Writer of whole lines into a pipe, in order.
 pub(super) struct LineWriter {
     buffer: Mutex<WriteBuffer>,
-    /// Number of lines that wait to be passed to the writer.
+    /// Number of queued lines that will be passed to the writer, so that no line may overtake them.
     waiting: AtomicUsize,
-    /// Signal that some bytes remain to be written.
+    /// Signal that some bytes of accepted lines remain to be written.
     has_rest: Notify,
 }
 
@@ -22,7 +22,7 @@ struct WriteBuffer {
     input: Box<dyn AsyncWrite + Send + Unpin>,
     /// Buffer of unwritten lines.
     rest: Vec<u8>,
-    /// Number of bytes of `rest` that are written.
+    /// Number of bytes of `rest` that are already written.
     written_bytes: usize,
 }
 
@@ -47,23 +47,23 @@ impl LineWriter {
         true
     }
 
-    /// Registers a line that will be passed to [`accept`](Self::accept) later.
+    /// Registers a queued line that will be passed to [`accept`](Self::accept) later.
     pub(super) fn add_waiting(&self) {
         self.waiting.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Accepts a line that [`add_waiting`](Self::add_waiting) registered.
+    /// Accepts a line for writing that [`add_waiting`](Self::add_waiting) registered.
     pub(super) fn accept(&self, line: &[u8]) {
         self.buffer.lock().unwrap_or_else(PoisonError::into_inner).add(line);
         self.waiting.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Waits until there are bytes to write.
+    /// Waits until there are bytes of accepted lines to write.
     pub(super) async fn wait_rest(&self) {
         self.has_rest.notified().await;
     }
 
-    /// Writes all remaining bytes.
+    /// Writes all remaining bytes of accepted lines.
     pub(super) async fn write_rest(&self) -> io::Result<()> {
         std::future::poll_fn(|cx| {
             self.buffer.lock().unwrap_or_else(PoisonError::into_inner).poll_write(cx)

@@ -26,7 +26,7 @@ use crate::upstream::{StatelessCall, TaskGuard};
 const SUSPENDED_MAX: usize = 256;
 /// Longest time that a suspended call waits for its client.
 const SUSPENDED_FOR: Duration = Duration::from_secs(600);
-/// Maximum number of questions that are asked together.
+/// Maximum number of questions of an upstream that are put to the caller together.
 const BATCHED_QUESTIONS_MAX: usize = 16;
 const BATCH_WINDOW: Duration = Duration::from_millis(20);
 /// Maximum number of rounds of questions in a call. In each round, the upstream asks and the caller
@@ -40,21 +40,21 @@ pub(crate) struct SuspendedCalls(Arc<Mutex<SuspendedByName>>);
 /// Suspended calls, by the name with which a client resumes them.
 type SuspendedByName = HashMap<String, SuspendedCall>;
 
-/// A call that waits until its client returns with answers.
+/// A running call that waits until its client returns with answers.
 struct SuspendedCall {
     caller: Caller,
     since: Instant,
     call: RunningCall,
-    /// Timer that drops the call when its time has expired.
+    /// Guard of the timer that drops the call when its waiting time has expired.
     _expiry: AbortGuard,
 }
 
 /// The first response to a call, with the connection on which the call continues.
 pub(crate) struct StartedCall {
-    /// The result, or the task that the call became.
+    /// The result of the call, or the task that the call became.
     pub(crate) response: Value,
     pub(crate) connection: Arc<UpstreamConnection>,
-    /// The dedicated connection, if the call has one.
+    /// The dedicated connection of the call, if it has one.
     pub(crate) dedicated: Option<DedicatedConnection>,
     /// Guard of the task that the call became. It cancels the task if nobody waits for it.
     pub(crate) task: Option<TaskGuard>,
@@ -76,12 +76,12 @@ impl StartedCall {
     }
 }
 
-/// A call that is still running.
+/// A call to an upstream that is still running.
 pub(crate) struct RunningCall {
     task: OwnedTask<StartedCall>,
     incoming: mpsc::Receiver<OpenQuestions>,
     receiver: Arc<CallMessageReceiver>,
-    /// Questions that wait for the caller's answers.
+    /// Questions of the upstream that wait for the caller's answers.
     waiting: Vec<OpenQuestions>,
 }
 
@@ -89,7 +89,7 @@ pub(crate) struct RunningCall {
 struct OwnedTask<T>(JoinHandle<Result<T, ToolError>>);
 
 impl<T> OwnedTask<T> {
-    /// Waits for the task's result.
+    /// Waits for the result of the spawned task.
     async fn wait(&mut self) -> Result<T, ToolError> {
         let done = (&mut self.0).await;
         done.map_err(|err| ToolError::with_cause("the call of the upstream was aborted", err))?
@@ -175,11 +175,11 @@ impl SuspendedCalls {
     }
 }
 
-/// The state of a call at its end, or when the time for driving it is over.
+/// The state of a call at its end, or when the time for which it is driven is over.
 pub(crate) enum CallDriveOutcome {
     Done(StartedCall),
     Running(RunningCall),
-    /// A stateless call whose last request has no answer yet.
+    /// A call in the stateless protocol whose last request has no answer yet.
     Unanswered(Box<(StatelessCall, UnansweredRequest)>),
 }
 
@@ -195,8 +195,8 @@ impl CallDriveOutcome {
 
 /// Drives a call to an upstream that asks questions while it runs, until it ends.
 ///
-/// If the caller answers with another request, the call continues to run meanwhile, instead of
-/// starting again.
+/// If the caller answers in a later request, the call stays alive meanwhile, instead of starting
+/// again.
 pub(crate) async fn drive_to_end(
     suspended_calls: &SuspendedCalls,
     ctx: &ToolContext,
@@ -208,7 +208,8 @@ pub(crate) async fn drive_to_end(
     drive_running(suspended_calls, ctx, resume_or_start(suspended_calls, ctx, begin)?).await
 }
 
-/// Drives a call for at most `within` and returns the call if it is still running then.
+/// Drives a call to an upstream for at most `within` and returns the call if it is still running
+/// then.
 pub(crate) async fn drive_for(
     suspended_calls: &SuspendedCalls,
     ctx: &ToolContext,
@@ -218,7 +219,7 @@ pub(crate) async fn drive_for(
     drive(suspended_calls, ctx, resume_or_start(suspended_calls, ctx, begin)?, within).await
 }
 
-/// Drives a running call until it ends.
+/// Drives a running call to an upstream until the call ends.
 pub(crate) async fn drive_running(
     suspended_calls: &SuspendedCalls,
     ctx: &ToolContext,
@@ -296,8 +297,8 @@ async fn drive(
     }
 }
 
-/// State of a stateless call between two rounds of questions. The client returns it in
-/// `requestState`.
+/// State of a call in the stateless protocol between two rounds of questions. The client returns it
+/// in `requestState`.
 #[derive(Serialize, Deserialize)]
 struct QuestionRound {
     asked: ClientQuestions,
@@ -305,26 +306,26 @@ struct QuestionRound {
     state: Option<String>,
 }
 
-/// A request of a stateless call that has no answer yet.
+/// A request of a call in the stateless protocol that has no answer yet.
 pub(crate) struct UnansweredRequest {
     params: Map<String, Value>,
     answer: OwnedTask<Value>,
 }
 
-/// The point at which a stateless call starts or continues.
+/// The point at which a call in the stateless protocol starts or continues.
 pub(crate) enum StatelessCallStart {
     Start(Map<String, Value>),
     Unanswered(UnansweredRequest),
 }
 
-/// The outcome of driving a stateless call.
+/// The outcome of driving a call in the stateless protocol.
 pub(crate) enum StatelessCallOutcome {
     Done(Value),
     Unanswered(UnansweredRequest),
 }
 
-/// Drives a stateless call: each of its requests may end with questions (`input_required`), and is
-/// then repeated with the answers.
+/// Drives a call in the stateless protocol: each of its requests may end with questions
+/// (`input_required`), and is then repeated with the answers.
 ///
 /// With `within`, returns early if an answer takes longer. If `folders` is set, it answers the
 /// upstream's requests for roots.
@@ -387,7 +388,8 @@ where
     Err(ToolError::new(ToolFault::Failed, message))
 }
 
-/// Asks the caller the questions of one round, and adds the answers to `params`.
+/// Asks the caller the questions of one round, and adds the answers to the `params` of the call's
+/// next request.
 async fn answer_round(
     ctx: &ToolContext,
     round: QuestionRound,
@@ -416,7 +418,7 @@ async fn answer_round(
     Ok(())
 }
 
-/// Parses the questions of a result or a task.
+/// Parses the questions in a result or a task of the upstream.
 pub(crate) fn parse_questions(requests: Option<&Value>) -> Result<ClientQuestions, ToolError> {
     let requests = requests.and_then(Value::as_object);
     let read = |(key, request): (&String, &Value)| {

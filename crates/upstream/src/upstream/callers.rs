@@ -15,22 +15,21 @@ use crate::settings::{ConnectionSharing, OAuthGrant};
 
 /// Maximum number of callers or sessions with their own connections, per upstream.
 const CALLERS_MAX: usize = 256;
-/// Idle time after which the connection of a single caller is closed. The caller may be gone for
-/// good.
+/// Idle time after which the connection of a single caller is closed. That caller may never return.
 const IDLE: Duration = Duration::from_secs(300);
 
-/// Owner of an upstream instance.
+/// Owner of an upstream instance, which has its own connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum InstanceOwner {
     /// All callers share the instance.
     Shared,
-    /// The instance belongs to one caller or session. The value is the bearer token that is
-    /// exchanged, if one is.
+    /// The instance belongs to one caller or session. The value is the bearer token of the caller,
+    /// if it is exchanged for one of the upstream.
     Caller(Option<BearerToken>),
 }
 
 impl InstanceOwner {
-    /// Returns the bearer token for which the connection is authorized.
+    /// Returns the caller's bearer token for which the connection is authorized.
     pub(super) fn bearer(&self) -> Option<BearerToken> {
         match self {
             Self::Shared => None,
@@ -39,14 +38,14 @@ impl InstanceOwner {
     }
 }
 
-/// The instances of single callers or sessions, most recently used last.
+/// The upstream instances of single callers or sessions, most recently used last.
 ///
 /// The key is a hash of the caller. If the bearer token is exchanged, the hash covers the token,
 /// too, because the next token may allow less.
 #[derive(Default)]
 pub(super) struct CallerInstances(Mutex<VecDeque<CallerInstance>>);
 
-/// The instance of one caller or session.
+/// The upstream instance of one caller or session.
 struct CallerInstance {
     key: Hash,
     /// The session, if the instance belongs to a session.
@@ -55,13 +54,13 @@ struct CallerInstance {
 }
 
 impl CallerInstances {
-    /// Closes all instances.
+    /// Closes the upstream instances of all callers and sessions.
     pub(super) fn close(&self) {
         let all = std::mem::take(&mut *self.lock());
         all.iter().for_each(|instance| instance.upstream.close());
     }
 
-    /// Returns the state of each instance.
+    /// Returns the state of each caller's or session's instance.
     pub(super) fn states(&self) -> impl Iterator<Item = UpstreamState> {
         let all: Vec<_> = self.lock().iter().map(|instance| instance.upstream.clone()).collect();
         all.into_iter().map(|upstream| upstream.state())
@@ -73,7 +72,7 @@ impl CallerInstances {
 }
 
 impl Upstream {
-    /// Returns the caller's own instance, if callers do not share an instance.
+    /// Returns the caller's own upstream instance, if callers do not share one.
     pub(crate) fn instance_for(&self, ctx: &ToolContext) -> Result<Option<Arc<Self>>, ToolError> {
         if self.owner != InstanceOwner::Shared {
             return Ok(None);
@@ -115,7 +114,7 @@ impl Upstream {
         Ok(Some(upstream))
     }
 
-    /// Closes the instances of `session`, which has ended.
+    /// Closes the upstream instances of `session`, which has ended.
     pub(crate) fn end_session(&self, session: &str) {
         let mut ended = Vec::new();
         self.callers.lock().retain(|instance| {
@@ -126,7 +125,7 @@ impl Upstream {
         ended.iter().for_each(|upstream| upstream.close_when_unused());
     }
 
-    /// Returns the bearer token of `caller` if it is exchanged for this upstream.
+    /// Returns the bearer token of `caller` if it is exchanged for a token of this upstream.
     fn exchanged_bearer<'a>(
         &self,
         caller: &'a Caller,
@@ -148,7 +147,8 @@ impl Upstream {
     }
 }
 
-/// Storage for the instance of one caller. It stores no listings and offers no tools.
+/// Storage of an upstream instance that belongs to one caller. It stores no listings and offers no
+/// tools.
 pub(super) struct NoStorage;
 
 impl UpstreamHost for NoStorage {

@@ -25,7 +25,8 @@ use crate::upstream::call_driver::{
 const TOOLS_CALL: &str = "tools/call";
 
 impl Upstream {
-    /// Sends a request for `ctx` and drives it to its result, including questions and tasks.
+    /// Sends the request of a call to the upstream and drives it to its result, including questions
+    /// and tasks.
     pub(crate) async fn call(
         &self,
         ctx: &ToolContext,
@@ -35,7 +36,8 @@ impl Upstream {
         self.wait_for_result(ctx, begun).await
     }
 
-    /// Sends a request for `ctx` and drives it until it has a result or becomes a task.
+    /// Sends the request of a call to the upstream and drives it until it has a result or becomes a
+    /// task.
     pub(crate) async fn start_call(
         &self,
         ctx: &ToolContext,
@@ -71,8 +73,8 @@ impl Upstream {
         }
     }
 
-    /// Drives a request for at most `within`. A call that is still running after that continues
-    /// with its own permit.
+    /// Drives a call's request for at most `within`. A call that is still running after that
+    /// continues with its own permit.
     pub(crate) async fn start_call_for(
         &self,
         ctx: &ToolContext,
@@ -112,7 +114,7 @@ impl Upstream {
         }
     }
 
-    /// Continues a call that was started before.
+    /// Continues a call to the upstream that was started before.
     pub(crate) async fn continue_call(
         &self,
         ctx: &ToolContext,
@@ -138,7 +140,7 @@ impl Upstream {
         }
     }
 
-    /// Checks the tool that `asked` calls against its pin.
+    /// Checks that the tool which `asked` calls matches its pin.
     async fn check_called_pin(
         &self,
         link: &UpstreamConnection,
@@ -265,13 +267,14 @@ pub(crate) struct StatelessCall {
     target: String,
     as_task: bool,
     header_params: Vec<(String, String)>,
-    /// The semaphore for permits, if each request of the call takes its own permit.
+    /// The semaphore that limits concurrent calls, if each request of the call takes its own
+    /// permit.
     permits: Option<Arc<Semaphore>>,
 }
 
 impl StatelessCall {
-    /// Creates the call for `asked` over `link`. Returns the call and the parameters of its first
-    /// request.
+    /// Creates the call for the request `asked` over the connection `link`. Returns the call and
+    /// the parameters of its first request.
     fn new(
         upstream: Arc<Upstream>,
         ctx: &ToolContext,
@@ -397,9 +400,9 @@ pub(crate) struct CallRequest {
     pub(crate) params: Map<String, Value>,
     /// Target of the request: a tool, a prompt or a URI.
     pub(crate) target: String,
-    /// True if the request may become a task.
+    /// True if the request may become a task of the upstream.
     pub(crate) as_task: bool,
-    /// Arguments that are repeated in headers, if the revision supports that.
+    /// Arguments that are repeated in HTTP headers, if the protocol revision supports that.
     pub(crate) header_params: Vec<(String, String)>,
 }
 
@@ -410,7 +413,7 @@ impl CallRequest {
     }
 }
 
-/// Returns true if the server refuses the request because it requires support for tasks.
+/// Returns true if the upstream refuses the request because it requires support for tasks.
 fn needs_tasks(error: &UpstreamRpcError) -> bool {
     let required = error.data.as_ref().and_then(|data| data.get("requiredCapabilities"));
     let extensions = required.and_then(|required| required.get("extensions"));

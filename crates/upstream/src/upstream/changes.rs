@@ -19,18 +19,18 @@ use crate::server_requests::{ELICITATION_COMPLETE, RefusingReceiver};
 use crate::start_report::StartReport;
 use crate::transport::{LISTEN, MessageReceiver, RequestFailure};
 
-/// First pause before a listening stream is opened again.
+/// First pause before a stream of notifications is opened again.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
-/// Longest pause before a listening stream is opened again.
+/// Longest pause before a stream of notifications is opened again.
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Timeout of a subscription request.
 const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum number of subscriptions that are renewed at once on a new connection.
+/// Maximum number of resource subscriptions that are renewed at once on a new connection.
 const RENEWED_AT_ONCE: usize = 8;
-/// Duration after which a stream counts as stable.
+/// Duration after which a stream of notifications counts as stable.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
-/// The listening request of the stateless protocol.
+/// The request of the stateless protocol that listens for notifications.
 pub(super) struct ListenRequest {
     wanted: String,
     connection: Weak<UpstreamConnection>,
@@ -44,8 +44,8 @@ impl Drop for ListenRequest {
 }
 
 impl Upstream {
-    /// Opens a listening request for changes of lists and of watched resources (stateless
-    /// protocol).
+    /// Sends the request of the stateless protocol that listens for changes of lists and of watched
+    /// resources.
     pub(super) fn listen(&self, link: &Arc<UpstreamConnection>) {
         // The lock is held so that the later of two requests knows all watched URIs.
         let mut listening = self.listening.lock().unwrap_or_else(PoisonError::into_inner);
@@ -84,7 +84,7 @@ impl Upstream {
         *listening = Some(ListenRequest { wanted: key, connection: link, task });
     }
 
-    /// Ends the listening request over `link`, which is being closed.
+    /// Ends the listening request over the connection `link`, which is being closed.
     pub(super) fn stop_listening(&self, link: &Arc<UpstreamConnection>) {
         let mut listening = self.listening.lock().unwrap_or_else(PoisonError::into_inner);
         listening.take_if(|listening| listening.connection.ptr_eq(&Arc::downgrade(link)));
@@ -195,8 +195,8 @@ impl Upstream {
     }
 }
 
-/// Listens over `link` with `params`. Repeats the request when it ends, until it is refused.
-/// Refreshes the lists after each interruption.
+/// Listens for notifications over `link` with `params`. Repeats the request when it ends, until it
+/// is refused. Refreshes the lists after each interruption.
 async fn keep_listening(
     weak: Weak<Upstream>,
     link: Weak<UpstreamConnection>,
@@ -239,13 +239,14 @@ async fn keep_listening(
     }
 }
 
-/// The number of watchers of each URI. The counts stay when the upstream's settings change.
+/// The number of watchers of each resource URI. The counts stay when the upstream's settings
+/// change.
 #[derive(Default)]
 pub(super) struct WatchCounts {
     counts: Mutex<BTreeMap<String, usize>>,
     /// Locks that admit one subscription request per URI at a time, because their order matters.
     request_locks: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
-    /// The upstream that is served now. It is replaced when its settings change.
+    /// The upstream that is served now. It is replaced when the upstream's settings change.
     upstream: RwLock<Weak<Upstream>>,
 }
 
@@ -274,7 +275,7 @@ impl WatchCounts {
         self.lock().keys().cloned().collect()
     }
 
-    /// Adds a watcher of `uri`. Returns true if it is the first.
+    /// Adds a watcher of the resource `uri`. Returns true if it is the first.
     fn add_watcher(&self, uri: &str) -> bool {
         let mut all = self.lock();
         let times = all.entry(uri.to_owned()).or_default();
@@ -282,7 +283,7 @@ impl WatchCounts {
         *times == 1
     }
 
-    /// Removes a watcher of `uri`. Returns true if it was the last.
+    /// Removes a watcher of the resource `uri`. Returns true if it was the last.
     fn remove_watcher(&self, uri: &str) -> bool {
         let mut all = self.lock();
         let Some(times) = all.get_mut(uri) else { return false };
@@ -299,7 +300,7 @@ impl WatchCounts {
 struct UpstreamWatch {
     counts: Arc<WatchCounts>,
     uri: String,
-    /// The caller's own instance, if any, which stays alive during the watch.
+    /// The caller's own upstream instance, if any, which stays alive during the watch.
     _instance: Option<Arc<Upstream>>,
 }
 
@@ -325,7 +326,7 @@ impl Drop for UpstreamWatch {
     }
 }
 
-/// Receiver of messages that belong to no call.
+/// Receiver of an upstream's messages that belong to no call.
 pub(super) struct ConnectionReceiver(pub(super) Weak<Upstream>);
 
 impl ConnectionReceiver {

@@ -22,22 +22,22 @@ use crate::transports::site::UpstreamSite;
 use crate::transports::{lines, sse, websocket};
 use crate::world::ProgramToStart;
 
-/// First pause after a failed start.
+/// First pause after a failed start of an upstream.
 const BACK_OFF: Duration = Duration::from_millis(500);
-/// Number of times that the pause after a failed start doubles.
+/// Number of times that the pause after a failed start of an upstream doubles.
 const BACK_OFF_DOUBLES: u32 = 6;
-/// Uptime after which a start counts as successful.
+/// Uptime after which the start of an upstream counts as successful.
 const STARTED_AFTER: Duration = Duration::from_secs(10);
 /// Client capabilities on a connection that several callers share.
 const SHARED_CAPABILITIES: QuestionSupport =
     QuestionSupport { form: true, visit: true, sample: true, tools: true, roots: true };
-/// Interval of the idle check.
+/// Interval at which connections are checked for being idle.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Longest message to accept from an upstream, in bytes. A message is held in memory, and no model
+/// Longest message to accept from an upstream, in bytes. A message is kept in memory, and no model
 /// reads so much.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
-/// Recent failures to connect.
+/// Recent failures to connect to an upstream.
 #[derive(Default)]
 pub(super) struct ConnectFailures {
     count: u32,
@@ -46,7 +46,7 @@ pub(super) struct ConnectFailures {
 }
 
 impl ConnectFailures {
-    /// Records a failure and sets the next pause.
+    /// Records a failure to connect with the reason `why`, and sets the next pause.
     fn record(&mut self, why: &str) {
         self.count += 1;
         let doubled = BACK_OFF * 2_u32.pow((self.count - 1).min(BACK_OFF_DOUBLES));
@@ -56,7 +56,8 @@ impl ConnectFailures {
 }
 
 impl Upstream {
-    /// Closes the connections as soon as no call uses them, and connects again in the background.
+    /// Closes the upstream's connections as soon as no call uses them, and connects again in the
+    /// background.
     pub(crate) fn reconnect(&self) {
         self.close_when_unused();
         let this = self.this();
@@ -68,7 +69,7 @@ impl Upstream {
         });
     }
 
-    /// Closes all connections permanently.
+    /// Closes all connections to the upstream permanently.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.dedicated.close();
@@ -76,7 +77,7 @@ impl Upstream {
         self.close_when_unused();
     }
 
-    /// Closes the connections as soon as no call uses them.
+    /// Closes the upstream's connections as soon as no call uses them.
     pub(super) fn close_when_unused(&self) {
         self.dedicated.drop_idle();
         let now = self.shared_connection.write().unwrap_or_else(PoisonError::into_inner).take();
@@ -89,7 +90,7 @@ impl Upstream {
         now.clone().filter(|link| !link.transport.closed().is_cancelled())
     }
 
-    /// Returns the best state among this instance and the instances of single callers.
+    /// Returns the best connection state among this instance and the instances of single callers.
     pub(crate) fn state(&self) -> UpstreamState {
         let own = match self.live_connection() {
             Some(link) if link.is_in_trouble() => UpstreamState::Failing,
@@ -105,7 +106,7 @@ impl Upstream {
         self.health.current()
     }
 
-    /// Returns the current connection. Connects if there is none.
+    /// Returns the current connection to the upstream. Connects if there is none.
     pub(crate) async fn connection(&self) -> Result<Arc<UpstreamConnection>, ToolError> {
         if let Some(link) = self.live_connection() {
             return Ok(link);
@@ -164,7 +165,7 @@ impl Upstream {
         ToolError::new(ToolFault::Unavailable, message)
     }
 
-    /// Returns an error while the pause after a failure lasts.
+    /// Returns an error while the pause after a failure to connect lasts.
     fn check_pause(&self, failed: &ConnectFailures) -> Result<(), ToolError> {
         let wait = failed.not_before.and_then(|at| at.checked_duration_since(Instant::now()));
         match wait.filter(|wait| !wait.is_zero()) {
@@ -176,7 +177,7 @@ impl Upstream {
         }
     }
 
-    /// Opens a dedicated connection with `capabilities`.
+    /// Opens a connection for the use of one call, which offers `capabilities`.
     pub(crate) async fn connect_dedicated(
         &self,
         capabilities: QuestionSupport,
@@ -241,7 +242,7 @@ impl Upstream {
         }
     }
 
-    /// Returns the configured roots as an answer to `roots/list`, if there are any.
+    /// Returns the configured roots of the upstream as an answer to `roots/list`, if there are any.
     pub(crate) fn folders(&self) -> Option<Value> {
         let root = |path: &String| {
             let path = path.trim_end_matches('/');
@@ -310,7 +311,7 @@ impl Upstream {
         Ok(Some(self.credentials.get_or_init(|| made).clone()))
     }
 
-    /// Closes `link` when it is idle for too long, and reports when it breaks.
+    /// Closes the connection `link` when it is idle for too long, and reports when it breaks.
     fn supervise(&self, link: &Arc<UpstreamConnection>) {
         let this = self.this.clone();
         let gone = link.transport.closed().clone();
@@ -365,7 +366,8 @@ impl Upstream {
         });
     }
 
-    /// Returns true if `link` must stay open to deliver notifications of watched resources.
+    /// Returns true if the connection `link` must stay open to deliver notifications of watched
+    /// resources.
     fn delivers_notifications(&self, link: &Arc<UpstreamConnection>) -> bool {
         self.is_watched() && self.live_connection().is_some_and(|live| Arc::ptr_eq(&live, link))
     }

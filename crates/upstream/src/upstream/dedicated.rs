@@ -12,7 +12,7 @@ use toolgate_contract::{Caller, QuestionSupport, ToolError};
 use crate::connection::UpstreamConnection;
 use crate::upstream::Upstream;
 
-/// The dedicated connections of an upstream.
+/// The dedicated connections of an upstream, each of which one call uses at a time.
 pub(crate) struct DedicatedPool {
     permits: Arc<Semaphore>,
     /// Idle connections, each with the callers for which it can be used.
@@ -29,7 +29,7 @@ struct ConnectionCallers {
     owner: Option<(Caller, Option<Arc<str>>)>,
 }
 
-/// A dedicated connection while a call uses it.
+/// A connection to an upstream while one call has it for its own use.
 pub(crate) struct DedicatedConnection {
     pub(crate) connection: Arc<UpstreamConnection>,
     fit: ConnectionCallers,
@@ -47,7 +47,7 @@ impl DedicatedPool {
         }
     }
 
-    /// Returns a connection for one call of `caller` in `session`, with `capabilities`.
+    /// Returns a dedicated connection for one call of `caller` in `session`, with `capabilities`.
     ///
     /// If all connections are in use, drops a suspended call to free one.
     pub(crate) async fn take(
@@ -77,7 +77,7 @@ impl DedicatedPool {
         Ok(DedicatedConnection { connection: link, fit, upstream, is_done: false, _permit: permit })
     }
 
-    /// Takes an idle connection with the fit `fit`.
+    /// Takes an idle connection that can be used for the callers `fit`.
     fn idle(&self, fit: &ConnectionCallers) -> Option<Arc<UpstreamConnection>> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.retain(|(_, link)| !link.transport.closed().is_cancelled());
@@ -85,7 +85,8 @@ impl DedicatedPool {
         idle.remove(at).map(|(_, link)| link)
     }
 
-    /// Keeps a connection for reuse and drops the oldest if there are too many.
+    /// Keeps a connection for reuse by the callers `fit`, and drops the oldest if there are too
+    /// many.
     fn keep(&self, fit: ConnectionCallers, link: Arc<UpstreamConnection>) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.push_back((fit, link));
@@ -94,7 +95,7 @@ impl DedicatedPool {
         }
     }
 
-    /// Removes `link` if it is idle. Returns true if `link` was removed.
+    /// Removes the connection `link` if it is idle. Returns true if `link` was removed.
     pub(crate) fn remove_idle(&self, link: &Arc<UpstreamConnection>) -> bool {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let before = idle.len();
@@ -102,7 +103,7 @@ impl DedicatedPool {
         idle.len() < before
     }
 
-    /// Drops the idle connections and fails the calls that wait for one.
+    /// Drops the idle connections and fails the calls that wait for a connection.
     pub(crate) fn close(&self) {
         self.permits.close();
         self.drop_idle();
@@ -115,7 +116,7 @@ impl DedicatedPool {
 }
 
 impl DedicatedConnection {
-    /// Returns the connection to the pool for reuse. Call this when the call has its answer.
+    /// Returns the connection to the pool for reuse. Must be called when the call has its answer.
     ///
     /// The connection of an interrupted call is dropped instead, because the upstream may still ask
     /// questions of that call over it.

@@ -9,7 +9,7 @@ use crate::message::UpstreamRpcError;
 use crate::transport::RequestFailure;
 
 impl Upstream {
-    /// Converts the `failure` of `method` into an error for the caller.
+    /// Converts the `failure` of a request of `method` into an error for the caller.
     pub(crate) fn tool_error(&self, method: &str, failure: RequestFailure) -> ToolError {
         let name = &self.name;
         let unavailable = |message: String| ToolError::new(ToolFault::Unavailable, message);
@@ -41,7 +41,7 @@ pub(super) fn duration_text(duration: Duration) -> String {
     }
 }
 
-/// Converts a JSON-RPC error of the upstream.
+/// Converts a JSON-RPC error of the upstream into an error for the caller.
 fn error_from_refusal(method: &str, error: UpstreamRpcError) -> ToolError {
     let UpstreamRpcError { code, message, data } = error;
     // The server names the capability that it needs and we lack.

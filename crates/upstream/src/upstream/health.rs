@@ -7,33 +7,35 @@ use jiff::Timestamp;
 /// Reachability of an upstream, as the last attempts to reach it have shown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UpstreamHealth {
-    /// True if the last attempt failed, false if it succeeded. `None` if there was no attempt.
+    /// True if the last attempt to reach the upstream failed, false if it succeeded. `None` if
+    /// there was no attempt.
     pub is_failing: Option<bool>,
-    /// Time since which this is so.
+    /// Time since which the upstream is reachable or unreachable without a change.
     pub since: Option<Timestamp>,
-    /// Reason of the last failure, even if the upstream has recovered.
+    /// Reason of the last failure to reach the upstream, even if the upstream has recovered.
     pub last_error: Option<String>,
 }
 
-/// Health of one upstream.
+/// Record of the reachability of one upstream.
 #[derive(Debug, Default)]
 pub(super) struct HealthLog(Mutex<HealthState>);
 
 #[derive(Debug, Default)]
 struct HealthState {
     health: UpstreamHealth,
-    /// Number of attempts in a row that failed for the last reason.
+    /// Number of attempts in a row to reach the upstream that failed for the last reason.
     failed_attempts: u32,
 }
 
 impl HealthLog {
-    /// Returns the current health.
+    /// Returns the current reachability of the upstream.
     pub(super) fn current(&self) -> UpstreamHealth {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).health.clone()
     }
 
-    /// Records an attempt to reach the upstream `name`. Logs a line if it is connected, fails for a
-    /// new reason, or has recovered. Logs failures for the same reason at growing intervals.
+    /// Records an attempt to reach the upstream `name`. Logs a line if the upstream is connected,
+    /// fails for a new reason, or has recovered. Logs failures for the same reason at growing
+    /// intervals.
     pub(super) fn record(&self, name: &str, attempt: Result<(), &str>) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let HealthState { health, failed_attempts } = &mut *state;
@@ -62,7 +64,7 @@ impl HealthLog {
         health.set(attempt);
     }
 
-    /// Records that the connection broke, which was logged already.
+    /// Records that the connection to the upstream broke, which was logged already.
     pub(super) fn record_disconnected(&self, why: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).health.set(Err(why));
     }

@@ -21,23 +21,23 @@ use crate::transport::describe_failure;
 use crate::upstream::tool::UpstreamTool;
 use crate::{instructions, names};
 
-/// Pause during which notifications of changes are collected.
+/// Pause in which notifications of changed lists are collected.
 const GATHER_PAUSE: Duration = Duration::from_millis(200);
 /// Longest pause for collecting notifications. The pause grows for an upstream whose notifications
 /// bring no changes.
 const GATHER_PAUSE_MAX: Duration = Duration::from_secs(30);
-/// Number of refreshes without changes before the pause grows.
+/// Number of refreshes of the lists without changes before the pause grows.
 const UNCHANGED_MAX: u32 = 10;
-/// First pause before an unknown listing is requested again.
+/// First pause before the lists of an upstream that are not known yet are requested again.
 const RELIST_PAUSE: Duration = Duration::from_secs(1);
-/// Longest wait for the failure of an attempt to connect after the start timeout.
+/// Longest wait, after the start timeout, for the failure of an attempt to connect.
 const FAILURE_WAIT: Duration = Duration::from_millis(500);
-/// Number of times that the pause before a listing request doubles.
+/// Number of times that the pause before a repeated listing request doubles.
 const RELIST_DOUBLES: u32 = 8;
 
 impl Upstream {
-    /// Records that listing failed. Waiting callers continue without the listing. An unknown
-    /// listing is requested again with growing pauses.
+    /// Records that the upstream's lists could not be fetched. Waiting callers continue without
+    /// them. Lists that are not known yet are requested again with growing pauses.
     pub(super) fn record_list_failure(&self) {
         self.withdraw_carried_tools();
         self.listed.send_replace(true);
@@ -64,7 +64,7 @@ impl Upstream {
         });
     }
 
-    /// Waits until the listing is known or the start timeout expires.
+    /// Waits until the upstream's listing is known or the start timeout expires.
     pub(crate) async fn wait_listed(&self) {
         let mut listed = self.listed.subscribe();
         if *listed.borrow() {
@@ -93,8 +93,8 @@ impl Upstream {
         }
     }
 
-    /// Connects in the background if the listing is unknown, so that a failed start is logged at
-    /// once.
+    /// Connects in the background if the upstream's listing is unknown, so that a failed start is
+    /// logged at once.
     pub(crate) fn list_in_background(&self) {
         if self.is_listing_known() {
             return;
@@ -105,7 +105,7 @@ impl Upstream {
         }
     }
 
-    /// Refreshes an outdated listing, in the background.
+    /// Refreshes the upstream's listing in the background if it is outdated.
     pub(crate) fn refresh_if_old(&self) {
         if !self.is_old.load(Ordering::Acquire)
             || self.has_begun_renewal.swap(true, Ordering::AcqRel)
@@ -120,14 +120,15 @@ impl Upstream {
         });
     }
 
-    /// Connects if needed and lists everything.
+    /// Connects to the upstream if needed and lists its tools, resources, prompts and skills.
     pub(crate) async fn list(&self) -> Result<UpstreamListing, String> {
         let link = self.connection().await.map_err(|why| why.message)?;
         let listed = self.list_over(&link).await;
         listed.map(|(listing, _)| listing).map_err(|failure| describe_failure(&failure))
     }
 
-    /// Lists everything over `link`. The second value is the lifetime of the listing.
+    /// Lists the upstream's tools, resources, prompts and skills over `link`. The second value is
+    /// the lifetime of the listing.
     async fn list_over(
         &self,
         link: &UpstreamConnection,
@@ -148,7 +149,7 @@ impl Upstream {
         name.len() >= names::NAME_MAX || fold_name(name).starts_with(&*fold_name(&begins))
     }
 
-    /// Returns true if the listing is known or its request failed.
+    /// Returns true if the upstream's listing is known or could not be fetched.
     pub(crate) fn is_listing_known(&self) -> bool {
         *self.listed.borrow()
     }
@@ -158,7 +159,7 @@ impl Upstream {
         self.has_listed.load(Ordering::Acquire).then(|| self.listing())
     }
 
-    /// Refreshes the listing in the background.
+    /// Refreshes the listing of the upstream in the background.
     pub(crate) fn refresh(&self) {
         if self.owner != InstanceOwner::Shared || self.retired.load(Ordering::Acquire) {
             // Only the current shared instance refreshes the listing.
@@ -216,8 +217,8 @@ impl Upstream {
         });
     }
 
-    /// Schedules a refresh after the time `good_for`, if the connection `link` is still used at
-    /// that time.
+    /// Schedules a refresh of the listing after the time `good_for`, if the connection `link` is
+    /// still used at that time.
     pub(super) fn refresh_later(&self, link: &Arc<UpstreamConnection>, good_for: Option<Duration>) {
         let Some(good_for) = good_for else { return };
         let this = self.this.clone();
@@ -233,8 +234,8 @@ impl Upstream {
         *scheduled = Some(AbortOnDropHandle::new(later));
     }
 
-    /// Stores a new listing and announces its changes. Returns true if it differs from the last
-    /// one.
+    /// Stores a new listing of the upstream and announces its changes. Returns true if it differs
+    /// from the last one.
     fn update_listing(&self, listing: UpstreamListing, mut announced: Vec<ServerChange>) -> bool {
         if self.retired.load(Ordering::Acquire) {
             return false;
@@ -291,7 +292,8 @@ impl Upstream {
         self.retired.store(true, Ordering::Release);
     }
 
-    /// Records that notifications do not arrive, so that lists are refreshed at intervals.
+    /// Records that the upstream's notifications do not arrive, so that lists are refreshed at
+    /// intervals.
     pub(super) fn record_unheard(&self) {
         self.is_unheard.store(true, Ordering::Release);
         if let Some(link) = self.live_connection() {
@@ -299,7 +301,7 @@ impl Upstream {
         }
     }
 
-    /// Records the announced `change` and refreshes the listing.
+    /// Records a `change` that the upstream announced, and refreshes the listing.
     pub(super) fn record_change(&self, change: ServerChange) {
         self.invalidate_checks();
         if self.owner != InstanceOwner::Shared {
@@ -317,7 +319,7 @@ impl Upstream {
         self.refresh();
     }
 
-    /// Refreshes the listing and the catalog, and waits for both.
+    /// Refreshes the upstream's listing and the server's catalog, and waits for both.
     pub(crate) async fn refresh_now(&self) {
         if let Ok(link) = self.connection().await
             && let Ok((listing, _)) = self.list_over(&link).await
@@ -327,7 +329,7 @@ impl Upstream {
         self.offer();
     }
 
-    /// Returns the reason if calls of the tool `name` are refused.
+    /// Returns the reason why calls of the tool `name` are refused, if they are.
     pub(crate) fn withheld_reason(&self, name: &str) -> Option<String> {
         let tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(tool) = tools.iter().find(|tool| tool.name() == name) else {
@@ -344,8 +346,8 @@ impl Upstream {
     }
 
     /// Withdraws the tools that `settings`, which will replace this upstream's settings, do not
-    /// offer under the same names. The others stay available until the next upstream has listed
-    /// its tools.
+    /// offer under the same names. The other tools stay available until the new connection has
+    /// listed its own.
     pub(crate) fn withdraw_tools_before(&self, settings: &UpstreamSettings) {
         let known = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
         let has_same_names = self.settings.prefix == settings.prefix;
@@ -354,7 +356,8 @@ impl Upstream {
         self.host.set_tools(&self.name, kept);
     }
 
-    /// Withdraws the tools of the upstream that this one replaced, because listing its own failed.
+    /// Withdraws the tools of the replaced upstream that stayed available, because listing the
+    /// tools of this one failed.
     fn withdraw_carried_tools(&self) {
         let mut listing = self.listing.write().unwrap_or_else(PoisonError::into_inner);
         if self.has_listed.load(Ordering::Acquire) || listing.tools.is_empty() {
@@ -370,7 +373,7 @@ impl Upstream {
         !tools.is_empty() || self.listing().tools.is_empty()
     }
 
-    /// Adds the listed tools to the catalog. Reuses unchanged tools.
+    /// Adds the upstream's listed tools to the server's catalog. Reuses unchanged tools.
     pub(crate) fn offer(&self) {
         // The lock is held until the tools are offered, so that the later list wins.
         let mut known = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
@@ -413,7 +416,7 @@ impl Upstream {
         self.host.set_tools(&self.name, tools);
     }
 
-    /// Returns the instructions for clients, if they match their pin in `pinned`.
+    /// Returns the upstream's instructions for clients, if they match their pin in `pinned`.
     pub(crate) fn instructions(&self, pinned: &PinPolicy) -> Option<String> {
         let listing = self.listing();
         let is_served = self.settings.serves(UpstreamPart::Instructions);

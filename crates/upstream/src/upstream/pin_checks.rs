@@ -17,12 +17,13 @@ use crate::transport::RequestFailure;
 use crate::transport::describe_failure;
 
 impl Upstream {
-    /// Records that the tools may have changed. This invalidates earlier checks on all connections.
+    /// Records that the upstream's tools may have changed. This invalidates earlier checks of pins
+    /// on all connections.
     pub(super) fn invalidate_checks(&self) {
         self.tools_version.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Checks that the tool `name` on `link` matches its pin, if it has one.
+    /// Checks that the tool `name` on the connection `link` matches its pin, if it has one.
     pub(crate) async fn check_pin(
         &self,
         link: &UpstreamConnection,
@@ -77,7 +78,8 @@ impl Upstream {
         }
     }
 
-    /// Returns the tools on `link`. They were listed after `begun`, or earlier if `known` is true.
+    /// Returns the tools that the upstream lists over `link`. They were listed after `begun`, or
+    /// earlier if `known` is true.
     async fn tools_at(
         &self,
         link: &UpstreamConnection,

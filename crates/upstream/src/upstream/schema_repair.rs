@@ -8,7 +8,8 @@ use serde_json::{Map, Value, json};
 
 use keyword_values::{schema_named, spelled_boolean};
 
-/// Keywords for which null means absent. In `const`, `default` and `enum`, null is a valid value.
+/// Schema keywords for which null means absent. In `const`, `default` and `enum`, null is a valid
+/// value.
 const NULLABLE_KEYWORDS: [&str; 55] = [
     "additionalItems",
     "additionalProperties",
@@ -66,10 +67,10 @@ const NULLABLE_KEYWORDS: [&str; 55] = [
     "uniqueItems",
     "writeOnly",
 ];
-/// Keywords whose value is an object of schemas by name.
+/// Schema keywords whose value is an object of schemas by name.
 const SCHEMA_MAPS: [&str; 6] =
     ["$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"];
-/// Keywords whose value is a schema or a list of schemas.
+/// Schema keywords whose value is a schema or a list of schemas.
 const SUBSCHEMAS: [&str; 16] = [
     "additionalItems",
     "additionalProperties",
@@ -88,7 +89,7 @@ const SUBSCHEMAS: [&str; 16] = [
     "unevaluatedItems",
     "unevaluatedProperties",
 ];
-/// Maximum number of notes on one schema.
+/// Maximum number of notes on the repairs of one schema.
 const NOTES_MAX: usize = 5;
 
 /// Repairs the schema of a tool's arguments. Returns a note on each repair.
@@ -104,7 +105,8 @@ pub(super) fn repair_input_schema(schema: &mut Value) -> Vec<String> {
     notes
 }
 
-/// Repairs a schema. Returns a note on each repair, for at most five of them.
+/// Repairs common errors in a tool's schema. Returns a note on each repair, for at most five of
+/// them.
 pub(super) fn repair_schema(schema: &mut Value) -> Vec<String> {
     // In draft 4, `exclusiveMinimum` is a boolean.
     let declared = schema.get("$schema").and_then(Value::as_str).unwrap_or_default();
@@ -114,7 +116,7 @@ pub(super) fn repair_schema(schema: &mut Value) -> Vec<String> {
     repair.notes
 }
 
-/// A repair in progress.
+/// A repair of a tool's schema, in progress.
 struct SchemaRepair {
     is_draft_4: bool,
     notes: Vec<String>,
@@ -128,7 +130,7 @@ impl SchemaRepair {
         }
     }
 
-    /// Repairs the schema at the pointer `at`, and the schemas in it.
+    /// Repairs the schema at the JSON pointer `at`, and the schemas in it.
     fn visit(&mut self, schema: &mut Value, at: &str) {
         let Value::Object(keywords) = schema else { return };
         self.remove_nulls(keywords, at);
@@ -176,7 +178,7 @@ impl SchemaRepair {
         }
     }
 
-    /// Replaces the name of a type in the place of a schema by the schema of that type.
+    /// Replaces a type's name that stands in the place of a schema by the schema of that type.
     fn expand_type(&mut self, schema: &mut Value, at: &str, keyword: &str) {
         if let Some(expanded) = schema.as_str().and_then(schema_named) {
             *schema = expanded;
@@ -208,7 +210,7 @@ impl SchemaRepair {
         }
     }
 
-    /// Converts a boolean bound of draft 4 into a number.
+    /// Converts a boolean bound (`exclusiveMinimum` of JSON Schema draft 4) into a number.
     fn repair_bound(
         &mut self,
         keywords: &mut Map<String, Value>,
@@ -224,7 +226,7 @@ impl SchemaRepair {
         self.note(at, exclusive, "a boolean");
     }
 
-    /// Moves `required: true` of a property to the list of its object.
+    /// Moves `required: true` of a property to the list `required` of its object.
     fn repair_required(&mut self, keywords: &mut Map<String, Value>, at: &str) {
         if keywords.get("required").and_then(spelled_boolean).is_some() {
             keywords.remove("required");

@@ -14,14 +14,14 @@ use crate::server_requests::{CallMessageReceiver, RefusingReceiver};
 use crate::transport::RequestFailure;
 use crate::upstream::call_driver::{self, StartedCall};
 
-/// Default interval between two polls of a task.
+/// Default interval between two polls of an upstream's task.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Timeout of a task cancellation.
+/// Timeout of the request that cancels an upstream's task.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Upstream {
-    /// Waits for the result of a call that has started.
+    /// Waits for the result of a call to the upstream that has started.
     pub(crate) async fn wait_for_result(
         &self,
         ctx: &ToolContext,
@@ -142,7 +142,7 @@ impl TaskGuard {
         Self { link: link.clone(), id: Some(id) }
     }
 
-    /// Records that the task has ended.
+    /// Records that the task of the upstream has ended.
     fn finish(mut self) {
         self.id = None;
     }

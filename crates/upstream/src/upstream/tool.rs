@@ -21,7 +21,7 @@ use crate::upstream::{CallRequest, LastingUpstream, Upstream};
 
 /// Time within which a call must end so that it does not become a job.
 const QUICK_CALL: Duration = Duration::from_millis(150);
-/// Longest wait until a call becomes a task of the upstream.
+/// Longest wait for a started call to become a task of the upstream.
 const TASK_WAIT: Duration = Duration::from_secs(5);
 
 /// Maximum number of bytes of text in a result of a tool that is called through tool search. A model
@@ -34,16 +34,16 @@ pub(crate) struct UpstreamTool {
     /// The upstream's own name for the tool.
     name: String,
     spec: ToolSpec,
-    /// Entry of the tool list, and the reason if calls are refused.
+    /// Entry of the tool list, and the reason if calls of the tool are refused.
     served: ServedTool,
     /// Call properties of the upstream.
     call_properties: CallProperties,
-    /// Size limits of results.
+    /// Size limits of the tool's results.
     budget: ResultBudget,
     results: ResultStore,
-    /// True if calls may become tasks of the upstream.
+    /// True if calls of the tool may become tasks of the upstream.
     may_become_task: bool,
-    /// Arguments that are repeated in headers, as header name and path.
+    /// Arguments that are repeated in HTTP headers, as header name and path of the argument.
     header_arguments: Vec<(String, Vec<String>)>,
 }
 
@@ -127,7 +127,7 @@ impl UpstreamTool {
         self.served == *served && self.call_properties == call_properties
     }
 
-    /// Returns the arguments of `input` that are repeated in headers.
+    /// Returns the arguments in `input` that are repeated in HTTP headers.
     fn header_params(&self, input: &Value) -> Vec<(String, String)> {
         let header_param = |(header, path): &(String, Vec<String>)| {
             let value = path.iter().try_fold(input, |value, name| value.get(name))?;
@@ -155,7 +155,8 @@ impl Upstream {
     }
 }
 
-/// Collects the properties of `schema` that are marked with `x-mcp-header`.
+/// Collects the properties of `schema` that are marked with `x-mcp-header`, which makes clients
+/// repeat them in HTTP headers.
 fn collect_header_arguments(
     schema: &Value,
     path: &mut Vec<String>,
@@ -183,8 +184,8 @@ impl AnyTool for UpstreamTool {
         self.spec.job != JobSupport::Optional
     }
 
-    /// Starts a call that may become a task of the upstream. Its first questions are asked before
-    /// it becomes a job.
+    /// Starts a call that may become a task of the upstream. The upstream's first questions are
+    /// asked before the call becomes a job.
     fn prepare<'a>(
         &'a self,
         ctx: &'a ToolContext,
@@ -238,7 +239,8 @@ impl AnyTool for UpstreamTool {
 
 impl UpstreamTool {
     /// Returns the size limits of the result of a call. A client that found the tool by a search
-    /// knows no output schema, and pays for a folded list so that its context stays short.
+    /// knows no output schema. Its results are shorter, so that the context of its model stays
+    /// short.
     fn budget_of(&self, ctx: &ToolContext) -> ResultBudget {
         match ctx.via {
             Some(_) => ResultBudget {
@@ -286,8 +288,8 @@ impl UpstreamTool {
     }
 
     /// Waits until `upstream`, which replaced the one that listed this tool, has listed its own
-    /// tools. Returns an error if it has another definition of the tool, because the call was
-    /// validated and allowed for this one.
+    /// tools. Returns an error if the new definition of the tool differs, because the call was
+    /// validated and allowed for the old one.
     async fn wait_until_listed(&self, upstream: &Upstream) -> Result<(), ToolError> {
         upstream.wait_listed().await;
         upstream.connection().await?;

@@ -13,22 +13,23 @@ use super::Upstream;
 use crate::message::UpstreamRpcError;
 use crate::server_requests::CallMessageReceiver;
 
-/// Error code of a refusal that requires a page visit. The server has not run the call.
+/// JSON-RPC error code of a refusal that requires the caller to visit a page. The upstream has not
+/// run the call.
 const URL_ELICITATION_REQUIRED: i64 = -32042;
-/// Maximum number of pages in one refusal.
+/// Maximum number of pages to visit in one refusal.
 const PAGES_MAX: usize = 16;
-/// Maximum number of refusals in one call.
+/// Maximum number of refusals of one call that require page visits.
 const REFUSALS_MAX: usize = 64;
-/// Time for the visit after a caller has agreed. After it, the page is offered again.
+/// Time for visiting a page after a caller has agreed. After it, the page is offered again.
 const VISIT_WAIT: Duration = Duration::from_secs(30);
-/// First pause before the call is repeated without a notification.
+/// First pause before the refused call is repeated without a notification of the visit.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
-/// Longest pause before the call is repeated without a notification.
+/// Longest pause before the refused call is repeated without a notification of the visit.
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// The URL elicitations of one call: pages that its caller must visit before the upstream runs it.
 pub(super) struct UrlElicitations {
-    /// Ids of the visits to which the caller agreed.
+    /// Ids of the page visits to which the caller agreed.
     agreed: BTreeSet<String>,
     since: Instant,
     backoff: Backoff,
@@ -88,7 +89,7 @@ impl UrlElicitations {
     }
 }
 
-/// Returns the id of the visit, or its URL.
+/// Returns the id of a page visit, or the URL of the page.
 fn visit_id(page: &Value) -> String {
     let name = page["elicitationId"].as_str().or_else(|| page["url"].as_str());
     name.unwrap_or_default().to_owned()

@@ -14,22 +14,22 @@ use crate::message::truncated::{MessageKind, kind_of_truncated};
 use crate::transport::{MessageReceiver, RequestFailure};
 use crate::transports::conversation::too_long_error;
 
-/// Default pause before a broken stream is resumed.
+/// Default pause before a broken event stream is resumed.
 pub(super) const RESUME_PAUSE: Duration = Duration::from_millis(500);
-/// Maximum number of attempts in a row to resume a stream that brings no new messages.
+/// Maximum number of attempts in a row to resume an event stream that brings no new messages.
 const RESUMES_MAX: u32 = 5;
 
-/// The outcome of reading a stream.
+/// The outcome of reading an event stream.
 pub(super) enum StreamOutcome {
     /// The answer to the request.
     Answered(Result<Box<RawValue>, RequestFailure>),
-    /// The stream ended before the answer: the last event's id, and the requested pause in
-    /// milliseconds.
+    /// The stream ended before the answer: the last event's id, and the pause in milliseconds that
+    /// the server requested.
     Ended(Option<String>, Option<u64>),
 }
 
 impl HttpEndpoint {
-    /// Reads the answer to the request `id` from its stream. If the stream breaks off, it is
+    /// Reads the answer to the request `id` from its event stream. If the stream breaks off, it is
     /// resumed.
     pub(super) async fn answer_in_stream(
         self: &Arc<Self>,
@@ -70,7 +70,7 @@ impl HttpEndpoint {
         }
     }
 
-    /// Resumes a stream after its event `last`.
+    /// Resumes an event stream after its event `last`.
     async fn resume(
         self: &Arc<Self>,
         last: &str,
@@ -85,7 +85,7 @@ impl HttpEndpoint {
         self.read_stream(response, id, receiver).await
     }
 
-    /// Reads a stream until it answers the request `id` or ends.
+    /// Reads an event stream until it answers the request `id` or ends.
     pub(super) async fn read_stream(
         self: &Arc<Self>,
         mut response: Response<Incoming>,

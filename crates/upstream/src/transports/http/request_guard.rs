@@ -6,8 +6,8 @@ use super::{HttpEndpoint, NOTIFY_TIMEOUT};
 use crate::message;
 use crate::transport::OutgoingMessage;
 
-/// A request that waits for its answer. Dropping it early sends a cancellation, if the protocol has
-/// one.
+/// An HTTP request that waits for its answer. Dropping it early sends a cancellation, if the
+/// protocol has one.
 pub(super) struct HttpRequestGuard {
     pub(super) endpoint: Arc<HttpEndpoint>,
     pub(super) id: u64,

@@ -12,9 +12,9 @@ use super::{ERROR_BODY_BYTES_MAX, HttpEndpoint, NO_REQUEST, NOTIFY_TIMEOUT, read
 use crate::transport::MessageReceiver;
 use crate::transports::refusals::{ResponseError, is_session_unknown, names_session};
 
-/// Longest pause before the stream is opened again.
+/// Longest pause before the notification stream is opened again.
 const RETRY_MAX: Duration = Duration::from_secs(30);
-/// Duration after which a stream counts as stable.
+/// Duration after which a notification stream counts as stable.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
 impl HttpEndpoint {

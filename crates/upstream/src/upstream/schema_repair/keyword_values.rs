@@ -5,7 +5,7 @@ use toolgate_contract::exact_json;
 
 use super::SchemaRepair;
 
-/// Keywords whose value may be a boolean.
+/// Schema keywords whose value may be a boolean.
 const BOOLEANS: [&str; 10] = [
     "additionalItems",
     "additionalProperties",
@@ -18,7 +18,7 @@ const BOOLEANS: [&str; 10] = [
     "uniqueItems",
     "writeOnly",
 ];
-/// Keywords whose value is a count. Some generators write -1 for no limit.
+/// Schema keywords whose value is a count. Some generators write -1 for no limit.
 const COUNTS: [&str; 8] = [
     "maxContains",
     "maxItems",
@@ -29,14 +29,14 @@ const COUNTS: [&str; 8] = [
     "minLength",
     "minProperties",
 ];
-/// Other keywords whose value is a number.
+/// Other schema keywords whose value is a number.
 const NUMBERS: [&str; 5] =
     ["exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum", "multipleOf"];
-/// Keywords whose value is a text that only describes.
+/// Schema keywords whose value is a text that only describes.
 const TEXTS: [&str; 6] = ["$comment", "$id", "$schema", "description", "format", "title"];
-/// Keywords whose value is a list of schemas.
+/// Schema keywords whose value is a list of schemas.
 const SCHEMA_LISTS: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
-/// Keywords for which an empty list means no schema.
+/// Schema keywords for which an empty list means no schema.
 const SINGLE_SCHEMAS: [&str; 12] = [
     "additionalItems",
     "additionalProperties",
@@ -53,7 +53,7 @@ const SINGLE_SCHEMAS: [&str; 12] = [
 ];
 
 impl SchemaRepair {
-    /// Repairs the values of `keywords`, whose schema is at the pointer `at`.
+    /// Repairs the values of the schema `keywords`. Their schema is at the JSON pointer `at`.
     pub(super) fn repair_values(&mut self, keywords: &mut Map<String, Value>, at: &str) {
         self.unquote(keywords, at);
         self.repair_numbers(keywords, at);
@@ -63,7 +63,7 @@ impl SchemaRepair {
         self.repair_names(keywords, at);
     }
 
-    /// Replaces quoted booleans and numbers.
+    /// Replaces booleans and numbers that are quoted in a schema.
     fn unquote(&mut self, keywords: &mut Map<String, Value>, at: &str) {
         for name in BOOLEANS {
             let Some(value) = keywords.get_mut(name) else { continue };
@@ -82,7 +82,7 @@ impl SchemaRepair {
         }
     }
 
-    /// Removes numbers that limit nothing.
+    /// Removes numbers from a schema that limit nothing.
     fn repair_numbers(&mut self, keywords: &mut Map<String, Value>, at: &str) {
         let value = |keywords: &Map<String, Value>, name: &str| keywords.get(name)?.as_f64();
         for name in COUNTS {
@@ -97,7 +97,8 @@ impl SchemaRepair {
         }
     }
 
-    /// Converts descriptions to text, and removes other values that are no text.
+    /// Converts descriptions in a schema to text, and removes other values that must be text and
+    /// are not.
     fn repair_texts(&mut self, keywords: &mut Map<String, Value>, at: &str) {
         for name in TEXTS {
             let Some(value) = keywords.get_mut(name) else { continue };
@@ -120,7 +121,7 @@ impl SchemaRepair {
         }
     }
 
-    /// Repairs lists that are empty, have only one item or contain null.
+    /// Repairs lists in a schema that are empty, have only one item or contain null.
     fn repair_lists(&mut self, keywords: &mut Map<String, Value>, at: &str) {
         for name in SINGLE_SCHEMAS.into_iter().chain(SCHEMA_LISTS).chain(["enum"]) {
             if keywords.get(name) == Some(&json!([])) {
@@ -160,7 +161,7 @@ impl SchemaRepair {
         }
     }
 
-    /// Replaces the names of types that other languages have.
+    /// Replaces names of types in a schema that come from programming languages.
     fn repair_type(&mut self, keywords: &mut Map<String, Value>, at: &str) {
         let Some(value) = keywords.get_mut("type") else { return };
         let mut names = match &*value {
@@ -208,7 +209,7 @@ impl SchemaRepair {
         self.note(at, "type", &was);
     }
 
-    /// Makes `required` a list of names, each once.
+    /// Makes `required` of a schema a list of names, each once.
     fn repair_names(&mut self, keywords: &mut Map<String, Value>, at: &str) {
         let Some(value) = keywords.get_mut("required") else { return };
         let next = match &*value {
@@ -257,7 +258,7 @@ pub(super) fn schema_named(text: &str) -> Option<Value> {
     }
 }
 
-/// Returns the type of JSON Schema that `name` means, or `any`.
+/// Returns the type of JSON Schema that the type name `name` of another language means, or `any`.
 fn type_named(name: &str) -> Option<&'static str> {
     Some(match name.to_ascii_lowercase().as_str() {
         "any" => "any",
