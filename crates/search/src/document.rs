@@ -13,7 +13,7 @@ use crate::fields::{ChunkTexts, FIELDS};
 pub struct ChunkHash(pub u64);
 
 impl ChunkHash {
-    /// Hashes the texts of a chunk, by field.
+    /// Hashes the texts of a chunk, given by field.
     pub fn for_texts(texts: &ChunkTexts<'_>) -> Self {
         let mut hasher = blake3::Hasher::new();
         for text in texts {
@@ -34,17 +34,17 @@ pub struct IndexDocument<'t> {
     /// Fingerprint with which the owner of the index detects changes. For a file, its time and
     /// size.
     pub fingerprint: &'t [u8],
-    /// Etag of the file, as the `files` tools return it.
+    /// Etag (content version) of the file, as the `files` tools return it.
     pub etag: &'t str,
     /// Commit that last changed the document, if known.
     pub commit: Option<&'t str>,
-    /// Language, if known.
+    /// Programming or markup language of the document, if known.
     pub lang: Option<&'t str>,
-    /// Tags by which a search can filter.
+    /// Tags of the document, by which a search can filter.
     pub tags: &'t [String],
-    /// Full text.
+    /// Full text of the document.
     pub text: &'t str,
-    /// Chunks of the text.
+    /// Chunks into which the text is divided.
     pub chunks: &'t [TextChunk],
 }
 
@@ -117,9 +117,9 @@ pub struct ChunkSummary {
     pub path: String,
     /// First line of the chunk, counted from 1.
     pub first: u32,
-    /// Last line of the chunk.
+    /// Last line of the chunk, counted from 1.
     pub last: u32,
-    /// Kind of chunk.
+    /// Kind of the chunk, such as a function or a section.
     #[serde(with = "kind")]
     pub kind: ChunkKind,
     /// Names that the chunk defines, the main name first.
@@ -138,7 +138,7 @@ pub struct ChunkSummary {
     pub commit: Option<String>,
 }
 
-/// Filter on documents. An empty filter matches all.
+/// Filter on the documents in which a search looks. An empty filter matches all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DocumentFilter {
     /// Paths of files or folders. Only documents at or below one of them match: `src` matches
@@ -149,7 +149,7 @@ pub struct DocumentFilter {
 }
 
 impl DocumentFilter {
-    /// Returns true if a document at `path` with `tags` matches.
+    /// Returns true if the filter matches a document at `path` with `tags`.
     pub fn matches<T: AsRef<str>>(&self, path: &str, tags: &[T]) -> bool {
         let has = |wanted: &String| tags.iter().any(|it| it.as_ref().eq_ignore_ascii_case(wanted));
         let contains = |prefix: &String| is_at_or_below(path, prefix);

@@ -5,12 +5,12 @@ use std::pin::Pin;
 
 use toolgate_chunks::words::plain_words;
 
-/// Vector space of one model. Only vectors of the same space are comparable.
+/// Vector space of one embedding model. Only vectors of the same space are comparable.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct VectorSpace {
-    /// Name of the model, including its version.
+    /// Name of the embedding model, including its version.
     pub model: String,
-    /// Number of dimensions.
+    /// Number of dimensions of the model's vectors.
     pub dimensions: usize,
 }
 
@@ -23,10 +23,10 @@ pub enum EmbeddingRole {
     Chunk,
 }
 
-/// Cost of an embedding.
+/// Cost of turning texts into vectors.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct EmbeddingUsage {
-    /// Tokens used, if the model counts them.
+    /// Number of tokens used, if the model counts them.
     pub tokens: u64,
     /// Money spent, in the currency of the configured price.
     pub cost: f64,
@@ -35,20 +35,20 @@ pub struct EmbeddingUsage {
 /// Result of embedding: one vector of length 1 for each text, in order, and the usage.
 pub type EmbeddingResult = Result<(Vec<Vec<f32>>, EmbeddingUsage), EmbedderUnavailable>;
 
-/// Reason that no vectors are available. A search by words still works.
+/// Reason why the embedding model returned no vectors. A search by words still works.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct EmbedderUnavailable(pub String);
 
 /// A model that turns texts into vectors. It is in a folder, or behind an HTTP endpoint.
 pub trait Embedder: Send + Sync {
-    /// Returns the space of the vectors.
+    /// Returns the vector space of the model.
     fn space(&self) -> &VectorSpace;
 
-    /// Returns the most texts that one call may embed.
+    /// Returns the maximum number of texts that one call may embed.
     fn batch_max(&self) -> usize;
 
-    /// Embeds `texts`. Dropping the future cancels as much of the work as possible.
+    /// Turns `texts` into vectors. Dropping the future cancels as much of the work as possible.
     fn embed<'e>(
         &'e self,
         texts: &'e [String],
@@ -56,12 +56,12 @@ pub trait Embedder: Send + Sync {
     ) -> Pin<Box<dyn Future<Output = EmbeddingResult> + Send + 'e>>;
 }
 
-/// Maximum number of bytes of a chunk that an embedder receives. A model that reads 256 tokens
-/// needs fewer.
+/// Maximum number of bytes of a chunk that an embedding model receives. A model that reads 256
+/// tokens needs fewer.
 const TEXT_BYTES_MAX: usize = 2_000;
 
-/// Returns the text of a chunk for an embedder, built from `texts`. It contains the names as plain
-/// words, then the doc comment and the body.
+/// Returns the text of a chunk for an embedding model, built from `texts`. It contains the names as
+/// plain words, then the doc comment and the body.
 pub fn embedding_text(texts: &crate::fields::ChunkTexts<'_>) -> String {
     let [names, within, _, _, doc, body] = texts;
     let mut text = plain_words(names);

@@ -18,10 +18,10 @@ pub enum ChunkField {
     Body = 5,
 }
 
-/// Number of fields.
+/// Number of fields of a chunk.
 pub const FIELDS: usize = 6;
 
-/// All fields, in order.
+/// All fields of a chunk, in the order of their numbers.
 pub const ALL_FIELDS: [ChunkField; FIELDS] = [
     ChunkField::Name,
     ChunkField::Within,

@@ -19,18 +19,18 @@ use toolgate_chunks::words::words;
 
 use crate::ChunkSummary;
 
-/// A chunk that may match a query.
+/// A chunk of an index that may match a query.
 #[derive(Debug, Clone)]
 pub struct Candidate {
-    /// Key that the index assigned to the chunk.
+    /// Key of the chunk in the index.
     pub key: u64,
-    /// Number of occurrences of each concept's word in each field.
+    /// For each word of the query, the number of its occurrences in each field of the chunk.
     pub counts: Vec<[u16; FIELDS]>,
-    /// Number of words in each field.
+    /// Number of words in each field of the chunk.
     pub lengths: [u32; FIELDS],
-    /// Cosine of the chunk's and the query's static vectors.
+    /// Cosine of the chunk's and the query's vectors by the built-in model.
     pub static_cosine: f32,
-    /// Cosine of the chunk's and the query's model vectors, if both exist.
+    /// Cosine of the chunk's and the query's vectors by the configured model, if both exist.
     pub model_cosine: Option<f32>,
     /// Description of the chunk for search results.
     pub summary: ChunkSummary,
@@ -57,23 +57,23 @@ pub fn count_words(
 /// Statistics of an index, from which word weights are computed.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct IndexStatistics {
-    /// Number of chunks.
+    /// Number of chunks in the index.
     pub chunks: u64,
-    /// Average number of words in each field.
+    /// Average number of words in each field of a chunk.
     pub lengths: [f32; FIELDS],
 }
 
-/// Rank of a candidate.
+/// A candidate and its score, at its place in the ranking.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RankedCandidate {
-    /// Index in the list of candidates.
+    /// Position in the list of candidates.
     pub index: usize,
     /// Estimated probability that the candidate matches, from 0 to 1. If only vectors are compared,
     /// the cosine from -1 to 1.
     pub score: f32,
 }
 
-/// Ranks the candidates by [`RankingRules::TOOLS`]. See [`rank_by_rules`].
+/// Ranks the candidates of a search by [`RankingRules::TOOLS`]. See [`rank_by_rules`].
 pub fn rank(
     question: &WeighedQuestion,
     averages: &IndexStatistics,
@@ -84,8 +84,8 @@ pub fn rank(
     rank_by_rules(&RankingRules::TOOLS, question, averages, candidates, rerank, top)
 }
 
-/// Ranks the candidates, and returns at most `top` of them, the best first. Equal candidates are
-/// ordered by path and line.
+/// Ranks the candidates of a search, and returns at most `top` of them, the best first. Equal
+/// candidates are ordered by path and line.
 ///
 /// If `rerank` is set, a network scores them, and a candidate that matches a name or path of the
 /// query exactly comes before all others. Otherwise, the order follows from words and vectors alone.
@@ -102,7 +102,7 @@ pub fn rank_by_rules(
     spread_scores(placed)
 }
 
-/// A candidate with the two numbers that decide its place.
+/// A candidate with the two numbers that decide its place in the ranking: exactness and score.
 #[derive(Debug, Clone, Copy)]
 struct PlacedCandidate {
     index: usize,
@@ -110,7 +110,7 @@ struct PlacedCandidate {
     score: f32,
 }
 
-/// Returns the candidates in order, the best first.
+/// Returns the candidates in the order of their rank, the best first.
 fn place_candidates(
     rules: &RankingRules,
     question: &WeighedQuestion,
@@ -141,7 +141,7 @@ fn place_candidates(
     placed
 }
 
-/// Turns exactness and score into one score from 0 to 1 that keeps the order.
+/// Turns each candidate's exactness and score into one score from 0 to 1 that keeps the order.
 fn spread_scores(placed: Vec<PlacedCandidate>) -> Vec<RankedCandidate> {
     let levels = placed.first().map_or(0, |it| it.exact as u8);
     let ranked = placed.into_iter().map(|PlacedCandidate { index, exact, score }| {
@@ -154,10 +154,10 @@ fn spread_scores(placed: Vec<PlacedCandidate>) -> Vec<RankedCandidate> {
     ranked.collect()
 }
 
-/// Name of the reranker.
+/// Name of the network that ranks the candidates.
 pub const RERANK_METHOD: &str = reranker::RERANKER_NAME;
 
-/// Averages the score by words and the score by vectors, each relative to the best score.
+/// Averages each candidate's score by words and score by vectors, each relative to the best score.
 fn fused_scores(
     question: &WeighedQuestion,
     averages: &IndexStatistics,

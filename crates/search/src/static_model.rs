@@ -13,22 +13,22 @@ use toolgate_chunks::words::{concepts, words};
 use crate::VectorSpace;
 use crate::fields::{ChunkField, ChunkTexts, FIELDS};
 
-/// The built-in model.
+/// The built-in model, which turns words into vectors.
 static BUILT_IN: LazyLock<StaticModel> = LazyLock::new(|| {
     StaticModel::parse(std::borrow::Cow::Borrowed(include_bytes!("static_model.bin")))
         .expect("the built-in word table is valid")
 });
 
-/// First bytes of the file. The last of them is the version.
+/// First bytes of a model file. The last of them is the version.
 const MAGIC: [u8; 8] = *b"tg-word2";
-/// Size of the file's head: magic bytes, word count, dimensions, weight of each field, and a mark
-/// that identifies the table.
+/// Size of a model file's head in bytes: magic bytes, word count, dimensions, weight of each field,
+/// and a mark that identifies the table.
 const HEAD_BYTES: usize = 8 + 4 + 4 + 4 * FIELDS + MARK_BYTES;
 const MARK_BYTES: usize = 4;
-/// Maximum number of distinct words of a field that contribute to a vector.
+/// Maximum number of distinct words of a chunk's field that contribute to the chunk's vector.
 const WORDS_MAX: usize = 512;
 
-/// Table of vectors by word.
+/// Model that turns texts into vectors by a table of vectors for words.
 pub struct StaticModel {
     bytes: std::borrow::Cow<'static, [u8]>,
     words: usize,
@@ -44,10 +44,10 @@ pub struct WordVector<'m> {
     numbers: &'m [u8],
 }
 
-/// Largest number of a row.
+/// Largest number in the stored form of a word's vector.
 const NUMBER_MAX: f32 = 7.0;
-/// Candidates for the clipping of a row, as a share of its largest number. The candidate that loses
-/// least is used.
+/// Numbers at which a word's vector may be clipped for storage, as a share of its largest number.
+/// The one that loses least is used.
 const CLIP_SHARES: [f32; 5] = [0.6, 0.7, 0.8, 0.9, 1.0];
 
 impl WordVector<'_> {
@@ -83,7 +83,8 @@ fn decode_number(four_bits: u8) -> i8 {
     four_bits.cast_signed() - 8
 }
 
-/// Appends `row` in stored form: the step that loses least, then its numbers in steps.
+/// Appends the word's vector `row` in stored form: the step that loses least, then its numbers in
+/// steps.
 fn push_row(row: &[f32], bytes: &mut Vec<u8>) {
     let most = row.iter().fold(1e-12_f32, |most, it| most.max(it.abs()));
     let steps =
@@ -105,7 +106,7 @@ impl StaticModel {
         &BUILT_IN
     }
 
-    /// Parses a table. `None` if `bytes` is malformed.
+    /// Parses a model file. Returns `None` if `bytes` is malformed.
     pub fn parse(bytes: std::borrow::Cow<'static, [u8]>) -> Option<Self> {
         let number = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
         if bytes.get(..8)? != MAGIC {
@@ -123,8 +124,8 @@ impl StaticModel {
         is_whole.then_some(Self { bytes, words, dimensions, gains })
     }
 
-    /// Serializes a table. For each word, `table` contains the vector in queries and the vector in
-    /// code. The words may be in any order.
+    /// Serializes a model file. For each word, `table` contains the vector in queries and the
+    /// vector in code. The words may be in any order.
     pub fn encode(gains: [f32; FIELDS], table: &[(String, Vec<f32>, Vec<f32>)]) -> Vec<u8> {
         let dimensions = table.first().map_or(0, |it| it.1.len());
         let mut rows: Vec<_> = table.iter().map(|it| (hash_word(&it.0), [&it.1, &it.2])).collect();
@@ -148,14 +149,14 @@ impl StaticModel {
         bytes
     }
 
-    /// Returns the name and dimensions of the vectors.
+    /// Returns the name of the model and the number of dimensions of its vectors.
     pub fn space(&self) -> VectorSpace {
         let mark = &self.bytes[HEAD_BYTES - MARK_BYTES..HEAD_BYTES];
         let mark = HEXLOWER.encode(mark);
         VectorSpace { model: format!("toolgate-static-{mark}"), dimensions: self.dimensions }
     }
 
-    /// Returns the row number of `word`.
+    /// Returns the row number of `word` in the model's table.
     fn row_index(&self, word: &str) -> Option<usize> {
         let hash = hash_word(word);
         let key = |at: usize| {
@@ -191,7 +192,8 @@ impl StaticModel {
         self.row_index(word).map(|at| self.row(1, at))
     }
 
-    /// Returns the vector of a query, scaled to length 1. `None` if no word is known.
+    /// Returns the vector of a query, scaled to length 1. `None` if the model knows no word of the
+    /// query.
     pub fn embed_query(&self, text: &str) -> Option<Vec<f32>> {
         let mut counts = HashMap::new();
         for concept in concepts(text) {
@@ -204,7 +206,8 @@ impl StaticModel {
         normalize(sum)
     }
 
-    /// Returns the vector of a chunk, scaled to length 1. `None` if no word is known.
+    /// Returns the vector of a chunk, scaled to length 1. `None` if the model knows no word of the
+    /// chunk.
     pub fn embed_chunk(&self, texts: &ChunkTexts<'_>) -> Option<Vec<f32>> {
         let mut sum = vec![0.0; self.dimensions];
         for (field, text) in texts.iter().enumerate() {
@@ -254,7 +257,7 @@ fn hash_word(word: &str) -> u64 {
     hash ^ (hash >> 31)
 }
 
-/// Returns the space of the built-in vectors.
+/// Returns the vector space of the built-in model.
 pub fn space() -> VectorSpace {
     StaticModel::built_in().space()
 }

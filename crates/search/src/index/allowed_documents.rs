@@ -9,11 +9,11 @@ use super::schema::{SchemaFields, normalize_tag};
 use super::segment::IndexSegment;
 use crate::DocumentFilter;
 
-/// Documents of a segment among which a search selects.
+/// Documents of an index segment among which a search selects.
 pub(super) enum AllowedDocuments {
-    /// All documents: there is no filter, and no document is deleted.
+    /// All documents of the segment: there is no filter, and no document is deleted.
     All,
-    /// The documents whose bit is set.
+    /// The documents of the segment whose bit is set.
     Only(Vec<u64>),
 }
 
@@ -42,7 +42,7 @@ impl AllowedDocuments {
         Ok(Self::Only(bits))
     }
 
-    /// Returns the documents below `end` for which `is_allowed` returns true.
+    /// Returns the documents with numbers below `end` for which `is_allowed` returns true.
     pub(super) fn only(end: DocId, is_allowed: impl Fn(DocId) -> bool) -> Self {
         let mut bits = vec![0_u64; (end as usize).div_ceil(64)];
         for doc in (0..end).filter(|doc| is_allowed(*doc)) {
@@ -69,8 +69,8 @@ fn intersect(bits: &mut [u64], only: &[u64]) {
     }
 }
 
-/// Returns the documents at or below one of `prefixes`. Paths are numbered in order, so a file is
-/// one number and the content of a folder is a range of numbers.
+/// Returns the documents of the segment at or below one of `prefixes`. Paths are numbered in order,
+/// so a file is one number and the content of a folder is a range of numbers.
 fn with_prefixes(part: &IndexSegment, prefixes: &[String]) -> Result<Vec<u64>, IndexError> {
     let mut bits = vec![0_u64; (part.len() as usize).div_ceil(64)];
     let Some(paths) = &part.paths else { return Ok(bits) };

@@ -15,7 +15,7 @@ use super::snapshot::IndexSnapshot;
 use super::{IndexError, catch_panics};
 use crate::{ChunkSummary, DocumentFilter};
 
-/// Kind of match between a name and the query, from best to worst.
+/// Kind of match between the name of a definition and the query, from best to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NameMatchKind {
     /// The name equals the query.
@@ -26,33 +26,32 @@ pub enum NameMatchKind {
     Prefix,
     /// The name contains all words of the query.
     Words,
-    /// The name differs by one or two letters.
+    /// The name differs from the query by one or two letters.
     Misspelled,
 }
 
 /// A definition that was found by name.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NamedDefinition {
-    /// Description of the definition for search results.
+    /// Description of the definition's chunk for search results.
     pub summary: ChunkSummary,
-    /// Name that matched.
+    /// Name of the definition that matched.
     pub name: String,
-    /// Kind of match.
+    /// Kind of match between the name and the query.
     pub match_kind: NameMatchKind,
 }
 
-/// Maximum number of definitions that are examined in each segment for each kind of match.
+/// Maximum number of definitions that are examined in each index segment for each kind of match.
 const EXAMINED_MAX: usize = 2_000;
-/// Length in characters from which one letter of a name may be misspelled. From twice this length,
+/// Length of a name in characters from which one letter may be misspelled. From twice this length,
 /// two letters may be.
 const MISSPELLED_CHARS_MIN: usize = 4;
 
 impl IndexSnapshot {
-    /// Finds up to `limit` definitions with a name like `query`, best first. The order is by
-    /// [`NameMatchKind`], then functions and types first, then code before tests, then short names
-    /// first. In `Session::new`
-    /// or `session.new`, the part before the last name is the container. Definitions in this
-    /// container come first.
+    /// Finds up to `limit` definitions in the index with a name like `query`, best first. The order
+    /// is by [`NameMatchKind`], then functions and types first, then code before tests, then short
+    /// names first. In `Session::new` or `session.new`, the part before the last name is the
+    /// container. Definitions in this container come first.
     pub fn find_named(
         &self,
         query: &str,
@@ -95,7 +94,7 @@ impl IndexSnapshot {
         Ok(found)
     }
 
-    /// Returns chunks of `part` that may define the requested name.
+    /// Returns the chunks of the index segment `part` that may define the requested name.
     fn find_similar(
         &self,
         part: &IndexSegment,
@@ -152,7 +151,7 @@ impl IndexSnapshot {
     }
 }
 
-/// Adds chunks of `part` that define a name with a small spelling difference.
+/// Adds chunks of the index segment `part` that define a name with a small spelling difference.
 fn add_misspelled(
     docs: &mut BTreeSet<DocId>,
     part: &IndexSegment,
@@ -201,26 +200,26 @@ enum SpellingTolerance {
     Similar,
 }
 
-/// Sort key of a match. The smallest key comes first.
+/// Sort key of a definition that matches a name query. The smallest key comes first.
 type NameMatchOrder = (NameMatchKind, usize, bool, bool, bool, usize, String, u32);
 
-/// A parsed name query.
+/// A parsed query for definitions by name.
 #[derive(Debug, Clone)]
 pub struct NameQuery {
-    /// Requested name, in the spelling of the query.
+    /// Requested name of a definition, in the spelling of the query.
     name: String,
     /// Requested name in lower case, as the index stores names.
     symbol: String,
-    /// Words of the name.
+    /// Words of the requested name.
     words: Vec<String>,
-    /// Names of the requested containers, in lower case.
+    /// Names of the requested containers (such as types or modules), in lower case.
     containers: Vec<String>,
-    /// Number of letters that may differ.
+    /// Number of letters by which a name may differ from the requested one.
     edits_max: usize,
 }
 
-/// Returns the distinct words of a name, without the whole name, so that their order does not
-/// matter.
+/// Returns the distinct words of a requested name, without the whole name, so that their order does
+/// not matter.
 fn distinct_parts(name: &str) -> Vec<String> {
     let mut words = Vec::new();
     identifier_parts(name, |word| words.push(word.to_owned()));
@@ -230,7 +229,7 @@ fn distinct_parts(name: &str) -> Vec<String> {
 }
 
 impl NameQuery {
-    /// Parses `query`. `None` if it contains no name.
+    /// Parses the name query `query`. Returns `None` if it contains no name.
     pub fn parse(query: &str) -> Option<Self> {
         let is_between = |c: char| c.is_whitespace() || matches!(c, ':' | '.' | '#' | '/' | '\\');
         // A name with a wildcard is a prefix.
@@ -256,17 +255,18 @@ impl NameQuery {
         })
     }
 
-    /// Returns the name in lower case.
+    /// Returns the requested name in lower case.
     pub fn symbol(&self) -> &str {
         &self.symbol
     }
 
-    /// Returns the words of the name.
+    /// Returns the words of the requested name.
     pub fn words(&self) -> &[String] {
         &self.words
     }
 
-    /// Returns the number of letters by which a name may differ and still match.
+    /// Returns the number of letters by which a name may differ from the requested one and still
+    /// match.
     pub fn edits_max(&self) -> usize {
         self.edits_max
     }
@@ -290,8 +290,8 @@ impl NameQuery {
         found.into_iter().map(|(_, named)| named).collect()
     }
 
-    /// Returns the edit distance between the query and the lower-case `name` (optimal string
-    /// alignment), or `None` if it is too large.
+    /// Returns the edit distance between the requested name and the lower-case `name` (optimal
+    /// string alignment), or `None` if it is too large.
     pub fn distance(&self, name: &str) -> Option<usize> {
         if name.len().abs_diff(self.symbol.len()) > 4 * self.edits_max {
             return None;
@@ -300,7 +300,7 @@ impl NameQuery {
         (distance <= self.edits_max).then_some(distance)
     }
 
-    /// Returns the best match among `names`: its kind, edit distance and name.
+    /// Returns the best match of the query among `names`: its kind, edit distance and name.
     fn best_name<'n>(&self, names: &'n [String]) -> Option<(NameMatchKind, usize, &'n String)> {
         let how = |name: &'n String| {
             let kept = normalize_name(name);

@@ -16,31 +16,31 @@ use crate::vectors::{VectorQuery, VectorSnapshot};
 /// Vectors and limits of a search, in addition to its words.
 #[derive(Debug, Clone, Copy)]
 pub struct CandidateQuery<'s> {
-    /// Static vector of the query.
+    /// Vector of the query by the built-in model.
     pub static_vector: Option<&'s [f32]>,
-    /// Model vector of the query. Ignored if no model is configured.
+    /// Vector of the query by the configured model. Ignored if no model is configured.
     pub model_vector: Option<&'s [f32]>,
-    /// Filter on documents, which is applied before the best chunks are selected.
+    /// Filter on the searched documents, which is applied before the best chunks are selected.
     pub filter: &'s DocumentFilter,
-    /// Maximum number of candidates from each kind of search.
+    /// Maximum number of candidates from each kind of search: by words and by each kind of vector.
     pub limit: usize,
 }
 
-/// Candidates of a search.
+/// Chunks of an index that may match a query.
 #[derive(Debug, Clone, Default)]
 pub struct FoundCandidates {
-    /// Distinct candidates, in no particular order.
+    /// Distinct chunks that may match, in no particular order.
     pub candidates: Vec<Candidate>,
     /// Number of chunks with any word of the query.
     pub total: u64,
 }
 
-/// Number of candidates built between two checks for cancellation.
+/// Number of candidates that are built between two checks for cancellation.
 const CANDIDATES_PER_CHECK: usize = 64;
 
 impl IndexSnapshot {
-    /// Returns the union of the best chunks by words and by each kind of vector, and of those that
-    /// the query names exactly, with all their scores.
+    /// Returns the chunks that may match a query: the best by words, the best by each kind of
+    /// vector, and those that the query names exactly, with all their scores.
     ///
     /// Cancels the search once `wanted` returns false.
     pub fn candidates(
@@ -106,7 +106,8 @@ impl IndexSnapshot {
         Ok(Some((vectors, vectors.prepare_query(vector)?)))
     }
 
-    /// Adds the chunks with the slots `found`, best first. Chunks with the same text share a slot.
+    /// Adds the chunks whose vectors have the slots `found`, best first. Chunks with the same text
+    /// share a slot.
     fn add_chunks(
         &self,
         keys: &mut BTreeSet<(usize, DocId)>,

@@ -27,16 +27,16 @@ use tantivy::directory::{
     TerminatingWrite, WatchCallback, WatchHandle, WritePtr,
 };
 
-/// Largest file that is read whole and closed again, in bytes.
+/// Largest index file that is read whole and closed again, in bytes.
 const SMALL_FILE_BYTES_MAX: usize = 64 << 10;
-/// Number of bytes that are read at a time to verify a file.
+/// Number of bytes that are read at a time to verify an index file.
 const PIECE_BYTES: usize = 128 << 10;
-/// Longest wait for a lock that other processes hold briefly.
+/// Longest wait for an index lock that other processes keep briefly.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(10);
-/// Interval between two attempts to take a lock.
+/// Interval between two attempts to take an index lock.
 const LOCK_INTERVAL: Duration = Duration::from_millis(2);
 
-/// A folder of tantivy's files.
+/// A folder with the files of tantivy, the library of the word index.
 #[derive(Clone)]
 pub(super) struct IndexDirectory {
     inner: Arc<IndexDirectoryInner>,
@@ -44,12 +44,12 @@ pub(super) struct IndexDirectory {
 
 struct IndexDirectoryInner {
     path: PathBuf,
-    /// Files whose checksum was verified.
+    /// Index files whose checksum was verified.
     verified: Mutex<HashSet<PathBuf>>,
 }
 
-/// Identity of `meta.json`. It includes the size, because inode and times may be equal within one
-/// clock tick.
+/// Identity of the index's `meta.json`, which each commit replaces. It includes the size, because
+/// inode and times may be equal within one clock tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CommitStamp {
     inode: u64,
@@ -59,14 +59,14 @@ pub(super) struct CommitStamp {
 }
 
 impl IndexDirectory {
-    /// Opens the folder at `path`. Creates it if it is missing.
+    /// Opens the index folder at `path`. Creates it if it is missing.
     pub(super) fn open_or_create(path: &Path) -> io::Result<Self> {
         create_folder(path)?;
         let inner = IndexDirectoryInner { path: path.to_owned(), verified: Mutex::default() };
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Returns the identity of the last commit, to detect commits of other processes.
+    /// Returns the identity of the last commit to the index, to detect commits of other processes.
     pub(super) fn commit_stamp(&self) -> io::Result<CommitStamp> {
         let meta = fs::metadata(self.file_path(Path::new("meta.json")))?;
         Ok(CommitStamp {
@@ -77,7 +77,7 @@ impl IndexDirectory {
         })
     }
 
-    /// Lists the names of the files.
+    /// Lists the names of the files in the index folder.
     pub(super) fn file_names(&self) -> io::Result<Vec<PathBuf>> {
         fs::read_dir(&self.inner.path)?.map(|entry| Ok(entry?.file_name().into())).collect()
     }
@@ -110,7 +110,7 @@ impl IndexDirectory {
     }
 }
 
-/// Creates a folder that only its owner can read, and its parents.
+/// Creates a folder that only its owner can read, and its parent folders.
 pub(super) fn create_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
@@ -162,7 +162,7 @@ struct IndexFile {
 }
 
 impl IndexFile {
-    /// Verifies the file by the checksum at its end.
+    /// Verifies the index file by the checksum at its end.
     fn verify(&self) -> io::Result<()> {
         let again = Self { file: self.file.try_clone()?, bytes: self.bytes };
         let (footer, body) = Footer::extract_footer(FileSlice::new(Arc::new(again)))?;

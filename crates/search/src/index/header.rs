@@ -14,19 +14,19 @@ use toolgate_chunks::words::words;
 use super::{IndexError, directory};
 use crate::static_model;
 
-/// Subfolder of the word index.
+/// Subfolder of an index that contains the word index.
 pub(super) const WORDS_FOLDER: &str = "words";
-/// Subfolder of the built-in static vectors.
+/// Subfolder of an index that contains the vectors by the built-in model.
 pub(super) const STATIC_FOLDER: &str = "static";
-/// Subfolder of the configured model's vectors. A rebuild keeps these vectors, because they are
-/// expensive.
+/// Subfolder of an index that contains the vectors by the configured model. A rebuild keeps these
+/// vectors, because they are expensive.
 pub(super) const MODEL_FOLDER: &str = "model";
 
 const HEADER_FILE: &str = "index.json";
 const OPEN_LOCK_FILE: &str = "open.lock";
 const WRITE_LOCK_FILE: &str = "write.lock";
 
-/// Version of the layout and content on disk. It is raised with every change to them.
+/// Version of an index's layout and content on disk. It is raised with every change to them.
 const FORMAT_VERSION: u32 = 4;
 
 /// Sample text that covers every rule of the word splitter.
@@ -40,7 +40,7 @@ struct IndexHeader {
     tantivy: String,
     /// Hash of the words in [`SAMPLE_TEXT`], which changes with the word splitter.
     words: String,
-    /// Name and dimensions of the built-in vectors.
+    /// Name and dimensions of the built-in model's vectors.
     vectors: String,
 }
 
@@ -71,7 +71,7 @@ pub(super) enum IndexFolderState {
     Unusable(String),
 }
 
-/// Determines the state of `folder`.
+/// Returns the state of the index in `folder`.
 pub(super) fn read_state(folder: &Path) -> Result<IndexFolderState, IndexError> {
     let bytes = match fs::read(folder.join(HEADER_FILE)) {
         Ok(bytes) => bytes,
@@ -97,15 +97,15 @@ pub(super) fn read_state(folder: &Path) -> Result<IndexFolderState, IndexError> 
     })
 }
 
-/// Writes the header of this program version. This is the last step of creating an index.
+/// Writes the index header of this program version. This is the last step of creating an index.
 pub(super) fn write_header(folder: &Path) -> Result<(), IndexError> {
     let header = serde_json::to_vec(&IndexHeader::current()).map_err(std::io::Error::other)?;
     directory::write_atomically(&folder.join(HEADER_FILE), &header)?;
     Ok(())
 }
 
-/// Deletes the index in `folder`, except the model's vectors and the locks. The caller must hold
-/// both locks.
+/// Deletes the index in `folder`, except the configured model's vectors and the lock files. The
+/// caller must hold both locks.
 pub(super) fn delete_index(folder: &Path) -> Result<(), IndexError> {
     let gone = [
         fs::remove_file(folder.join(HEADER_FILE)),
@@ -129,7 +129,7 @@ pub(super) fn lock_opening(folder: &Path) -> Result<File, IndexError> {
         .ok_or_else(|| IndexError::Busy(folder.display().to_string()))
 }
 
-/// Takes the lock for writing. `None` if another process holds it.
+/// Takes the lock for writing to an index. `None` if another process has the lock.
 pub(super) fn lock_writing(folder: &Path) -> Result<Option<File>, IndexError> {
     Ok(directory::lock_file(&folder.join(WRITE_LOCK_FILE), false)?)
 }

@@ -19,11 +19,11 @@ const LEADER_FILE: &str = "leader.json";
 /// Status of the process that writes an index.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct IndexLeader {
-    /// True if the process has indexed everything.
+    /// True if the writing process has indexed everything.
     pub complete: bool,
-    /// Process id, if known.
+    /// Process id of the writing process, if known.
     pub process_id: Option<u32>,
-    /// Time since the last heartbeat.
+    /// Time since the last heartbeat of the writing process.
     pub silent_for: Duration,
 }
 
@@ -38,8 +38,8 @@ struct LeaderRecord {
 }
 
 impl SearchIndex {
-    /// Returns the status of the writing process. `None` for an index in memory, which no other
-    /// process can read.
+    /// Returns the status of the process that writes the index. `None` for an index in memory,
+    /// which no other process can read.
     pub fn leader(&self) -> Option<IndexLeader> {
         let (folder, _) = self.inner.folder.as_ref()?;
         // Without a status file, the index is incomplete.
@@ -48,7 +48,7 @@ impl SearchIndex {
 }
 
 impl SearchIndexWriter {
-    /// Publishes the status of this process: whether the index is complete.
+    /// Publishes the status of this process, which writes the index: whether the index is complete.
     pub fn publish_status(&self, complete: bool) -> Result<(), IndexError> {
         let Some(LeaderHeartbeat(file)) = self.heartbeat() else { return Ok(()) };
         let record = LeaderRecord { complete, process: process::id() };
@@ -61,7 +61,7 @@ impl SearchIndexWriter {
         Ok(done?)
     }
 
-    /// Returns the handle that records heartbeats. `None` for an index in memory.
+    /// Returns the handle that records heartbeats of this process. `None` for an index in memory.
     pub fn heartbeat(&self) -> Option<LeaderHeartbeat> {
         let (folder, _) = self.index.inner.folder.as_ref()?;
         Some(LeaderHeartbeat(folder.join(LEADER_FILE)))
@@ -69,7 +69,7 @@ impl SearchIndexWriter {
 }
 
 impl LeaderHeartbeat {
-    /// Records one heartbeat of this process.
+    /// Records one heartbeat of the process that writes the index.
     pub fn beat(&self) {
         let file = OpenOptions::new().write(true).open(&self.0);
         // If it fails, readers see the missing heartbeat.

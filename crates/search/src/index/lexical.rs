@@ -17,7 +17,7 @@ use crate::ChunkHash;
 use crate::rank::bm25f::{field_weights, saturate};
 use crate::rank::{FIELDS, IndexStatistics, WeighedQuestion};
 
-/// Weight of one word in each field, for each encoded field length.
+/// Weight of one word occurrence in each field of a chunk, for each encoded field length.
 pub(super) struct FieldWeightTable([[f32; 256]; FIELDS]);
 
 impl FieldWeightTable {
@@ -37,15 +37,15 @@ impl FieldWeightTable {
 pub(super) struct BestChunks {
     limit: usize,
     heap: BinaryHeap<Reverse<ScoredChunk>>,
-    /// Number of all chunks that matched.
+    /// Number of all chunks that the search matched.
     pub(super) total: u64,
 }
 
-/// Score of a chunk, and its sort key among equal scores. The hash comes first, because it does not
-/// depend on the segment.
+/// Score of a found chunk, and its sort key among equal scores. The hash comes first, because it
+/// does not depend on the segment.
 type ScoredChunk = (ChunkScore, Reverse<ChunkHash>, Reverse<(usize, DocId)>);
 
-/// A score with a total order.
+/// A chunk's score with a total order.
 #[derive(Clone, Copy, PartialEq)]
 struct ChunkScore(f32);
 
@@ -68,7 +68,7 @@ impl BestChunks {
         Self { limit, heap: BinaryHeap::new(), total: 0 }
     }
 
-    /// Returns the best chunks, in no particular order.
+    /// Returns the best chunks of the search, in no particular order.
     pub(super) fn into_chunks(self) -> impl Iterator<Item = (usize, DocId)> {
         self.heap.into_iter().map(|Reverse((_, _, Reverse(found)))| found)
     }
@@ -88,7 +88,8 @@ impl BestChunks {
     }
 }
 
-/// Offers to `best` the chunks of `part` that contain a word of `question`.
+/// Adds to `best` the chunks of the index segment `part` that contain a word of `question`, if they
+/// are good enough.
 pub(super) fn score_chunks(
     best: &mut BestChunks,
     (at, part, fields): (usize, &IndexSegment, SchemaFields),
@@ -138,7 +139,7 @@ pub(super) fn score_chunks(
     Ok(())
 }
 
-/// Counts the words of `question` in each field of `docs`, which must be sorted.
+/// Counts the words of `question` in each field of the chunks `docs`, which must be sorted.
 pub(super) fn count_in_docs(
     part: &IndexSegment,
     fields: SchemaFields,
@@ -171,7 +172,7 @@ fn limit_count(count: u32) -> f32 {
     f32::from(u16::try_from(count).unwrap_or(u16::MAX))
 }
 
-/// Returns the approximate number of words in each field of `doc`.
+/// Returns the approximate number of words in each field of the chunk `doc`.
 pub(super) fn field_lengths(part: &IndexSegment, doc: DocId) -> [u32; FIELDS] {
     part.lengths.each_ref().map(|it| it.fieldnorm(doc))
 }

@@ -13,11 +13,11 @@ use super::segment::IndexSegment;
 use super::snapshot::IndexSnapshot;
 use crate::rank::{QueryLiterals, WeighedQuestion};
 
-/// Largest number of definitions of one name that are added in one segment.
+/// Maximum number of definitions of one requested name that are added in one index segment.
 const DEFINITIONS_MAX: usize = 100;
-/// Largest number of files with a requested name or path in one segment.
+/// Maximum number of files with a requested name or path in one index segment.
 const FILES_MAX: usize = 20;
-/// Largest number of chunks of all these files that are added.
+/// Maximum number of chunks that are added from the files which a query names.
 const FILE_CHUNKS_MAX: usize = 50;
 
 impl IndexSnapshot {
@@ -71,7 +71,8 @@ fn documents_with_term(
     Ok(docs)
 }
 
-/// Returns the allowed chunks of the files that `literals` names. `None` if there are no such files.
+/// Returns the allowed chunks of the files that the query's `literals` name. `None` if there are no
+/// such files.
 fn chunks_of_files(
     part: &IndexSegment,
     literals: &QueryLiterals,

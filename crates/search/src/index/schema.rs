@@ -14,23 +14,24 @@ use super::KnownDocument;
 use crate::rank::{ChunkTexts, FIELDS};
 use crate::{ChunkHash, ChunkSummary, IndexDocument};
 
-/// Name of the field that contains the path.
+/// Name of the index field that contains the path of a file.
 pub(super) const PATH_FIELD: &str = "path";
 pub(super) const HASH_FIELD: &str = "hash";
 pub(super) const NUMBER_FIELD: &str = "number";
 pub(super) const KNOWN_FIELD: &str = "known";
 
-/// Longest path, in bytes. Tantivy would drop a longer term.
+/// Longest path of an indexed file, in bytes. Tantivy, the library of the word index, would drop a
+/// longer term.
 pub(super) const PATH_BYTES_MAX: usize = 16 << 10;
 
-/// Fields of the schema.
+/// Fields of the word index.
 #[derive(Clone, Copy)]
 pub(super) struct SchemaFields {
-    /// Texts of a chunk, in the order of [`crate::fields::ALL_FIELDS`].
+    /// Texts of a chunk by which it is searched, in the order of [`crate::fields::ALL_FIELDS`].
     pub(super) words: [Field; FIELDS],
     /// Whole path of the file. All documents with one path are deleted together.
     pub(super) path: Field,
-    /// Each tag, in lower case.
+    /// Each tag of a file, in lower case.
     pub(super) tag: Field,
     /// Each name that a chunk defines, as a whole and in lower case.
     pub(super) symbol: Field,
@@ -38,14 +39,14 @@ pub(super) struct SchemaFields {
     pub(super) hash: Field,
     /// Position among the documents of a file: 0 for the file itself, from 1 for its chunks.
     pub(super) number: Field,
-    /// Etag and fingerprint of a file. They are in a separate column, because those of all files
-    /// are read at once.
+    /// Etag and fingerprint of a file, by which changes are detected. They are in a separate
+    /// column, because those of all files are read at once.
     pub(super) known: Field,
-    /// A [`StoredFile`] or a [`StoredChunk`].
+    /// Stored metadata: a [`StoredFile`] or a [`StoredChunk`].
     pub(super) stored: Field,
 }
 
-/// Stored metadata of a file.
+/// Metadata of a file that the index stores.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct StoredFile {
     pub(super) path: String,
@@ -56,7 +57,7 @@ pub(super) struct StoredFile {
 }
 
 impl KnownDocument {
-    /// Encodes the etag, a 0 byte and the stamp. The etag contains no 0 byte.
+    /// Encodes a document's etag, a 0 byte and the fingerprint. The etag contains no 0 byte.
     fn encode(etag: &str, stamp: &[u8]) -> Vec<u8> {
         [etag.as_bytes(), &[0], stamp].concat()
     }
@@ -69,7 +70,7 @@ impl KnownDocument {
     }
 }
 
-/// Stored metadata of a chunk, as a compact array.
+/// Metadata of a chunk that the index stores, as a compact array.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct StoredChunk(u32, u32, u8, Vec<String>, Vec<String>, String);
 
@@ -84,7 +85,7 @@ impl StoredChunk {
         (self.0, self.1)
     }
 
-    /// Returns the description of the chunk.
+    /// Returns the description of the chunk for search results.
     pub(super) fn into_summary(self, file: &StoredFile) -> ChunkSummary {
         let Self(first, last, kind, names, within, head) = self;
         let kinds = [
@@ -111,7 +112,7 @@ impl StoredChunk {
     }
 }
 
-/// Returns the schema and its fields.
+/// Returns the schema of the word index and its fields.
 pub(super) fn build_schema() -> (Schema, SchemaFields) {
     let mut schema = Schema::builder();
     let text = TextFieldIndexing::default()
@@ -138,7 +139,7 @@ pub(super) fn build_schema() -> (Schema, SchemaFields) {
     (schema.build(), fields)
 }
 
-/// Returns the tokenizers of the index: [`words`], and one that keeps a text whole.
+/// Returns the tokenizers of the word index: [`words`], and one that keeps a text whole.
 pub(super) fn tokenizers() -> TokenizerManager {
     let tokenizers = TokenizerManager::new();
     tokenizers.register("words", WordTokenizer::default());
@@ -148,18 +149,18 @@ pub(super) fn tokenizers() -> TokenizerManager {
     tokenizers
 }
 
-/// Normalizes a tag for storing and searching.
+/// Returns `tag` in the form in which tags are stored and searched.
 pub(super) fn normalize_tag(tag: &str) -> String {
     tag.to_ascii_lowercase()
 }
 
-/// Normalizes a name for storing and searching.
+/// Returns the definition's name `name` in the form in which names are stored and searched.
 pub(super) fn normalize_name(name: &str) -> String {
     name.to_lowercase()
 }
 
 impl SchemaFields {
-    /// Builds the document of a file.
+    /// Builds the index entry of a file.
     pub(super) fn file_document(
         &self,
         document: &IndexDocument<'_>,
@@ -177,7 +178,7 @@ impl SchemaFields {
         Ok(written)
     }
 
-    /// Builds the document of the chunk at position `number`.
+    /// Builds the index entry of the chunk at position `number` of its file.
     pub(super) fn chunk_document(
         &self,
         document: &IndexDocument<'_>,
@@ -219,7 +220,7 @@ impl SchemaFields {
 /// Adapter of [`words`] to tantivy's tokenizer interface.
 #[derive(Clone, Default)]
 struct WordTokenizer {
-    /// Words of the current text, concatenated.
+    /// Words of the text that is tokenized now, concatenated.
     text: String,
     ends: Vec<usize>,
 }

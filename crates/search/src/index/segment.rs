@@ -16,20 +16,21 @@ use super::schema::{
 use crate::rank::FIELDS;
 use crate::{ChunkHash, ChunkSummary};
 
-/// Number of decompressed blocks of the document store that are cached for each segment.
+/// Maximum number of decompressed blocks of stored metadata that are cached for each index segment.
 const BLOCKS_CACHED_MAX: usize = 16;
 
-/// A part of an index. A `DocId` in it identifies a file or a chunk, which may be deleted.
+/// A segment: a part of the word index on disk. A `DocId` in it identifies a file or a chunk, which
+/// may be deleted.
 pub(super) struct IndexSegment {
     reader: SegmentReader,
     fields: SchemaFields,
     /// Inverted index of words, by field.
     pub(super) words: [Arc<InvertedIndexReader>; FIELDS],
-    /// Number of words in each field, encoded approximately in one byte.
+    /// Number of words in each field of each chunk, encoded approximately in one byte.
     pub(super) lengths: [FieldNormReader; FIELDS],
     pub(super) tags: Arc<InvertedIndexReader>,
     pub(super) symbols: Arc<InvertedIndexReader>,
-    /// Paths of the documents. `None` only in a segment without documents.
+    /// Paths of the segment's documents. `None` only in a segment without documents.
     pub(super) paths: Option<StrColumn>,
     known: Option<BytesColumn>,
     hashes: Arc<dyn ColumnValues<u64>>,
@@ -63,14 +64,14 @@ impl IndexSegment {
         })
     }
 
-    /// Returns true if this is the segment `segment` with the same deletions.
+    /// Returns true if this is the index segment `segment` with the same deletions.
     pub(super) fn is_same_as(&self, segment: &Segment) -> bool {
         let meta = segment.meta();
         self.reader.segment_id() == meta.id()
             && self.reader.delete_opstamp() == meta.delete_opstamp()
     }
 
-    /// Returns the number of documents, including deleted ones.
+    /// Returns the number of documents in the segment, including deleted ones.
     pub(super) fn len(&self) -> u32 {
         self.reader.max_doc()
     }
@@ -79,23 +80,23 @@ impl IndexSegment {
         !self.reader.is_deleted(doc)
     }
 
-    /// Returns true if no document is deleted.
+    /// Returns true if no document of the segment is deleted.
     pub(super) fn is_whole(&self) -> bool {
         !self.reader.has_deletes()
     }
 
-    /// Lists the files and chunks that are not deleted, with their positions.
+    /// Lists the segment's files and chunks that are not deleted, with their positions.
     pub(super) fn live_entries(&self) -> impl Iterator<Item = (DocId, u64)> + '_ {
         let alive = (0..self.len()).filter(|doc| self.is_alive(*doc));
         alive.map(|doc| (doc, self.numbers.get_val(doc)))
     }
 
-    /// Returns true if `doc` is a chunk, deleted or not.
+    /// Returns true if the document `doc` is a chunk, deleted or not.
     pub(super) fn is_chunk(&self, doc: DocId) -> bool {
         self.numbers.get_val(doc) > 0
     }
 
-    /// Lists the chunks that are not deleted.
+    /// Lists the segment's chunks that are not deleted.
     pub(super) fn chunks(&self) -> impl Iterator<Item = DocId> + '_ {
         self.live_entries().filter(|(_, number)| *number > 0).map(|(doc, _)| doc)
     }
@@ -104,7 +105,7 @@ impl IndexSegment {
         ChunkHash(self.hashes.get_val(doc))
     }
 
-    /// Calls `each` with the path and fingerprint of each file.
+    /// Calls `each` with the path and fingerprint of each file in the segment.
     pub(super) fn for_each_document(
         &self,
         mut each: impl FnMut(String, KnownDocument),
@@ -124,17 +125,17 @@ impl IndexSegment {
         Ok(())
     }
 
-    /// Returns the stored metadata of the file at `doc`.
+    /// Returns the stored metadata of the file with the document id `doc`.
     pub(super) fn file(&self, doc: DocId) -> Result<StoredFile, IndexError> {
         self.read_stored(doc)
     }
 
-    /// Returns the stored metadata of the chunk at `doc`.
+    /// Returns the stored metadata of the chunk with the document id `doc`.
     pub(super) fn chunk(&self, doc: DocId) -> Result<StoredChunk, IndexError> {
         self.read_stored(doc)
     }
 
-    /// Returns the document of the file that contains the chunk at `doc`.
+    /// Returns the document id of the file that contains the chunk `doc`.
     pub(super) fn file_of(&self, doc: DocId) -> Result<DocId, IndexError> {
         let number = u32::try_from(self.numbers.get_val(doc)).ok();
         number
@@ -142,7 +143,7 @@ impl IndexSegment {
             .ok_or_else(|| IndexError::Damaged("a chunk belongs to no file".to_owned()))
     }
 
-    /// Returns the description of the chunk at `doc`.
+    /// Returns the description of the chunk with the document id `doc`.
     pub(super) fn chunk_summary(&self, doc: DocId) -> Result<ChunkSummary, IndexError> {
         Ok(self.chunk(doc)?.into_summary(&self.file(self.file_of(doc)?)?))
     }
@@ -156,7 +157,7 @@ impl IndexSegment {
     }
 }
 
-/// Returns all terms of a column, in order.
+/// Returns all terms of an index column, in order.
 fn column_terms(column: &BytesColumn) -> Result<Vec<Vec<u8>>, IndexError> {
     let mut terms = Vec::with_capacity(column.num_terms());
     let mut all = column.dictionary().stream()?;
@@ -166,7 +167,7 @@ fn column_terms(column: &BytesColumn) -> Result<Vec<Vec<u8>>, IndexError> {
     Ok(terms)
 }
 
-/// Returns the term of `doc` in `column`, whose terms are `all`.
+/// Returns the term of the document `doc` in the index column `column`, whose terms are `all`.
 fn column_term<'t>(column: &BytesColumn, doc: DocId, all: &'t [Vec<u8>]) -> Option<&'t Vec<u8>> {
     let place = usize::try_from(column.ords().first(doc)?).ok()?;
     all.get(place)

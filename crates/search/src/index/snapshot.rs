@@ -29,18 +29,19 @@ pub(super) struct IndexSnapshotInner {
     statistics: IndexStatistics,
     counts: OnceLock<IndexCounts>,
     slots: [OnceLock<Vec<Vec<u32>>>; 2],
-    /// Slots that belong to at least one chunk, for both sources of vectors.
+    /// For each source of vectors, the slots that belong to at least one chunk. A slot is the
+    /// number of a vector.
     all_live_slots: [OnceLock<SlotSet>; 2],
-    /// Identity of the commit, to detect newer commits. `None` if unknown.
+    /// Identity of the index's last commit, to detect newer commits. `None` if unknown.
     stamp: Option<CommitStamp>,
 }
 
-/// Size of an index.
+/// Size of an index in documents, chunks and vectors.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct IndexCounts {
-    /// Number of documents, including those without chunks.
+    /// Number of documents in the index, including those without chunks.
     pub documents: u64,
-    /// Number of chunks.
+    /// Number of chunks in the index.
     pub chunks: u64,
     /// Number of chunks with a vector of the configured model.
     pub with_vectors: u64,
@@ -64,25 +65,25 @@ pub struct UnembeddedChunk {
     pub path: String,
     /// First line of the chunk, counted from 1.
     pub first: u32,
-    /// Last line of the chunk.
+    /// Last line of the chunk, counted from 1.
     pub last: u32,
 }
 
-/// Source of vectors.
+/// Source of vectors: the model that makes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(usize)]
 pub enum VectorSource {
-    /// The built-in static model.
+    /// The static model that is built in.
     Static = 0,
-    /// The configured model.
+    /// The configured embedding model.
     Model = 1,
 }
 
-/// Placeholder slot of a chunk without a vector.
+/// Number in place of a slot for a chunk without a vector.
 pub(super) const NO_SLOT: u32 = u32::MAX;
 
 impl IndexSnapshot {
-    /// Returns the known documents, by path.
+    /// Returns the fingerprint and etag of each document, by path.
     pub fn documents(&self) -> Result<BTreeMap<String, KnownDocument>, IndexError> {
         catch_panics(|| {
             let mut documents = BTreeMap::new();
@@ -95,7 +96,7 @@ impl IndexSnapshot {
         })
     }
 
-    /// Returns the size of the index.
+    /// Returns the numbers of documents, chunks and vectors in the index.
     pub fn counts(&self) -> IndexCounts {
         *self.inner.counts.get_or_init(|| {
             let mut counts = IndexCounts::default();
@@ -139,7 +140,7 @@ impl IndexSnapshot {
         })
     }
 
-    /// Returns the vector of the candidate with this `key`.
+    /// Returns the vector of the candidate with the key `key`.
     pub fn vector(&self, key: u64, which: VectorSource) -> Option<Vec<f32>> {
         let (part, doc) = split_key(key);
         let part = self.inner.segments.get(part).filter(|it| doc < it.len())?;
@@ -147,8 +148,8 @@ impl IndexSnapshot {
         vectors.vector(vectors.slot_of(part.hash(doc))?)
     }
 
-    /// Returns up to `most` chunks without a vector of the configured model, one for each hash,
-    /// roughly the newest first.
+    /// Returns up to `most` chunks of the index without a vector of the configured model, one for
+    /// each hash, roughly the newest first.
     pub fn unembedded(&self, most: usize) -> Result<Vec<UnembeddedChunk>, IndexError> {
         let Some(model) = &self.inner.model_vectors else { return Ok(Vec::new()) };
         catch_panics(|| {
@@ -237,7 +238,7 @@ impl IndexSnapshot {
         }
     }
 
-    /// Returns the hashes of all chunks.
+    /// Returns the hashes of all chunks in the index.
     pub(super) fn chunk_hashes(&self) -> HashSet<ChunkHash> {
         let of =
             |part: &Arc<IndexSegment>| part.chunks().map(|doc| part.hash(doc)).collect::<Vec<_>>();
@@ -266,7 +267,8 @@ impl IndexSnapshotInner {
         }
     }
 
-    /// Returns the slot of each chunk, by segment, or [`NO_SLOT`] for a chunk without a vector.
+    /// Returns the slot (number of the vector) of each chunk, by segment, or [`NO_SLOT`] for a
+    /// chunk without a vector.
     pub(super) fn slots(&self, which: VectorSource) -> &[Vec<u32>] {
         self.slots[which as usize].get_or_init(|| {
             let Some(vectors) = self.vectors(which) else { return Vec::new() };
@@ -281,12 +283,13 @@ impl IndexSnapshotInner {
         })
     }
 
-    /// Returns the slots that belong to at least one chunk.
+    /// Returns the slots (numbers of vectors) that belong to at least one chunk.
     pub(super) fn all_live_slots(&self, which: VectorSource) -> &SlotSet {
         self.all_live_slots[which as usize].get_or_init(|| self.live_slots(which, |_, _| true))
     }
 
-    /// Returns the slots that belong to a chunk for which `is_sought` returns true.
+    /// Returns the slots (numbers of vectors) that belong to a chunk for which `is_sought` returns
+    /// true.
     pub(super) fn live_slots(
         &self,
         which: VectorSource,
@@ -304,12 +307,12 @@ impl IndexSnapshotInner {
     }
 }
 
-/// Encodes a segment number and a document id as the key of a candidate.
+/// Encodes the number of an index segment and a document id in it as the key of a candidate.
 pub(super) fn candidate_key(part: usize, doc: DocId) -> u64 {
     (part as u64) << 32 | u64::from(doc)
 }
 
-/// Decodes a key from [`candidate_key`].
+/// Decodes a candidate's key from [`candidate_key`].
 #[allow(clippy::cast_possible_truncation, reason = "the two halves of it")]
 pub(super) fn split_key(key: u64) -> (usize, DocId) {
     ((key >> 32) as usize, key as DocId)
@@ -352,5 +355,5 @@ fn index_statistics(parts: &[Arc<IndexSegment>]) -> IndexStatistics {
     IndexStatistics { chunks, lengths: words.map(|it| it as f32 / chunks.max(1) as f32) }
 }
 
-/// Detail that is read from the inverted index: document ids and word counts.
+/// Detail with which word lists of the index are read: document ids and word counts.
 pub(super) const WORD_COUNTS: IndexRecordOption = IndexRecordOption::WithFreqs;

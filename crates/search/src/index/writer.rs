@@ -18,19 +18,19 @@ use super::{IndexError, SearchIndex, WriteLock, catch_panics};
 use crate::document::borrow_texts;
 use crate::{ChunkHash, IndexDocument, static_model};
 
-/// Memory for words before they are written, in bytes: tantivy's minimum.
+/// Memory for the index's words before they are written, in bytes: the minimum of tantivy.
 const WORDS_BYTES: usize = 15_000_000;
-/// Maximum size of the text that waits for indexing, in bytes.
+/// Maximum size of the texts that wait for indexing, in bytes.
 const QUEUED_BYTES_MAX: usize = 4 << 20;
-/// Longest wait for the queue to shrink. After it, indexing counts as stuck.
+/// Longest wait until fewer texts wait for indexing. After it, indexing counts as stuck.
 const QUEUE_WAIT: Duration = Duration::from_secs(60);
-/// Number of static vectors that are written at once.
+/// Number of the built-in model's vectors that are written at once.
 const VECTORS_BUFFERED_MAX: usize = 8_192;
-/// Number of segments of similar size that are merged.
+/// Number of index segments of similar size that are merged.
 const MERGED_SEGMENTS_MIN: usize = 3;
-/// Number of documents up to which segments count as similar in size.
+/// Number of documents up to which index segments count as similar in size.
 const SMALL_SEGMENT_DOCUMENTS: u32 = 1_000;
-/// Share of deleted documents above which a segment is rewritten.
+/// Share of deleted documents above which an index segment is rewritten.
 const DELETED_SHARE_MAX: f32 = 0.3;
 
 /// Exclusive right to change an index, with the changes since the last commit.
@@ -41,10 +41,10 @@ pub struct SearchIndexWriter {
     active: Option<ActiveWriter>,
     pub(super) index: SearchIndex,
     queue: Arc<IndexQueue>,
-    /// Static vectors that wait to be written.
+    /// Vectors by the built-in model that wait to be written.
     vectors: Vec<(ChunkHash, Vec<f32>)>,
     is_changed: bool,
-    /// Error of a merge that failed after a successful commit.
+    /// Error of a merge of index segments that failed after a successful commit.
     merge_error: Option<IndexError>,
     _lock: WriteLock,
 }
@@ -75,7 +75,7 @@ impl SearchIndexWriter {
         })
     }
 
-    /// Adds `document`. It replaces any previous document with the same path.
+    /// Adds `document` to the index. It replaces any previous document with the same path.
     pub fn put(&mut self, document: &IndexDocument<'_>) -> Result<(), IndexError> {
         if document.path.len() > PATH_BYTES_MAX {
             let why = format!("a path of {} bytes is too long", document.path.len());
@@ -84,7 +84,7 @@ impl SearchIndexWriter {
         catch_panics(|| self.try_put(document))
     }
 
-    /// Deletes the document at `path`.
+    /// Deletes the document at `path` from the index.
     pub fn remove(&mut self, path: &str) -> Result<(), IndexError> {
         catch_panics(|| {
             let term = Term::from_field_text(self.index.inner.fields.path, path);
@@ -117,7 +117,7 @@ impl SearchIndexWriter {
     }
 
     /// Adds vectors of the configured model, for every chunk with one of these hashes. The next
-    /// snapshot includes the vectors.
+    /// snapshot of the index includes them.
     pub fn add_vectors(&mut self, vectors: &[(ChunkHash, Vec<f32>)]) -> Result<(), IndexError> {
         let Some(model) = &self.index.inner.model_vectors else {
             let why = "no embedding model is configured";
@@ -126,8 +126,8 @@ impl SearchIndexWriter {
         catch_panics(|| Ok(model.append(vectors)?))
     }
 
-    /// Commits all changes, finishes merges and ends the background threads. Call this when no
-    /// change is expected soon.
+    /// Commits all changes of the index, finishes merges and ends the background threads. To be
+    /// called when no change is expected soon.
     pub fn finish(&mut self) -> Result<(), IndexError> {
         self.commit()?;
         self.merge_error.take().map_or(Ok(()), Err)?;
@@ -145,7 +145,7 @@ impl SearchIndexWriter {
         })
     }
 
-    /// Returns true if no background thread is running.
+    /// Returns true if no background thread of the index is running.
     #[cfg(test)]
     pub(super) fn is_idle(&self) -> bool {
         self.active.is_none()

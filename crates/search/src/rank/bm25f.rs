@@ -2,14 +2,15 @@
 
 use super::{FIELDS, IndexStatistics, WeighedQuestion};
 
-/// Weight of a word in each field.
+/// Weight of a word occurrence in each field of a chunk.
 pub const FIELD_WEIGHTS: [f32; FIELDS] = [3.0, 1.5, 1.5, 1.5, 1.5, 1.0];
-/// Length normalization of each field (`b` of BM25).
+/// Length normalization of each field of a chunk (`b` of BM25).
 pub const LENGTH_NORMALIZATION: [f32; FIELDS] = [0.5, 0.3, 0.3, 0.5, 0.6, 0.7];
 /// Saturation of repeated words (`k1` of BM25).
 pub const K1: f32 = 1.2;
 
-/// Returns the weight of one occurrence in each field, for fields of these `lengths` in words.
+/// Returns the weight of one word occurrence in each field of a chunk, whose fields have these
+/// `lengths` in words.
 #[allow(clippy::cast_precision_loss, reason = "a weight is no count")]
 pub fn field_weights(averages: &IndexStatistics, lengths: &[u32; FIELDS]) -> [f32; FIELDS] {
     std::array::from_fn(|field| {
@@ -20,12 +21,13 @@ pub fn field_weights(averages: &IndexStatistics, lengths: &[u32; FIELDS]) -> [f3
     })
 }
 
-/// Returns the contribution of a weighted count, as a multiple of the word's rarity.
+/// Returns the contribution of a word with the weighted count `count` to the score, as a multiple
+/// of the word's rarity.
 pub fn saturate(count: f32) -> f32 {
     count * (K1 + 1.0) / (K1 + count)
 }
 
-/// Returns the score of a chunk with `counts` of each concept by field.
+/// Returns the score (BM25F) of a chunk with `counts` of each query word by field.
 pub fn score(
     question: &WeighedQuestion,
     averages: &IndexStatistics,

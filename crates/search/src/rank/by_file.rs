@@ -7,22 +7,23 @@ use super::{
     place_candidates, spread_scores,
 };
 
-/// Largest number of further chunks of a file that count and are returned.
+/// Maximum number of further chunks of a file that count and are returned with the best one.
 pub const MORE_MAX: usize = 3;
 /// Smallest score of a further chunk, as a share of the score of the file's best chunk.
 const MORE_SCORE_SHARE_MIN: f32 = 0.25;
 
-/// A file and its best chunks.
+/// A file in the search result, and its best chunks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RankedFile {
     /// The best chunk of the file, with the score of the file.
     pub best: RankedCandidate,
-    /// Indexes of further chunks in the list of candidates, the best first. At most [`MORE_MAX`].
+    /// Positions of further chunks of the file in the list of candidates, the best first. At most
+    /// [`MORE_MAX`].
     pub more: Vec<usize>,
 }
 
 impl From<RankedCandidate> for RankedFile {
-    /// Returns a result with one chunk.
+    /// Creates the result for a file of which only one chunk was found.
     fn from(best: RankedCandidate) -> Self {
         Self { best, more: Vec::new() }
     }
@@ -58,7 +59,8 @@ pub fn rank_files(
     ranked.map(|(best, more)| RankedFile { best, more }).collect()
 }
 
-/// Groups `ranked` by file and keeps the order of the best chunks. Returns at most `top` files.
+/// Groups the candidates `ranked` by file and keeps the order of the best chunks. Returns at most
+/// `top` files.
 pub fn group_by_file(
     ranked: Vec<RankedCandidate>,
     candidates: &[Candidate],
@@ -81,7 +83,7 @@ pub fn group_by_file(
     files
 }
 
-/// Returns the chunks of each file, in order. The order of the files is that of their best chunks.
+/// Groups the candidates by file, in order. The order of the files is that of their best chunks.
 fn group(placed: Vec<PlacedCandidate>, candidates: &[Candidate]) -> Vec<Vec<PlacedCandidate>> {
     let mut files: Vec<Vec<PlacedCandidate>> = Vec::new();
     let mut places: HashMap<&str, usize> = HashMap::new();
@@ -96,8 +98,8 @@ fn group(placed: Vec<PlacedCandidate>, candidates: &[Candidate]) -> Vec<Vec<Plac
     files
 }
 
-/// Returns the probability that any of the best chunks matches, if they were independent and each
-/// but the first counted by `weight`.
+/// Returns the score of a file from the `scores` of its best chunks: the probability that any of
+/// them matches, if they were independent and each but the first counted by `weight`.
 fn file_score(weight: f32, scores: impl Iterator<Item = f32>) -> f32 {
     let misses = scores.take(1 + MORE_MAX).enumerate().map(|(at, score)| match at {
         0 => 1.0 - score,

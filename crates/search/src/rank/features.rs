@@ -5,12 +5,12 @@ use toolgate_chunks::words::identifier_parts;
 use super::{Candidate, ChunkField, FIELDS, IndexStatistics, WeighedQuestion, bm25f};
 use crate::static_model::{StaticModel, WordVector};
 
-/// Number of features per candidate.
+/// Number of features by which the ranking network scores a candidate.
 pub const FEATURES: usize = 30;
 /// Maximum number of words of a name or signature that features use.
 const WORDS_MAX: usize = 24;
 
-/// Returns the features of all `candidates`, in order.
+/// Returns the features of all `candidates` for the ranking network, in order.
 pub fn extract_features(
     table: &StaticModel,
     question: &WeighedQuestion,
@@ -38,7 +38,7 @@ pub fn extract_features(
         .collect()
 }
 
-/// Best scores among all candidates.
+/// Best score of each kind among all candidates.
 #[derive(Clone, Copy)]
 struct BestScores {
     lexical: f32,
@@ -101,7 +101,7 @@ impl FeatureExtractor<'_> {
         ]
     }
 
-    /// Returns the share of the query's concepts that occur in any of `fields`, by weight.
+    /// Returns the share of the query's words that occur in any of the chunk's `fields`, by weight.
     fn coverage(&self, it: &Candidate, fields: &[ChunkField]) -> f32 {
         let mut has = 0.0;
         let mut all = 0.0;
@@ -114,7 +114,8 @@ impl FeatureExtractor<'_> {
         has / f32::max(all, 1e-6)
     }
 
-    /// Returns the distinct words of `texts`. Identifiers contribute only their parts.
+    /// Returns the distinct words of `texts`. An identifier contributes its parts, but not the
+    /// whole.
     fn distinct_words<T: AsRef<str>>(&self, texts: &[T]) -> Vec<FeatureWord<'_>> {
         let mut found: Vec<FeatureWord<'_>> = Vec::new();
         for text in texts {
@@ -146,7 +147,7 @@ impl FeatureExtractor<'_> {
         }
     }
 
-    /// Matches `words` with the query, counting similar words in proportion to their similarity.
+    /// Compares `words` with the query, counting similar words in proportion to their similarity.
     #[allow(clippy::cast_precision_loss, reason = "small counts")]
     fn match_similar(&self, words: &[FeatureWord<'_>]) -> SimilarityFeatures {
         let mut of_words = vec![0.0_f32; words.len()];
@@ -175,8 +176,8 @@ impl FeatureExtractor<'_> {
         }
     }
 
-    /// Compares the first word of the query with the first word of the name, usually a verb.
-    /// Returns equality (0 or 1) and similarity.
+    /// Compares the first word of the query with the first word of a definition's name, usually a
+    /// verb. Returns equality (0 or 1) and similarity.
     fn match_first(&self, name: &[FeatureWord<'_>]) -> (f32, f32) {
         let Some(word) = name.first() else { return (0.0, 0.0) };
         let same = f32::from(u8::from(word.concept == Some(0)));
@@ -191,15 +192,15 @@ struct FeatureWord<'m> {
     concept: Option<usize>,
 }
 
-/// Match of a name with the query.
+/// Match of a definition's name with the query.
 #[derive(Default)]
 struct NameFeatures {
-    /// Share of the query's concepts that the name contains, by weight.
+    /// Share of the query's words that the name contains, by weight.
     covered: f32,
     /// Share of the name's words that are in the query.
     share: f32,
     similar: SimilarityFeatures,
-    /// Match of the first words: equality and similarity.
+    /// Match of the first word of the name with that of the query: equality and similarity.
     first_word: (f32, f32),
     parts: f32,
 }
@@ -220,8 +221,8 @@ fn largest(all: &[f32]) -> f32 {
     all.iter().copied().fold(0.0, f32::max)
 }
 
-/// Returns the reciprocal rank of each number: 1 for the largest, 1/2 for the second, and so on.
-/// Numbers that are not positive get 0.
+/// Returns the reciprocal rank of each number: 1 for the largest, 1/2 for the second, and so on. A
+/// number that is not positive gets 0.
 #[allow(clippy::cast_precision_loss, reason = "small counts")]
 fn reciprocal_ranks(all: &[f32]) -> Vec<f32> {
     let mut order: Vec<usize> = (0..all.len()).filter(|at| all[*at] > 0.0).collect();

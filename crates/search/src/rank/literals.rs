@@ -6,21 +6,21 @@ use toolgate_chunks::words::words;
 use super::{Candidate, WeighedQuestion};
 use crate::ChunkSummary;
 
-/// Largest number of names, and of paths, that are taken from one query.
+/// Maximum number of names, and of paths, that are taken from one query.
 const LITERALS_MAX: usize = 4;
-/// Largest number of words of a query that may be the words of one name.
+/// Maximum number of words of a query that may be the words of one definition's name.
 const NAME_WORDS_MAX: usize = 5;
-/// Longest extension of a file that a query may name without a folder.
+/// Longest extension of a file name that a query may contain without a folder.
 const EXTENSION_CHARS_MAX: usize = 10;
 
 /// Names and paths that a query spells as code does: `parse_header`, `Session::new`, `src/main.rs`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct QueryLiterals {
-    /// Names of definitions.
+    /// Names of definitions in the query.
     pub names: Vec<LiteralName>,
-    /// Names or paths of files.
+    /// Names or paths of files in the query.
     pub paths: Vec<LiteralPath>,
-    /// Quoted texts of several words.
+    /// Quoted texts of several words in the query.
     pub phrases: Vec<String>,
     /// True if the query is one name or path and nothing else.
     pub is_whole_query: bool,
@@ -34,20 +34,20 @@ pub struct QueryLiterals {
 /// A name of a definition in a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiteralName {
-    /// The name, as the query spells it.
+    /// The name of a definition, as the query spells it.
     pub name: String,
-    /// Names before it that contain it: `Session` in `Session::new`.
+    /// Names before the main name that enclose it: `Session` in `Session::new`.
     pub containers: Vec<String>,
-    /// Search word of the whole name.
+    /// Word under which the whole name is indexed.
     whole_word: Option<String>,
-    /// True if the name has several parts, so that few other names have its search word.
+    /// True if the name has several parts, so that few other names share its indexed word.
     has_parts: bool,
 }
 
 /// A name or path of a file in a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiteralPath {
-    /// The path without `./` before it.
+    /// The path of the file without `./` before it.
     pub path: String,
     /// True if the query is about this file: it begins with the path or has a colon after it.
     pub is_subject: bool,
@@ -58,24 +58,24 @@ pub struct LiteralPath {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum ExactMatch {
-    /// No exact match.
+    /// The chunk matches no name or path of the query exactly.
     #[default]
     Near,
-    /// The chunk contains the name, which has several parts.
+    /// The chunk contains a name of the query that has several parts.
     Use,
-    /// The file has the name, apart from its extension and case.
+    /// The chunk's file has a name of the query, apart from its extension and case.
     FileStem,
-    /// The file has the name and no extension: `Makefile`.
+    /// The chunk's file has a name of the query and no extension: `Makefile`.
     FileName,
     /// The query consists of the words of a name that the chunk defines.
     SplitName,
-    /// The chunk defines the name in another case.
+    /// The chunk defines a name of the query in another case.
     OtherCase,
-    /// The chunk defines the name, but is no function or type.
+    /// The chunk defines a name of the query, but is no function or type.
     Value,
-    /// The chunk is a function or type of this name in another container.
+    /// The chunk is a function or type with a name of the query in another container.
     Definition,
-    /// The chunk is a function or type of this name in the requested container.
+    /// The chunk is a function or type with a name of the query in the requested container.
     ContainedDefinition,
     /// The query is about the chunk's file and names it by the end of its path.
     PathEnd,
@@ -84,7 +84,7 @@ pub enum ExactMatch {
 }
 
 impl QueryLiterals {
-    /// Finds the names and paths in `query`.
+    /// Finds the names of definitions and the paths in `query`.
     pub fn parse(query: &str) -> Self {
         let mut literals = Self::default();
         let tokens: Vec<&str> = query.split_whitespace().collect();
@@ -150,7 +150,8 @@ impl QueryLiterals {
         by_path.max(by_name.max().unwrap_or_default())
     }
 
-    /// Returns true if `found` is code that defines a name whose words are those of the query.
+    /// Returns true if the chunk `found` is code that defines a name whose words are those of the
+    /// query.
     fn defines_joined_words(&self, found: &ChunkSummary) -> bool {
         let Some(joined) = &self.joined_words else { return false };
         let is_code = matches!(found.kind, ChunkKind::Function | ChunkKind::Type | ChunkKind::Code);
@@ -158,7 +159,7 @@ impl QueryLiterals {
         is_code && found.names.iter().any(is_name)
     }
 
-    /// Returns true if `found` defines a name of the query in the same case.
+    /// Returns true if the chunk `found` defines a name of the query in the same case.
     pub fn is_defined_by(&self, found: &ChunkSummary) -> bool {
         self.names.iter().any(|it| found.names.contains(&it.name))
     }
@@ -187,7 +188,8 @@ impl QueryLiterals {
 }
 
 impl LiteralName {
-    /// Parses a name with its containers. `None` if `text` has characters that names do not have.
+    /// Parses the name of a definition with its containers. `None` if `text` has characters that
+    /// names do not have.
     fn parse(text: &str) -> Option<Self> {
         let text = text.strip_suffix("()").unwrap_or(text);
         let is_identifier = |part: &&str| {
@@ -209,7 +211,8 @@ impl LiteralName {
         Some(Self { containers, whole_word: last, has_parts: spelled > 1, name })
     }
 
-    /// Returns true if `text`, from which this name was parsed, is spelled as code and not as prose.
+    /// Returns true if `text`, from which this name of a definition was parsed, is spelled as code
+    /// and not as prose.
     fn is_code(&self, text: &str) -> bool {
         let chars: Vec<char> = self.name.chars().collect();
         let has_hump = chars.windows(2).any(|it| it[0].is_lowercase() && it[1].is_uppercase());
@@ -217,12 +220,12 @@ impl LiteralName {
         has_hump || has_underscore || text.ends_with("()") || text.contains("::")
     }
 
-    /// Returns the index of the concept of the whole name.
+    /// Returns the position of the whole name among the words of the query.
     fn concept(&self, question: &WeighedQuestion) -> Option<usize> {
         question.concept_index(self.whole_word.as_deref()?)
     }
 
-    /// Returns true if `candidate` contains the search word of the whole name.
+    /// Returns true if `candidate` contains the whole name as an indexed word.
     fn occurs_in(&self, question: &WeighedQuestion, candidate: &Candidate) -> bool {
         let counts = self.concept(question).and_then(|at| candidate.counts.get(at));
         counts.is_some_and(|counts| counts.iter().any(|count| *count > 0))
@@ -258,7 +261,7 @@ impl LiteralName {
         })
     }
 
-    /// Returns true if `found` is code in a file of this name.
+    /// Returns true if the chunk `found` is code in a file with this name.
     fn is_stem_of(&self, found: &ChunkSummary) -> bool {
         let name = file_name(&found.path);
         let stem = name.split_once('.').map_or(name, |(stem, _)| stem);
@@ -269,7 +272,7 @@ impl LiteralName {
 }
 
 impl LiteralPath {
-    /// Returns true if `path` is this path or ends with it.
+    /// Returns true if `path` equals the path in the query or ends with it.
     pub fn matches(&self, path: &str) -> bool {
         let before = path.strip_suffix(self.path.as_str());
         before.is_some_and(|before| before.is_empty() || before.ends_with('/'))
@@ -287,7 +290,7 @@ impl LiteralPath {
     }
 }
 
-/// Returns the texts of several words between backticks or double quotes.
+/// Returns the texts of several words that are between backticks or double quotes in `query`.
 fn quoted_phrases(query: &str) -> Vec<String> {
     let mut phrases = Vec::new();
     for mark in ['`', '"'] {
@@ -300,7 +303,7 @@ fn quoted_phrases(query: &str) -> Vec<String> {
     phrases
 }
 
-/// Returns true for marks around a word that do not belong to it.
+/// Returns true if `c` is a mark around a word of a query that does not belong to the word.
 fn is_wrapper(c: char) -> bool {
     matches!(
         c,

@@ -1,26 +1,26 @@
 //! A small, pre-trained neural network with two layers that scores features in microseconds.
 
-/// A network with one output. A higher score is better.
+/// A neural network that scores a candidate. A higher score is better.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RankingNetwork {
-    /// Number of inputs.
+    /// Number of inputs of the network.
     pub inputs: usize,
-    /// Number of hidden neurons.
+    /// Number of hidden neurons of the network.
     pub hidden: usize,
     /// Mean of each input, which is subtracted before scaling.
     pub means: Vec<f32>,
     /// Factor for each input after its mean is subtracted.
     pub scales: Vec<f32>,
-    /// For each neuron: its weights, then its bias.
+    /// Weights of each hidden neuron, followed by its bias.
     pub hidden_weights: Vec<f32>,
-    /// Output weight of each neuron, then a direct output weight of each input.
+    /// Output weight of each hidden neuron, then a direct output weight of each input.
     pub output_weights: Vec<f32>,
-    /// Factor and offset that turn a score into a logit of the probability.
+    /// Factor and offset that turn a score into the logit of a probability.
     pub calibration: [f32; 2],
 }
 
 impl RankingNetwork {
-    /// Returns the score of `features`.
+    /// Returns the network's score of a candidate with `features`.
     pub fn score(&self, features: &[f32]) -> f32 {
         let input: Vec<f32> = features
             .iter()
@@ -37,12 +37,12 @@ impl RankingNetwork {
         score
     }
 
-    /// Returns the logit of the probability that a candidate with `features` is right.
+    /// Returns the logit of the probability that a candidate with `features` matches the query.
     pub fn logit(&self, features: &[f32]) -> f32 {
         self.score(features) * self.calibration[0] + self.calibration[1]
     }
 
-    /// Parses a network: the numbers of inputs and neurons, then all numbers in order.
+    /// Parses a network from `bytes`: the numbers of inputs and neurons, then all numbers in order.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let numbers: Vec<u32> = bytes
             .chunks_exact(4)

@@ -6,19 +6,19 @@ use toolgate_chunks::words::concepts;
 
 use super::literals::QueryLiterals;
 
-/// A parsed search query.
+/// A parsed search query with the weights of its words.
 #[derive(Debug, Clone)]
 pub struct WeighedQuestion {
-    /// Original text.
+    /// Original text of the query.
     pub text: String,
-    /// Distinct concepts in the query, in order.
+    /// Distinct words of the query, in order.
     pub concepts: Vec<WeighedConcept>,
     /// Names and paths that the query spells out.
     pub literals: QueryLiterals,
     index_by_word: HashMap<String, usize>,
 }
 
-/// One word of a query with its weight.
+/// One word of a query and its weight in an index.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WeighedConcept {
     /// The word, as [`toolgate_chunks::words`] spells it.
@@ -31,8 +31,8 @@ pub struct WeighedConcept {
 pub const CONCEPTS_MAX: usize = 64;
 
 impl WeighedQuestion {
-    /// Parses `text` for an index with `chunks` chunks. `holding` returns the number of chunks that
-    /// contain a word.
+    /// Parses the query `text` for an index with `chunks` chunks. `holding` returns the number of
+    /// chunks that contain a word.
     pub fn new(text: &str, chunks: u64, mut holding: impl FnMut(&str) -> u64) -> Self {
         let weigh = |word: String| WeighedConcept { rarity: rarity(holding(&word), chunks), word };
         let words = concepts(text).into_iter().map(|it| it.word).take(CONCEPTS_MAX);
@@ -43,7 +43,7 @@ impl WeighedQuestion {
         Self { text: text.to_owned(), concepts, literals, index_by_word }
     }
 
-    /// Returns the index of the concept for `word`.
+    /// Returns the position of `word` among the words of the query.
     pub fn concept_index(&self, word: &str) -> Option<usize> {
         self.index_by_word.get(word).copied()
     }

@@ -11,11 +11,11 @@ use super::network::RankingNetwork;
 use super::{Candidate, ChunkField, IndexStatistics, RankingRules, WeighedQuestion};
 use crate::static_model::StaticModel;
 
-/// Name of the reranker.
+/// Name of the network that ranks candidates, with its version.
 pub(super) const RERANKER_NAME: &str = "features-2";
 
-/// Network for candidates without vectors of a model. [`MODEL_NETWORK`] is for candidates with such
-/// vectors.
+/// Ranking network for candidates without vectors of a configured model. [`MODEL_NETWORK`] is for
+/// candidates with such vectors.
 static WORDS_NETWORK: LazyLock<RankingNetwork> =
     LazyLock::new(|| load_network(include_bytes!("words.net")));
 static MODEL_NETWORK: LazyLock<RankingNetwork> =
@@ -27,7 +27,7 @@ fn load_network(bytes: &[u8]) -> RankingNetwork {
     network
 }
 
-/// Returns the estimated probability that each candidate matches.
+/// Returns the estimated probability that each candidate matches the query.
 pub(super) fn match_probabilities(
     rules: &RankingRules,
     question: &WeighedQuestion,
@@ -51,7 +51,7 @@ pub(super) fn match_probabilities(
     logits.into_iter().map(|logit| 1.0 / (1.0 + (-logit).exp())).collect()
 }
 
-/// Kinds of text that a query asks for by name.
+/// Kinds of text (such as tests) that a query asks for by name.
 struct RequestedKinds {
     tests: bool,
     examples: bool,
@@ -70,7 +70,7 @@ impl RequestedKinds {
         }
     }
 
-    /// Returns the logit penalty of `candidate` for its kind of text.
+    /// Returns the logit penalty of `candidate` for a kind of text that the query does not ask for.
     fn penalty(&self, rules: &RankingRules, candidate: &Candidate) -> f32 {
         let is = |tag: &str| candidate.summary.tags.iter().any(|it| it == tag);
         let test = if is_test(candidate) && !self.tests { rules.test_penalty } else { 0.0 };
@@ -95,7 +95,7 @@ fn is_test(candidate: &Candidate) -> bool {
 }
 
 /// Returns the bonus of a function with a name of one word for words of the query in the names that
-/// contain it and in its path. A word of its own name counts there already.
+/// contain it and in its path. A word in the function's own name counts already.
 fn owner_bonus(rules: &RankingRules, question: &WeighedQuestion, candidate: &Candidate) -> f32 {
     let Some(name) = candidate.summary.names.first() else { return 0.0 };
     let mut parts = 0;

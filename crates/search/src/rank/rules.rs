@@ -1,7 +1,7 @@
 //! Weights of the rules that adjust the reranker's scores.
 
-/// Weights of the rules beside the reranker's network. Penalties and bonuses are logits. They are
-/// chosen on the `tune` packages of the evaluation.
+/// Weights of the rules that rank search results, beside the network. Penalties and bonuses are
+/// logits. They are chosen on the `tune` packages of the evaluation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RankingRules {
     /// True to place a chunk that matches a name or path of the query exactly before all others.
@@ -21,12 +21,12 @@ pub struct RankingRules {
     pub text_penalty: f32,
     /// Penalty for each better chunk of the same file, so that results cover several files.
     pub same_file_penalty: f32,
-    /// Weight of a further chunk of a file in the score of the file, from 0 to 1.
+    /// Weight of each chunk of a file but the best in the score of the file, from 0 to 1.
     pub more_chunks_weight: f32,
 }
 
 impl RankingRules {
-    /// The weights of the tools.
+    /// The weights for searches by the tools of the server.
     pub const TOOLS: Self = Self {
         exact_first: true,
         mentioned_path_bonus: 1.5,

@@ -18,16 +18,17 @@ use super::quantised::{VectorRow, code_bytes};
 use crate::{ChunkHash, VectorSpace};
 
 const MAGIC: [u8; 8] = *b"tgvector";
-/// Version of the format. It is raised with every change to the meaning of the bytes.
+/// Version of the format of vector files. It is raised with every change to the meaning of the
+/// bytes.
 const VERSION: u32 = 2;
 const HEAD_BYTES: usize = 64;
-/// Position of the checksum in the head.
+/// Position of the checksum in the head of a vector file.
 const CHECKSUM_RANGE: std::ops::Range<usize> = 56..60;
-/// File name extension of a block.
+/// File name extension of a block, which is a file of vectors.
 const EXTENSION: &str = ".vectors";
 
-/// Name of a block: the numbers of the appends that it contains, and a checksum of its content.
-/// Files with the same name are equal.
+/// Name of a block (a file of vectors): the numbers of the appends that it contains, and a checksum
+/// of its content. Files with the same name are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct BlockName {
     pub(super) first: u64,
@@ -54,13 +55,13 @@ impl BlockName {
         format!("{first:016x}-{last:016x}-{checksum:08x}{EXTENSION}")
     }
 
-    /// Returns true if this block contains everything in `other`.
+    /// Returns true if this block contains all vectors of the block `other`.
     pub(super) fn supersedes(self, other: Self) -> bool {
         self != other && self.first <= other.first && other.last <= self.last
     }
 }
 
-/// An open block.
+/// An open block: a file of vectors.
 #[derive(Debug)]
 pub(super) struct VectorBlock {
     pub(super) name: BlockName,
@@ -69,7 +70,7 @@ pub(super) struct VectorBlock {
     precision: VectorPrecision,
     row_bytes: usize,
     rows: RowStorage,
-    /// All rows, once they have been loaded.
+    /// The bytes of all vectors, once they have been loaded.
     loaded_rows: OnceLock<Option<Vec<u8>>>,
     damaged: AtomicBool,
 }
@@ -80,11 +81,11 @@ enum RowStorage {
     File { file: File, at: u64 },
 }
 
-/// Reason that a block cannot be used.
+/// Reason why a block of vectors cannot be used.
 pub(super) enum BlockError {
-    /// The file does not exist any more.
+    /// The file of the block does not exist any more.
     Missing,
-    /// The file is damaged, or belongs to another version or vector space.
+    /// The file of the block is damaged, or belongs to another version or vector space.
     Invalid(String),
     Disk(io::Error),
 }
@@ -100,7 +101,7 @@ impl From<io::Error> for BlockError {
 }
 
 impl VectorBlock {
-    /// Opens the block in the file `name` of `folder`.
+    /// Opens the block of vectors in the file `name` of `folder`.
     pub(super) fn open(
         folder: &Path,
         name: BlockName,
@@ -165,7 +166,7 @@ impl VectorBlock {
         self.hashes.len()
     }
 
-    /// Returns the size of all rows, in bytes.
+    /// Returns the size of all stored vectors of the block, in bytes.
     pub(super) fn rows_bytes(&self) -> usize {
         self.len() * self.row_bytes
     }
@@ -178,19 +179,19 @@ impl VectorBlock {
         &self.hashes
     }
 
-    /// Returns the codes of the vectors in `range`.
+    /// Returns the sign bits (codes) of the vectors with the numbers in `range`.
     pub(super) fn codes(&self, range: std::ops::Range<usize>) -> &[u8] {
         let bytes = self.codes.len() / self.len().max(1);
         &self.codes[range.start * bytes..range.end * bytes]
     }
 
-    /// Returns true if a row with a wrong checksum was found.
+    /// Returns true if a stored vector with a wrong checksum was found.
     pub(super) fn is_damaged(&self) -> bool {
         self.damaged.load(Ordering::Relaxed)
     }
 
-    /// Calls `find` with one row, which is read into the buffer `room`. Returns `None` if the row
-    /// is unreadable.
+    /// Calls `find` with the stored vector `index`, which is read into the buffer `room`. Returns
+    /// `None` if the vector is unreadable.
     pub(super) fn with_row<T>(
         &self,
         index: usize,
@@ -209,7 +210,7 @@ impl VectorBlock {
         VectorRow::parse(room, code, self.precision).map(find)
     }
 
-    /// Loads all rows into memory, for searches that compare every vector.
+    /// Loads all vectors of the block into memory, for searches that compare every vector.
     pub(super) fn load_rows(&self) {
         self.loaded_rows.get_or_init(|| {
             let RowStorage::File { file, at } = &self.rows else { return None };
@@ -230,7 +231,7 @@ impl VectorBlock {
         }
     }
 
-    /// Reads the bytes of one row into the buffer `room`.
+    /// Reads the bytes of the stored vector `index` into the buffer `room`.
     fn read_row(&self, index: usize, room: &mut Vec<u8>) -> Option<()> {
         room.resize(self.row_bytes, 0);
         match &self.rows {
@@ -245,17 +246,17 @@ impl VectorBlock {
     }
 }
 
-/// Content of a block before it is written: rows of older blocks, and new rows.
+/// Content of a block of vectors before it is written: vectors of older blocks, and new ones.
 pub(super) struct BlockDraft<'d> {
     pub(super) first: u64,
     pub(super) last: u64,
     pub(super) space: &'d VectorSpace,
     pub(super) precision: VectorPrecision,
-    /// Rows by hash, sorted and distinct.
+    /// Stored vectors by hash, sorted and distinct.
     pub(super) rows: Vec<(u64, RowSource<'d>)>,
 }
 
-/// Source of a vector in a new block.
+/// Source of a vector in a new block: an older block, or a new vector.
 #[derive(Clone, Copy)]
 pub(super) enum RowSource<'d> {
     Existing { block: &'d VectorBlock, index: usize },
@@ -263,7 +264,7 @@ pub(super) enum RowSource<'d> {
 }
 
 impl BlockDraft<'_> {
-    /// Writes the block to `folder`, or to memory. Unreadable vectors are left out.
+    /// Writes the block of vectors to `folder`, or to memory. Unreadable vectors are left out.
     pub(super) fn write(mut self, folder: Option<&Path>) -> io::Result<VectorBlock> {
         let mut room = Vec::new();
         self.rows.retain(|(_, part)| match part {
@@ -346,7 +347,7 @@ struct BlockHead<'s> {
 }
 
 impl BlockHead<'_> {
-    /// Returns the head with a checksum of 0.
+    /// Returns the head of the vector file with a checksum of 0.
     fn to_bytes(&self) -> [u8; HEAD_BYTES] {
         let mut model = blake3::Hasher::new();
         model.update(self.space.model.as_bytes());
@@ -364,7 +365,8 @@ impl BlockHead<'_> {
     }
 }
 
-/// Returns the checksum of the head, without its checksum field, and of the bytes in memory.
+/// Returns the checksum of a vector file's head, without its checksum field, and of the bytes that
+/// are kept in memory.
 fn checksum(head: &[u8; HEAD_BYTES], held: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&head[..CHECKSUM_RANGE.start]);
@@ -373,7 +375,7 @@ fn checksum(head: &[u8; HEAD_BYTES], held: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// Returns the `N` bytes of the head at the position `at`.
+/// Returns the `N` bytes at the position `at` in the head of a vector file.
 fn head_bytes<const N: usize>(head: &[u8; HEAD_BYTES], at: usize) -> [u8; N] {
     std::array::from_fn(|offset| head[at + offset])
 }

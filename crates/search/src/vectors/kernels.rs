@@ -4,7 +4,8 @@
 //! the x86-64 baseline lacks.
 #![allow(unsafe_code, reason = "calls code for AVX2 after a check of the processor")]
 
-/// Returns the dot product, which fits an `i32` for every `VectorQuery`.
+/// Returns the dot product of a query and a stored vector, which fits an `i32` for every
+/// `VectorQuery`.
 pub(super) fn dot(query: &[i16], row: &[u8]) -> i32 {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {
@@ -14,7 +15,8 @@ pub(super) fn dot(query: &[i16], row: &[u8]) -> i32 {
     dot_plain(query, row)
 }
 
-/// Writes to `out` the number of bits in which `query` differs from each of `codes`.
+/// Writes to `out` the number of sign bits in which the vector `query` differs from each of
+/// `codes`.
 pub(super) fn distances(query: &[u64], codes: &[u8], out: &mut Vec<u16>) {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("popcnt") {
@@ -24,8 +26,9 @@ pub(super) fn distances(query: &[u64], codes: &[u8], out: &mut Vec<u16>) {
     distances_plain(query, codes, out);
 }
 
-/// Returns the sum of the query's numbers whose bit in `code` is set. A larger sum means a nearer
-/// vector. `planes` contains the numbers bit by bit, and the level `zero` represents 0.
+/// Returns the sum of the query vector's numbers whose sign bit in the stored vector's `code` is
+/// set. A larger sum means a nearer vector. `planes` contains the numbers bit by bit, and the level
+/// `zero` represents 0.
 pub(super) fn agreement(planes: &[u64], zero: i64, code: &[u8]) -> i64 {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("popcnt") {

@@ -3,9 +3,10 @@
 use super::{VectorPrecision, VectorsError, kernels};
 use crate::VectorSpace;
 
-/// Maximum number of dimensions of a vector. Distances between codes must fit into 16 bits.
+/// Maximum number of dimensions of a vector. The number of differing sign bits must fit into 16
+/// bits.
 pub(super) const DIMENSIONS_MAX: usize = 65_535;
-/// Bytes before the numbers of a row: checksum and step.
+/// Number of bytes before the numbers of a stored vector: checksum and step.
 pub(super) const ROW_HEAD_BYTES: usize = 8;
 
 /// A query vector of length 1, quantized in small steps that do not change the results noticeably.
@@ -14,18 +15,19 @@ pub struct VectorQuery {
     numbers: Vec<i16>,
     step: f32,
     pub(super) code: Vec<u64>,
-    /// Numbers at coarse precision as bit planes: all lowest bits first, then the next bits, and so
-    /// on.
+    /// Numbers of the query vector at coarse precision as bit planes: all lowest bits first, then
+    /// the next bits, and so on.
     pub(super) planes: Vec<u64>,
     /// Level that represents 0 in the bit planes.
     pub(super) zero_level: i64,
-    /// Size of one level in the bit planes.
+    /// Difference between two neighbouring levels in the bit planes.
     level_step: f32,
-    /// Sum of all levels.
+    /// Sum of the levels of all numbers of the query vector.
     level_sum: i64,
 }
 
-/// Number of bit planes. It determines the precision of comparing a query with signs.
+/// Number of bit planes of a query vector. It determines the precision of comparing a query with
+/// the signs of stored vectors.
 const PLANES: u32 = 6;
 /// Number of steps between the lowest and the highest value of a quantised number.
 const LEVELS: f32 = ((1 << PLANES) - 1) as f32;
@@ -63,7 +65,7 @@ impl VectorQuery {
         })
     }
 
-    /// Returns the cosine of the query and `row`.
+    /// Returns the cosine of the query and the stored vector `row`.
     #[allow(clippy::cast_precision_loss, reason = "the rounding before was coarser")]
     pub(super) fn cosine(&self, row: VectorRow<'_>) -> f32 {
         match row.numbers {
@@ -82,7 +84,7 @@ impl VectorQuery {
     }
 }
 
-/// A stored vector: numbers that share one step.
+/// A stored vector: numbers that are multiples of one step.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct VectorRow<'b> {
     step: f32,
@@ -91,14 +93,14 @@ pub(super) struct VectorRow<'b> {
 
 #[derive(Debug, Clone, Copy)]
 enum RowNumbers<'b> {
-    /// One byte per number.
+    /// Each number of the vector is one byte.
     Bytes(&'b [u8]),
-    /// -3, -1, 1 or 3 per number: one bit for the sign, one for large numbers.
+    /// Each number of the vector is -3, -1, 1 or 3: one bit for the sign, one for large numbers.
     Levels { signs: &'b [u8], large: &'b [u8] },
 }
 
 impl<'b> VectorRow<'b> {
-    /// Returns the size of a row with `dimensions`, in bytes.
+    /// Returns the size of a stored vector with `dimensions` numbers, in bytes.
     pub(super) fn byte_len(dimensions: usize, precision: VectorPrecision) -> usize {
         match precision {
             VectorPrecision::Fine => ROW_HEAD_BYTES + dimensions,
@@ -106,13 +108,13 @@ impl<'b> VectorRow<'b> {
         }
     }
 
-    /// Returns true if the checksum of `bytes` is correct.
+    /// Returns true if the checksum of a stored vector's `bytes` is correct.
     pub(super) fn is_whole(bytes: &[u8]) -> bool {
         let parts = bytes.split_first_chunk::<4>();
         parts.is_some_and(|(sum, rest)| crc32fast::hash(rest) == u32::from_le_bytes(*sum))
     }
 
-    /// Parses `bytes` as a row whose sign bits are in `code`.
+    /// Parses `bytes` as a stored vector whose sign bits are in `code`.
     pub(super) fn parse(
         bytes: &'b [u8],
         code: &'b [u8],
@@ -141,7 +143,7 @@ impl<'b> VectorRow<'b> {
     }
 }
 
-/// Appends `vector` as a row to `row` and as a code to `code`.
+/// Appends `vector` in stored form to `row`, and its sign bits to `code`.
 ///
 /// # Errors
 ///
@@ -183,7 +185,7 @@ pub(super) fn quantise(
     Ok(())
 }
 
-/// Returns the size of a code for `dimensions`, in bytes.
+/// Returns the size of the sign bits (code) of a vector with `dimensions` numbers, in bytes.
 pub(super) fn code_bytes(dimensions: usize) -> usize {
     dimensions.div_ceil(64) * 8
 }

@@ -5,18 +5,18 @@ use std::sync::Arc;
 use super::block::VectorBlock;
 use crate::ChunkHash;
 
-/// Hash table with one bucket for each hash prefix. Hashes are evenly spread, so that a bucket
-/// holds one or two.
+/// Hash table of the vectors' slots by content hash, with one bucket for each hash prefix. Hashes
+/// are evenly spread, so that a bucket holds one or two.
 #[derive(Debug)]
 pub(super) struct SlotTable {
     shift: u32,
-    /// Start of each bucket, and the end of the last bucket.
+    /// Start of each bucket of the hash table, and the end of the last bucket.
     bucket_starts: Vec<u32>,
     entries: Vec<(u64, u32)>,
 }
 
 impl SlotTable {
-    /// Builds the table of `blocks`, whose slots are consecutive.
+    /// Builds the hash table of the vectors in `blocks`, whose slots are consecutive.
     pub(super) fn new(blocks: &[Arc<VectorBlock>]) -> Self {
         let count: usize = blocks.iter().map(|block| block.len()).sum();
         let bits = (count / 2).max(1).ilog2();
@@ -39,7 +39,7 @@ impl SlotTable {
         Self { shift, bucket_starts, entries }
     }
 
-    /// Returns the slot of `hash`. If there are several, returns the newest.
+    /// Returns the slot of the vector for `hash`. If there are several, returns the newest.
     pub(super) fn slot_of(&self, hash: ChunkHash) -> Option<u32> {
         let bucket = usize::try_from(hash.0 >> self.shift).unwrap_or_default();
         let entries = self.bucket_starts[bucket] as usize..self.bucket_starts[bucket + 1] as usize;

@@ -1,6 +1,6 @@
 //! A set of slots: the vectors that a search considers.
 
-/// A set of slots, as one bit each.
+/// A set of slots (numbers of vectors), as one bit each.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SlotSet {
     words: Vec<u64>,

@@ -8,18 +8,18 @@ use super::slot_table::SlotTable;
 use super::{SlotSet, VectorQuery, VectorsError, kernels};
 use crate::{ChunkHash, VectorSpace};
 
-/// Number of vectors up to which a search compares all of them exactly, with the rows in memory.
+/// Number of vectors up to which a search compares all of them exactly, with all vectors in memory.
 const EXACT_VECTORS_MAX: usize = 8_192;
-/// Fewest sign bits that estimate a direction well enough.
+/// Fewest sign bits that represent the direction of a vector well enough.
 const CODE_BITS_MIN: usize = 128;
-/// Maximum number of bytes of rows that are kept in memory.
+/// Maximum number of bytes of stored vectors that are kept in memory.
 const IN_MEMORY_BYTES_MAX: usize = 16 << 20;
-/// Number of codes compared between two checks for cancellation.
+/// Number of vectors whose sign bits are compared between two checks for cancellation.
 const CODES_PER_CHECK: usize = 4_096;
 
-/// Returns how many candidates the first and the second filter keep of `live` vectors to find the
-/// nearest `k`. The first filter compares sign bits. The second filter weighs them by the query.
-/// The constants come from measurements in `docs/design/vectors.md`.
+/// Returns how many vectors the first and the second filter of a search keep of `live` vectors to
+/// find the nearest `k`. The first filter compares sign bits. The second filter weighs them by the
+/// query. The constants come from measurements in `docs/design/vectors.md`.
 fn filter_sizes(k: usize, live: usize) -> (usize, usize) {
     ((8 * k).max(1_000).max(live / 100).min(live), (3 * k).max(120).min(live))
 }
@@ -35,7 +35,7 @@ pub struct VectorSnapshot {
 pub(super) struct VectorSnapshotData {
     space: VectorSpace,
     blocks: Vec<Arc<VectorBlock>>,
-    /// First slot of each block.
+    /// Slot (number of a vector in the snapshot) of each block's first vector.
     bases: Vec<u32>,
     len: usize,
     slot_table: SlotTable,
@@ -60,18 +60,18 @@ impl VectorSnapshot {
         &self.data.blocks
     }
 
-    /// Returns the number of slots. A content hash may have several slots, of which only the newest
-    /// is used.
+    /// Returns the number of slots, one for each vector. A content hash may have several slots, of
+    /// which only the newest is used.
     pub fn len(&self) -> usize {
         self.data.len
     }
 
-    /// Returns true if there are no vectors.
+    /// Returns true if the snapshot contains no vectors.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the slot of the vector for `hash`.
+    /// Returns the slot of the vector for the content hash `hash`.
     pub fn slot_of(&self, hash: ChunkHash) -> Option<u32> {
         self.data.slot_table.slot_of(hash)
     }
@@ -104,7 +104,8 @@ impl VectorSnapshot {
         block.with_row(index, &mut Vec::new(), |row| query.cosine(row))
     }
 
-    /// Returns the `k` nearest vectors among `live` with their cosines, the nearest first.
+    /// Returns those `k` vectors among `live` that are nearest to `query`, with their cosines, the
+    /// nearest first.
     ///
     /// In a small store, every vector is compared exactly. In a large store, sign bits select
     /// candidates. The sign bits weighed by the query then reduce the candidates, without access to
@@ -140,7 +141,8 @@ impl VectorSnapshot {
         self.rank_exactly(query, nearer.into_iter(), k, wanted)
     }
 
-    /// Returns the `most` live slots whose codes differ least from that of `query`.
+    /// Returns the `most` slots among `live` whose vectors differ least from `query` in their sign
+    /// bits.
     fn filter_by_code(
         &self,
         query: &VectorQuery,
@@ -174,7 +176,7 @@ impl VectorSnapshot {
         Ok(near.into_iter().map(|(_, slot)| slot).collect())
     }
 
-    /// Returns the `most` of `slots` whose sign bits match the numbers of `query` best.
+    /// Returns the `most` of `slots` whose vectors' sign bits match the numbers of `query` best.
     fn filter_by_weight(&self, query: &VectorQuery, slots: Vec<u32>, most: usize) -> Vec<u32> {
         let weighed = slots.into_iter().filter_map(|slot| {
             let (block, index) = self.locate(slot)?;
@@ -189,7 +191,7 @@ impl VectorSnapshot {
         weighed.into_iter().map(|(_, slot)| slot).collect()
     }
 
-    /// Returns the `k` slots among `slots` with the largest cosines.
+    /// Returns the `k` slots among `slots` whose vectors have the largest cosines with `query`.
     fn rank_exactly(
         &self,
         query: &VectorQuery,
@@ -226,7 +228,8 @@ impl VectorSnapshot {
     }
 }
 
-/// Keeps the `most` nearest entries of `near`, and returns the distance of the farthest one.
+/// Keeps the `most` nearest entries (distance and slot) of `near`, and returns the largest
+/// distance.
 fn keep_nearest(near: &mut Vec<(u16, u32)>, most: usize) -> u16 {
     let (_, last, _) = near.select_nth_unstable(most - 1);
     let bound = last.0;
