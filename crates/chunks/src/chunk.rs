@@ -14,11 +14,11 @@ pub(crate) const LINES_MAX: usize = 60;
 pub struct TextChunk {
     /// First line of the chunk, counted from 1.
     pub first: u32,
-    /// Last line of the chunk.
+    /// Last line of the chunk, counted from 1.
     pub last: u32,
     /// Position of the chunk in the text, in bytes, without the last line break.
     pub bytes: Range<usize>,
-    /// Kind of chunk.
+    /// Kind of the chunk, such as a function or a section.
     pub kind: ChunkKind,
     /// Names that the chunk defines, the main name first. For a section its heading, for a table
     /// its key.
@@ -38,7 +38,7 @@ pub struct TextChunk {
 /// Longest `head` of a chunk, in bytes. A longer signature is cut.
 pub(crate) const HEAD_BYTES_MAX: usize = 512;
 
-/// Kind of a chunk.
+/// Kind of a chunk's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum ChunkKind {
@@ -46,12 +46,12 @@ pub enum ChunkKind {
     Function = 0,
     /// A type, an interface, or a module's own head.
     Type = 1,
-    /// Code of other kinds: imports, constants, statements.
+    /// Code that is no function or type: imports, constants, statements.
     Code = 2,
     /// A section of a document.
     Section = 3,
     /// A table or key of a configuration.
     Key = 4,
-    /// Anything else.
+    /// Text of any other kind.
     Text = 5,
 }

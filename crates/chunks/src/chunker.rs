@@ -15,7 +15,8 @@ pub fn chunks(path: &str, text: &str) -> Vec<TextChunk> {
     cut_chunks(&lines, &outline, loose)
 }
 
-/// Returns the outline of the file at `path`, and the kind of its text outside of definitions.
+/// Returns the outline of the file at `path` (its definitions or sections), and the kind of its
+/// text outside of them.
 pub(crate) fn outline_of(path: &str, lines: &TextLines<'_>) -> (Outline, ChunkKind) {
     let text = lines.text;
     let sort = FileClass::for_path(path);
@@ -33,7 +34,7 @@ pub(crate) fn outline_of(path: &str, lines: &TextLines<'_>) -> (Outline, ChunkKi
     }
 }
 
-/// Returns the language whose grammar parses a file in `lang`.
+/// Returns the language whose grammar parses a file in the language `lang`.
 fn dialect<'l>(path: &str, lang: &'l str, text: &str) -> &'l str {
     let is_cpp = |line: &str| {
         let marks = ["class ", "namespace ", "template", "public:", "private:", "using "];

@@ -31,7 +31,7 @@ mod parser_process;
 
 /// Longest code that is parsed, in bytes. The outline of longer code is guessed line by line.
 const BYTES_MAX: usize = 1 << 20;
-/// Deepest nesting that the walk enters.
+/// Deepest nesting of the syntax tree that is searched for definitions.
 const DEPTH_MAX: u32 = 4000;
 
 /// Returns the outline of the code in `lines`, the content of the file at `path`. Returns `None` if
@@ -77,29 +77,30 @@ struct SyntaxWalk<'w, 't> {
     line_depths: Vec<u8>,
     /// A namespace declaration that applies to the rest of the file: its line and its names.
     package: Option<(usize, Vec<String>)>,
-    /// Lines that the grammar could not parse.
+    /// Ranges of lines that the grammar could not parse.
     unparsed: Vec<Range<usize>>,
     /// Number of lines that may still be searched for definitions inside broken functions.
     lines_left: usize,
 }
 
-/// State of the walk for the children of one node.
+/// State of the search through the syntax tree, for the children of one node.
 #[derive(Default)]
 struct WalkLevel {
-    /// Index of the part that contains the children.
+    /// Index of the definition that contains the children of the node.
     outer: Option<usize>,
     lead: Option<LeadingComments>,
-    /// Wrapper around the children that belongs to the first definition, for example `export`.
+    /// Wrapper around the node's children that belongs to the first definition in it, for example
+    /// `export`.
     wrapper: Option<DefinitionWrapper>,
-    /// Last line of the previous child that is not a comment.
+    /// Last line of the previous child node that is not a comment.
     last_line: Option<usize>,
 }
 
 #[derive(Clone, Copy)]
 struct DefinitionWrapper {
-    /// Start of the wrapper in the text.
+    /// Start of the wrapper (such as `export`) in the text.
     start: usize,
-    /// Start of the wrapper in the text, after its attributes.
+    /// Start of the wrapper (such as `export`) in the text, after its attributes.
     head: usize,
 }
 
@@ -132,8 +133,8 @@ impl<'t> SyntaxWalk<'_, 't> {
         }
     }
 
-    /// Processes the node at `cursor`. Returns the state for the node's children, or `None` if they
-    /// need no visit.
+    /// Processes the syntax node at `cursor`. Returns the state for the node's children, or `None`
+    /// if they need no visit.
     fn visit(&mut self, cursor: &TreeCursor<'_>, levels: &mut [WalkLevel]) -> Option<WalkLevel> {
         let node = cursor.node();
         let level = levels.last_mut()?;
@@ -225,7 +226,7 @@ impl<'t> SyntaxWalk<'_, 't> {
         looks_in.then(|| WalkLevel { outer: Some(at), ..WalkLevel::default() })
     }
 
-    /// Records the lines of an error node, which the grammar could not parse.
+    /// Records the lines of an error node in the syntax tree, which the grammar could not parse.
     fn record_error(&mut self, node: Node<'_>) {
         if node.is_error() {
             let (first, last) = self.line_span(node);
@@ -233,8 +234,8 @@ impl<'t> SyntaxWalk<'_, 't> {
         }
     }
 
-    /// Returns the lines of `node`. A node that ends with a line break does not extend to the next
-    /// line.
+    /// Returns the first and the last line of the syntax node `node`. A node that ends with a line
+    /// break does not extend to the next line.
     fn line_span(&self, node: Node<'_>) -> (usize, usize) {
         let start = node.start_position();
         let end = node.end_position();
@@ -243,7 +244,7 @@ impl<'t> SyntaxWalk<'_, 't> {
         (start.row.min(most), last.min(most))
     }
 
-    /// Records the depth of the first node that begins a line.
+    /// Records the depth of the first syntax node that begins a line.
     fn record_depth(&mut self, node: Node<'_>, depth: u32, level: &WalkLevel) {
         let start = node.start_position();
         let Some(border) = self.line_depths.get_mut(start.row) else { return };
@@ -259,7 +260,7 @@ impl<'t> SyntaxWalk<'_, 't> {
         }
     }
 
-    /// Adds the definition in `node` to the outline, if it has a name.
+    /// Adds the definition in the syntax node `node` to the outline, if it has a name.
     fn add_definition(
         &mut self,
         node: Node<'_>,
@@ -305,8 +306,8 @@ impl<'t> SyntaxWalk<'_, 't> {
     }
 
     /// Finds the first line up to `last` that defines something and is not indented further than
-    /// line `first`. Such a line cannot be inside the definition at `first`, so a closing bracket
-    /// is missing before it.
+    /// line `first`. Such a line cannot be inside the definition that begins at `first`, so a
+    /// closing bracket is missing before it.
     fn find_swallowed(&mut self, first: usize, last: usize) -> Option<usize> {
         self.lines_left = self.lines_left.checked_sub(last - first)?;
         let indent = self.lines.indent(first);

@@ -3,11 +3,11 @@
 use crate::lines::TextLines;
 use crate::outline::{Outline, OutlinePart, PARTS_MAX, PartKind};
 
-/// Number of lines of a key above which its nested keys are outlined, too.
+/// Number of lines of a configuration key above which its nested keys are outlined, too.
 const LONG_LINES: usize = 24;
-/// Longest line that is searched for a key, in bytes.
+/// Longest line of a configuration that is searched for a key, in bytes.
 const LINE_BYTES_MAX: usize = 1 << 10;
-/// Deepest level of nested keys.
+/// Deepest level of nested configuration keys that are outlined.
 const DEPTH_MAX: usize = 3;
 
 /// Returns the outline of the configuration in `lines`, which is written in `lang`.
@@ -22,7 +22,8 @@ pub(crate) fn outline(lines: &TextLines<'_>, lang: &str) -> Outline {
     Outline::new(parts, Vec::new())
 }
 
-/// Lists each `[table]` with the lines up to the next one, and the keys before the first table.
+/// Lists each `[table]` of a configuration with the lines up to the next one, and the keys before
+/// the first table.
 fn tables(lines: &TextLines<'_>) -> Vec<OutlinePart> {
     let mut parts: Vec<OutlinePart> = Vec::new();
     let mut in_table = false;
@@ -57,7 +58,7 @@ fn tables(lines: &TextLines<'_>) -> Vec<OutlinePart> {
     extend_to_next(lines, parts)
 }
 
-/// Lists each `resource "kind" "name" {` with the lines up to the next one.
+/// Lists each block `resource "kind" "name" {` with the lines up to the next one.
 fn blocks(lines: &TextLines<'_>) -> Vec<OutlinePart> {
     let mut parts: Vec<OutlinePart> = Vec::new();
     for at in 0..lines.len() {
@@ -76,8 +77,8 @@ fn blocks(lines: &TextLines<'_>) -> Vec<OutlinePart> {
     extend_to_next(lines, parts)
 }
 
-/// Lists keys with the lines that are indented below them. For long keys, also lists the keys
-/// inside.
+/// Lists the keys of a configuration with the lines that are indented below them. For long keys,
+/// also lists the keys inside.
 fn keys(lines: &TextLines<'_>, key: impl Fn(&str) -> Option<&str>) -> Vec<OutlinePart> {
     let mut parts: Vec<OutlinePart> = Vec::new();
     // Ranges of lines still to search, each with its depth.
@@ -135,7 +136,7 @@ fn json_key(line: &str) -> Option<&str> {
     (is_key(key) && is_value).then_some(key)
 }
 
-/// Returns true if `text` may be a key.
+/// Returns true if `text` may be a configuration key.
 fn is_key(text: &str) -> bool {
     !text.is_empty() && text.len() <= 100 && !text.starts_with(['#', ';', '/', '{', ' ', '\t', '!'])
 }
@@ -146,7 +147,7 @@ fn first_comment_line(lines: &TextLines<'_>, at: usize) -> usize {
     (0..at).rev().take_while(is_comment).last().unwrap_or(at)
 }
 
-/// Extends each of `parts` up to the start of the next one.
+/// Extends each of `parts` of an outline up to the start of the next one.
 fn extend_to_next(lines: &TextLines<'_>, mut parts: Vec<OutlinePart>) -> Vec<OutlinePart> {
     for at in 0..parts.len() {
         let next = parts.get(at + 1).map_or(lines.len(), |next| next.first);

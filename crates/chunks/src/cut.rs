@@ -47,7 +47,7 @@ impl ChunkCutter<'_, '_> {
         self.add_between(None, next, self.lines.len(), true);
     }
 
-    /// Adds the pieces of the part at `at`.
+    /// Adds the pieces of the outline's part at the index `at`.
     fn add_part(&mut self, at: usize) {
         let outline = self.outline;
         let part = &outline.parts[at];
@@ -68,7 +68,7 @@ impl ChunkCutter<'_, '_> {
         self.add_between(Some(at), next, part.last + 1, true);
     }
 
-    /// Returns true if the part at `at` is so small that it is kept whole.
+    /// Returns true if the outline's part at the index `at` is so small that it becomes one chunk.
     fn is_kept_whole(&self, at: usize) -> bool {
         let part = &self.outline.parts[at];
         let is_small = |&inner: &usize| {
@@ -91,7 +91,8 @@ impl ChunkCutter<'_, '_> {
         self.push_split(piece);
     }
 
-    /// Adds the lines of the part at `at` before its first inner part, which begins at `to`.
+    /// Adds the lines of the outline's part at the index `at` before its first inner part, which
+    /// begins at line `to`.
     fn add_opening(&mut self, at: usize, to: usize) {
         let part = &self.outline.parts[at];
         let Some(last) = to.checked_sub(1).filter(|&last| last >= part.first) else { return };
@@ -118,7 +119,7 @@ impl ChunkCutter<'_, '_> {
         self.push_split(piece);
     }
 
-    /// Adds the lines from `from` up to `to` that only `outer` contains.
+    /// Adds the lines from `from` up to `to` that belong to `outer`, but to no part inside it.
     fn add_between(&mut self, outer: Option<usize>, from: usize, to: usize, is_end: bool) {
         let Some(last) = to.checked_sub(1).filter(|&last| last >= from) else { return };
         let Some((first, last)) = self.lines.trim_blank(from, last) else { return };
@@ -196,7 +197,7 @@ impl ChunkCutter<'_, '_> {
         }
     }
 
-    /// Adds `piece`, split if it is too long.
+    /// Adds `piece` to the chunks, split if it is too long.
     fn push_split(&mut self, piece: ChunkPiece) {
         let Some((first, last)) = self.lines.trim_blank(piece.first, piece.last) else { return };
         let mut from = first;
@@ -225,7 +226,8 @@ impl ChunkCutter<'_, '_> {
         }
     }
 
-    /// Returns the part of the docs at `all` in the lines from `first` to `last`, and its position.
+    /// Returns the part of the doc comment at the positions `all` that is in the lines from `first`
+    /// to `last`, and its position.
     fn doc_in_lines(
         &self,
         all: &[Range<usize>],
@@ -263,7 +265,7 @@ impl ChunkCutter<'_, '_> {
         best.map_or(reach, |line| line.min(reach)) - 1
     }
 
-    /// Returns the cost of starting a chunk at `line`. A lower cost is better.
+    /// Returns the cost of splitting a long text at `line`. A lower cost is better.
     fn split_cost(&self, line: usize) -> (u8, bool, usize) {
         let is_close = line > 0 && !self.lines.is_blank(line - 1);
         if self.lines.is_blank(line) {
@@ -276,7 +278,7 @@ impl ChunkCutter<'_, '_> {
     }
 }
 
-/// Returns true if `part` is too small for a separate chunk.
+/// Returns true if the definition `part` is too small for a separate chunk.
 fn is_small(part: &OutlinePart) -> bool {
     let code = part.last + 1 - part.start;
     let all = part.line_count();

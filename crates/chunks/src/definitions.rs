@@ -2,7 +2,7 @@
 
 use crate::outline::PartKind;
 
-/// A definition that a line begins.
+/// A definition that begins on a line, as guessed from that line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LineDefinition {
     /// Names that the line defines.
@@ -39,14 +39,14 @@ const TYPE_KEYWORDS: [&str; 16] = [
 /// Keywords before the name of a constant or a variable.
 const VALUE_KEYWORDS: [&str; 5] = ["const", "static", "let", "var", "val"];
 
-/// Words at the start of lines that call or branch and define nothing.
+/// Words at the start of lines with calls or branches, which define nothing.
 const CONTROL_WORDS: [&str; 24] = [
     "if", "for", "while", "switch", "match", "return", "else", "catch", "throw", "new", "await",
     "case", "do", "sizeof", "assert", "delete", "yield", "with", "elif", "unless", "until",
     "raise", "typeof", "super",
 ];
 
-/// Returns the definition in `line`, if the line looks like a definition.
+/// Returns the definition that begins in `line`, if the line looks like a definition.
 pub(crate) fn guess_definition(line: &str) -> Option<LineDefinition> {
     let code = line.trim();
     if code.is_empty() || is_leading_line(code) {
@@ -65,7 +65,8 @@ pub(crate) fn is_leading_line(code: &str) -> bool {
         || code == "*"
 }
 
-/// Matches `pub async fn name`, `export default class Name`, `const NAME`.
+/// Returns the definition in a line with a keyword, such as `pub async fn name`, `export default
+/// class Name`, `const NAME`.
 fn match_keyword(code: &str, is_nested: bool) -> Option<LineDefinition> {
     let mut rest = code;
     // A definition has few modifiers. A keyword after more words is part of an expression.
@@ -107,7 +108,7 @@ fn match_keyword(code: &str, is_nested: bool) -> Option<LineDefinition> {
     None
 }
 
-/// Returns the kind of definition that the keyword `word` before `after` begins.
+/// Returns the kind of definition that the keyword `word` begins. `after` is the text after it.
 fn keyword_kind(word: &str, after: &str) -> Option<PartKind> {
     if FUNCTION_KEYWORDS.contains(&word) {
         Some(PartKind::Function)
@@ -123,13 +124,14 @@ fn keyword_kind(word: &str, after: &str) -> Option<PartKind> {
     }
 }
 
-/// Returns true if `after` starts with a name, and not with a type followed by a name.
+/// Returns true if the text `after` a keyword starts with a name, and not with a type followed by a
+/// name.
 fn is_named_next(after: &str) -> bool {
     let after = after.trim_start().trim_start_matches(is_name).trim_start();
     after.is_empty() || after.starts_with([':', '=', ';', ','])
 }
 
-/// Returns the names after the keyword `word`.
+/// Returns the names that a definition with the keyword `word` defines, from the text `after` it.
 fn names_after(word: &str, after: &str) -> Vec<String> {
     let head = after.split(['{', '=', ';']).next().unwrap_or_default();
     let head = head.trim_start_matches([' ', '*']);
@@ -156,7 +158,8 @@ fn receiver<'l>(word: &str, after: &'l str) -> (Option<String>, &'l str) {
     (name.map(str::to_owned), rest)
 }
 
-/// Matches `static int name(int x) {`, `public void name()`, `name(args) {`, `name() {`.
+/// Returns the definition in a line without a keyword, such as `static int name(int x) {`, `public
+/// void name()`, `name(args) {`, `name() {`.
 fn match_shape(code: &str) -> Option<LineDefinition> {
     let (head, args) = code.split_once('(')?;
     let name_at = head.trim_end_matches(is_name).len();

@@ -9,7 +9,7 @@ pub(crate) enum CommentKind {
     Inner,
     /// Any other comment.
     Plain,
-    /// An instruction for a program: `#!/bin/sh`, `//go:build`, `// eslint-disable`.
+    /// An instruction for a program, such as `#!/bin/sh`, `//go:build` or `// eslint-disable`.
     Directive,
 }
 
@@ -30,7 +30,8 @@ const DIRECTIVES: [&str; 12] = [
 ];
 
 impl CommentKind {
-    /// Classifies the comment `text`. If `inner` is set, `//!` documents the item that contains it.
+    /// Classifies the comment `text` by its purpose. If `inner` is set, `//!` documents the item
+    /// that contains it.
     pub(crate) fn classify(text: &str, inner: bool) -> Self {
         let begins = |mark: &str| text.starts_with(mark);
         if DIRECTIVES.iter().any(|order| begins(order)) {
@@ -81,7 +82,7 @@ pub(crate) fn string_text(literal: &str) -> String {
     format!("{first}\n{}", dedent(&rest)).trim().to_owned()
 }
 
-/// Returns the text in a piece of a comment or of a docstring.
+/// Returns the text in a piece of a comment or of a docstring, without comment marks.
 pub(crate) fn piece_text(piece: &str) -> String {
     let is_comment = ["//", "/*", "*", "#", "--", "=begin"];
     if is_comment.iter().any(|mark| piece.trim_start().starts_with(mark)) {
@@ -101,7 +102,7 @@ fn dedent(lines: &[&str]) -> String {
     lines.join("\n")
 }
 
-/// Longest XML tag, in bytes.
+/// Longest XML tag in a doc comment that is removed, in bytes.
 const TAG_BYTES_MAX: usize = 200;
 
 /// Removes the XML tags of C# doc comments from `text`. The name in `<see cref="Name"/>` stays.

@@ -18,13 +18,13 @@ mod rust;
 mod shell;
 mod typescript;
 
-/// Definition of one language.
+/// Rules for finding definitions in one language.
 pub(crate) struct GrammarRules {
     /// Name of the language, as in [`FileClass`](crate::FileClass).
     pub(crate) lang: &'static str,
     pub(crate) grammar: fn() -> Language,
     pub(crate) letters: AcceptedLetters,
-    /// Roles of the grammar's nodes. Other nodes are only searched for nodes inside them.
+    /// Roles of the grammar's node kinds. Other nodes are only searched for nodes inside them.
     pub(crate) roles: &'static [(&'static str, NodeRole)],
     pub(crate) docs: DocCommentPlacement,
 }
@@ -46,46 +46,47 @@ pub(crate) enum DocCommentPlacement {
     MarkedOrInner,
     /// Any comment directly above. A marked comment is preferred.
     Above,
-    /// A string at the start of the body.
+    /// A string at the start of the definition's body.
     Docstrings,
 }
 
-/// Role of a grammar node.
+/// Role of a grammar's node in finding definitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NodeRole {
     Function,
-    /// A declaration as in C: a function if it declares one, otherwise a value.
+    /// A declaration as in C. It is a function if it declares one, otherwise a value.
     Prototype,
     Type,
     /// A type if the node has a body. Otherwise it only mentions a type.
     TypeIfBody,
-    /// Only a container of other definitions: an `impl`, a namespace.
+    /// Only a container of other definitions, such as an `impl` or a namespace.
     Scope,
     Value,
-    /// An assignment: a function or a type if it assigns one, otherwise a value.
+    /// An assignment. It is a function or a type if it assigns one, otherwise a value.
     Assignment,
-    /// An assignment: a function or a type if it assigns one, otherwise no definition.
+    /// An assignment. It is a function or a type if it assigns one, otherwise no definition.
     FunctionAssignment,
-    /// A wrapper that belongs to the definition inside it: `export`, `template <class T>`.
+    /// A wrapper that belongs to the definition inside it, such as `export` or `template <class
+    /// T>`.
     Wrapper,
     Comment,
     /// An attribute above a definition, which belongs to it.
     Attribute,
-    /// Name of the file's package.
+    /// Declaration of the file's package or namespace.
     Package,
-    /// Tokens that the grammar does not parse: the arguments of a macro call.
+    /// Tokens that the grammar does not parse, such as the arguments of a macro call.
     Tokens,
-    /// A node without anything of interest inside.
+    /// A node without definitions or comments inside.
     Opaque,
-    /// Any other node.
+    /// A node with no role of its own, which may contain definitions.
     Other,
 }
 
-/// A language that is ready to parse.
+/// A language's grammar that is ready to parse.
 pub(crate) struct Grammar {
     pub(crate) rules: &'static GrammarRules,
     pub(crate) language: Language,
-    /// Role of each node kind, by its id.
+    /// Role of each node kind of the grammar, by the id of the kind.
     roles: Vec<NodeRole>,
 }
 
@@ -115,7 +116,7 @@ impl Grammar {
         Some(GRAMMARS[at].get_or_init(|| Self::new(ALL_RULES[at])))
     }
 
-    /// Returns a known grammar for each `number`.
+    /// Returns one of the known grammars for each `number`.
     #[cfg(any(fuzzing, test))]
     pub(crate) fn for_number(number: u8) -> &'static Self {
         let rules = ALL_RULES[usize::from(number) % ALL_RULES.len()];
@@ -134,7 +135,7 @@ impl Grammar {
         Self { rules, roles: (0..kinds).map(role).collect(), language: language.clone() }
     }
 
-    /// Returns the role of the nodes of `kind`.
+    /// Returns the role of the grammar's nodes of `kind`.
     pub(crate) fn role(&self, kind: u16) -> NodeRole {
         self.roles.get(usize::from(kind)).copied().unwrap_or(NodeRole::Other)
     }

@@ -12,7 +12,7 @@ use crate::outline::{Outline, OutlinePart, PARTS_MAX, PartKind};
 /// Longest line that is searched for a definition, in bytes.
 const LINE_BYTES_MAX: usize = 2 << 10;
 
-/// Guesses the outline of the code in `lines`.
+/// Guesses the outline of the code in `lines` line by line, without a grammar.
 pub(crate) fn outline(lines: &TextLines<'_>) -> Outline {
     Outline::new(guess_parts(lines, 0..lines.len()), Vec::new())
 }
@@ -77,7 +77,7 @@ pub(crate) fn begins_definition(line: &str) -> bool {
     })
 }
 
-/// Extends the `open` parts to line `at`.
+/// Extends the `open` definitions, which enclose line `at`, to that line.
 fn extend_open(parts: &mut [OutlinePart], open: &[(usize, usize)], at: usize) {
     // Outer parts end no earlier than inner ones, so extending the innermost suffices.
     for &(part, _) in open.iter().rev().take(DEPTH_MAX) {
@@ -95,7 +95,7 @@ fn head(line: &str) -> String {
     head[..head.floor_char_boundary(HEAD_BYTES_MAX)].to_owned()
 }
 
-/// Collects the comments above the definition of `part` as its doc.
+/// Collects the comments above the definition of `part` as its documentation.
 fn collect_doc(lines: &TextLines<'_>, part: &mut OutlinePart) {
     let mut docs = Vec::new();
     for line in part.first..part.start {

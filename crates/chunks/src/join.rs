@@ -5,15 +5,15 @@ use std::ops::Range;
 use crate::chunk::{BYTES_MAX, ChunkKind, LINES_MAX};
 use crate::lines::TextLines;
 
-/// Maximum number of lines of a chunk after a small piece was joined to it.
+/// Maximum number of lines of a chunk after a small piece of text was joined to it.
 const JOINED_LINES_MAX: usize = LINES_MAX + 6;
-/// Maximum number of lines of a chunk of small neighbours of one kind.
+/// Maximum number of lines of a chunk of small neighbouring pieces of one kind.
 const ALIKE_LINES_MAX: usize = 24;
-/// Maximum number of lines of a chunk of small neighbours of different kinds.
+/// Maximum number of lines of a chunk of small neighbouring pieces of different kinds.
 const MIXED_LINES_MAX: usize = 12;
 /// Maximum number of lines of a chunk that defines nothing.
 const LOOSE_LINES_MAX: usize = 40;
-/// Maximum number of names of a chunk.
+/// Maximum number of names that a chunk has.
 pub(crate) const NAMES_MAX: usize = 8;
 /// Maximum number of chunks of a text.
 const PIECES_MAX: usize = 4000;
@@ -30,10 +30,10 @@ pub(crate) struct ChunkPiece {
     pub(crate) doc: String,
     pub(crate) doc_bytes: Vec<Range<usize>>,
     pub(crate) join_rule: JoinRule,
-    /// The part that contains the piece. Only pieces of one part are merged.
+    /// The outline's part that contains the piece. Only pieces of one part are merged.
     pub(crate) container: Option<usize>,
-    /// The part whose first lines are this piece. Constants and fields that follow are merged with
-    /// them.
+    /// The outline's part whose first lines are this piece. Constants and fields that follow are
+    /// merged with them.
     pub(crate) opened_part: Option<usize>,
 }
 
@@ -47,20 +47,20 @@ impl ChunkPiece {
     }
 }
 
-/// Rule for joining a piece with its neighbours.
+/// Rule for joining a piece of text with its neighbours to a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum JoinRule {
-    /// The piece is never joined.
+    /// The piece of text is never joined.
     Alone,
-    /// The piece is joined with other small pieces.
+    /// The piece of text is joined with other small pieces.
     Neighbours,
-    /// The piece introduces the next piece and is joined with it.
+    /// The piece of text introduces the next piece and is joined with it.
     Next,
-    /// The piece closes the previous piece and is joined with it.
+    /// The piece of text closes the previous piece and is joined with it.
     Previous,
 }
 
-/// Joins small pieces with their neighbours.
+/// Joins small pieces of text with their neighbours.
 pub(crate) fn join_small(lines: &TextLines<'_>, pieces: Vec<ChunkPiece>) -> Vec<ChunkPiece> {
     let fits = |first: usize, last: usize, most: usize| {
         last - first < most && lines.end(last) - lines.start(first) <= BYTES_MAX
@@ -110,7 +110,8 @@ pub(crate) fn join_small(lines: &TextLines<'_>, pieces: Vec<ChunkPiece>) -> Vec<
     joined
 }
 
-/// Returns `pieces`, merged with their neighbours if there are more than [`PIECES_MAX`].
+/// Returns the `pieces` of a text, merged with their neighbours if there are more than
+/// [`PIECES_MAX`].
 pub(crate) fn limit_pieces(lines: &TextLines<'_>, pieces: Vec<ChunkPiece>) -> Vec<ChunkPiece> {
     let mut pieces = pieces;
     let mut together = pieces.len().div_ceil(PIECES_MAX);
@@ -121,7 +122,7 @@ pub(crate) fn limit_pieces(lines: &TextLines<'_>, pieces: Vec<ChunkPiece>) -> Ve
     pieces
 }
 
-/// Merges up to `together` neighbours at a time, within the size of a long chunk.
+/// Merges up to `together` neighbouring pieces at a time, within the size of a long chunk.
 fn merge_groups(
     together: usize,
     lines: &TextLines<'_>,
@@ -163,7 +164,7 @@ fn can_merge(last: &ChunkPiece, piece: &ChunkPiece) -> bool {
         && last.names.len() + piece.names.len() <= NAMES_MAX
 }
 
-/// Returns the most lines that `last` and `piece` may have together.
+/// Returns the maximum number of lines that `last` and `piece` may have together after a merge.
 fn merged_lines_max(last: &ChunkPiece, piece: &ChunkPiece) -> usize {
     if last.opened_part.is_some() {
         ALIKE_LINES_MAX
@@ -176,7 +177,7 @@ fn merged_lines_max(last: &ChunkPiece, piece: &ChunkPiece) -> usize {
     }
 }
 
-/// Prepends the piece `before`, which introduces `piece`.
+/// Prepends the piece `before`, which introduces `piece`, to `piece`.
 fn prepend_piece(before: ChunkPiece, mut piece: ChunkPiece) -> ChunkPiece {
     if piece.names.is_empty() && !before.names.is_empty() {
         (piece.kind, piece.head) = (before.kind, before.head);

@@ -3,9 +3,9 @@
 /// Classification of a file by its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileClass {
-    /// Language, if known.
+    /// Language of the file, if known.
     pub lang: Option<&'static str>,
-    /// Purpose of the text.
+    /// Purpose of the file's text.
     pub kind: FilePurpose,
     /// True if the file contains tests.
     pub is_test: bool,
@@ -26,7 +26,7 @@ pub enum FilePurpose {
     Other,
 }
 
-/// Languages by file extension.
+/// Languages, each with its purpose and file extensions.
 const LANGUAGES: [(&str, FilePurpose, &[&str]); 36] = [
     ("rust", FilePurpose::Code, &["rs"]),
     ("python", FilePurpose::Code, &["py", "pyi"]),
@@ -66,7 +66,7 @@ const LANGUAGES: [(&str, FilePurpose, &[&str]); 36] = [
     ("terraform", FilePurpose::Config, &["tf", "tfvars"]),
 ];
 
-/// Languages by whole file name.
+/// Languages of files that are known by their whole name.
 const NAMES: [(&str, &str, FilePurpose); 10] = [
     ("readme", "text", FilePurpose::Docs),
     ("license", "text", FilePurpose::Docs),
@@ -88,11 +88,11 @@ pub fn find_language(name: &str) -> Option<&'static str> {
     by_name.into_iter().find(|lang| *lang == name).or_else(|| by_end.map(|it| it.0).next())
 }
 
-/// Tags for searching files, in addition to languages.
+/// Tags for searching files by purpose, in addition to languages.
 pub const TAGS: [&str; 5] = ["code", "docs", "config", "test", "example"];
 
 impl FileClass {
-    /// Classifies the file at `path`.
+    /// Classifies the file at `path` by its language and purpose.
     pub fn for_path(path: &str) -> Self {
         let lower = path.to_lowercase();
         let (folders, name) = lower.rsplit_once('/').unwrap_or(("", &lower));
@@ -115,7 +115,7 @@ impl FileClass {
         }
     }
 
-    /// Returns the search tags of the file: language, kind, and test or example.
+    /// Returns the search tags of the file: language, purpose, and test or example.
     pub fn tags(self) -> Vec<&'static str> {
         let kind = match self.kind {
             FilePurpose::Code => Some("code"),

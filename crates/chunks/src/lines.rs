@@ -5,7 +5,7 @@ use std::ops::Range;
 /// A text with an index of its lines.
 pub(crate) struct TextLines<'t> {
     pub(crate) text: &'t str,
-    /// Start of each line.
+    /// Position of the start of each line in the text.
     starts: Vec<usize>,
 }
 
@@ -24,12 +24,13 @@ impl<'t> TextLines<'t> {
         self.starts.len()
     }
 
-    /// Returns the start of `line`, or the end of the text if the text has fewer lines.
+    /// Returns the position of the start of `line`, or the end of the text if the text has fewer
+    /// lines.
     pub(crate) fn start(&self, line: usize) -> usize {
         self.starts.get(line).copied().unwrap_or(self.text.len())
     }
 
-    /// Returns the end of `line`, without its line break.
+    /// Returns the position of the end of `line`, without its line break.
     pub(crate) fn end(&self, line: usize) -> usize {
         self.start(line) + self.line(line).len()
     }
@@ -45,19 +46,20 @@ impl<'t> TextLines<'t> {
         self.line(line).trim().is_empty()
     }
 
-    /// Returns the bytes of the lines from `first` to `last`.
+    /// Returns the positions of the lines from `first` to `last` in the text, in bytes.
     pub(crate) fn bytes(&self, first: usize, last: usize) -> Range<usize> {
         self.start(first)..self.end(last)
     }
 
-    /// Shrinks the range to leave out blank lines at both ends. Returns `None` if all are blank.
+    /// Shrinks the range of lines to leave out blank lines at both ends. Returns `None` if all are
+    /// blank.
     pub(crate) fn trim_blank(&self, first: usize, last: usize) -> Option<(usize, usize)> {
         let last = (first..=last).rev().find(|&line| !self.is_blank(line))?;
         let first = (first..=last).find(|&line| !self.is_blank(line))?;
         Some((first, last))
     }
 
-    /// Returns the line that contains the byte `at`.
+    /// Returns the number of the line that contains the byte `at`.
     pub(crate) fn line_at_byte(&self, at: usize) -> usize {
         self.starts.partition_point(|&start| start <= at).saturating_sub(1)
     }

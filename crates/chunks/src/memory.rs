@@ -13,15 +13,15 @@ use tree_sitter::{Allocator, set_allocator};
 const PARALLEL_BYTES_MAX: usize = 256 << 10;
 /// Peak memory use above which a parse returns free memory to the system, in bytes.
 const TRIM_BYTES_MIN: usize = 16 << 20;
-/// Number of bytes before each memory block. They contain the size of the block, and keep the
-/// alignment of `malloc`.
+/// Number of bytes that the allocator adds before each memory block. They contain the size of the
+/// block, and keep the alignment of `malloc`.
 const HEADER_BYTES: usize = 16;
 
 thread_local! {
     static BYTES_HELD: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Memory use of one parse, on this thread.
+/// Memory that the parse of one text uses, on this thread.
 pub(crate) struct ParseMemory {
     bytes_before: usize,
     peak_bytes: Cell<usize>,
@@ -29,8 +29,8 @@ pub(crate) struct ParseMemory {
 }
 
 impl ParseMemory {
-    /// Starts counting for a text with `bytes` bytes. If the text is long, blocks while another
-    /// long text is parsed.
+    /// Starts counting the memory of a parse of a text with `bytes` bytes. If the text is long,
+    /// blocks while another long text is parsed.
     pub(crate) fn start(bytes: usize) -> Self {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = || TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -45,7 +45,7 @@ impl ParseMemory {
         held
     }
 
-    /// Returns the largest value that [`Self::bytes_held`] has returned.
+    /// Returns the largest number of bytes that [`Self::bytes_held`] has returned.
     #[cfg(test)]
     pub(crate) fn peak_bytes(&self) -> usize {
         self.peak_bytes.get()

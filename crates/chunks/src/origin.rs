@@ -114,9 +114,9 @@ const GENERATED_PHRASES: [&str; 8] = [
 const HEAD_BYTES: usize = 2 << 10;
 /// Number of lines at the start of a file that are searched for [`GENERATED_PHRASES`].
 const HEAD_LINES: usize = 20;
-/// Longest average line of handwritten text, in bytes.
+/// Longest average line of handwritten text, in bytes. Longer lines mark a text as generated.
 const MEAN_LINE_BYTES_MAX: usize = 400;
-/// Largest text that is never considered minified, in bytes.
+/// Largest text that is never considered minified (generated), in bytes.
 const MINIFIED_BYTES_MIN: usize = 8 << 10;
 
 /// Returns true if the name of the file at `path` marks it as generated.
@@ -166,7 +166,7 @@ pub fn is_secret(path: &str) -> bool {
         || CREDENTIAL_FILES.iter().any(|known| is_at(&lower, known))
 }
 
-/// Returns true if `path` is the file `known` in any folder.
+/// Returns true if `path` is the file `known` in any folder. `known` may contain folders.
 fn is_at(path: &str, known: &str) -> bool {
     path.strip_suffix(known).is_some_and(|folder| folder.is_empty() || folder.ends_with('/'))
 }

@@ -5,34 +5,35 @@ use std::ops::Range;
 /// A definition in the outline, with the comments and attributes above it.
 #[derive(Debug, Clone)]
 pub(crate) struct OutlinePart {
-    /// First line of the part, including the comments and attributes above the definition.
+    /// First line of the definition, including the comments and attributes above it.
     pub(crate) first: usize,
     /// Line at which the definition itself begins.
     pub(crate) start: usize,
-    /// Last line.
+    /// Last line of the definition.
     pub(crate) last: usize,
     pub(crate) kind: PartKind,
-    /// Names that the part defines, the main name first.
+    /// Names that the definition has, the main name first.
     pub(crate) names: Vec<String>,
-    /// Enclosing names that are not parts of the outline: `Server` in `func (s *Server) Serve()`.
+    /// Enclosing names that are no definitions in the outline: `Server` in `func (s *Server)
+    /// Serve()`.
     pub(crate) outer_names: Vec<String>,
-    /// Names that the part adds to the enclosing names of the parts inside it.
+    /// Names that the definition adds to the enclosing names of definitions inside it.
     pub(crate) scope: Vec<String>,
     pub(crate) head: String,
     pub(crate) doc: String,
     pub(crate) doc_bytes: Vec<Range<usize>>,
-    /// Indexes of the parts inside this part, in order.
+    /// Indexes of the definitions inside this one, in order.
     pub(crate) inner: Vec<usize>,
-    /// Index of the part that contains this part.
+    /// Index of the definition that contains this one.
     pub(crate) outer: Option<usize>,
 }
 
-/// Kind of a part of the outline.
+/// Kind of a definition in the outline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PartKind {
     Function,
     Type,
-    /// Only a container of other parts: an `impl`, a namespace.
+    /// Only a container of other definitions, such as an `impl` or a namespace.
     Scope,
     /// A constant, a variable, or a declaration without a body.
     Value,
@@ -63,7 +64,7 @@ impl OutlinePart {
     }
 }
 
-/// Outline of a text.
+/// Outline of a text: its definitions or sections (parts) and how they are nested.
 ///
 /// Parts are in order. A part lies within the lines of its container. It begins after the
 /// container's first line, unless the container is a [`PartKind::Scope`]. A part shares no line
@@ -71,27 +72,27 @@ impl OutlinePart {
 #[derive(Debug, Default)]
 pub(crate) struct Outline {
     pub(crate) parts: Vec<OutlinePart>,
-    /// Indexes of the parts that no other part contains.
+    /// Indexes of the outline's parts that no other part contains.
     pub(crate) top_level: Vec<usize>,
-    /// Nesting depth of the node that begins with each line, or [`NO_DEPTH`] if no node does.
-    /// Empty if unknown.
+    /// Nesting depth of the syntax node that begins with each line, or [`NO_DEPTH`] if no node
+    /// does. Empty if unknown.
     pub(crate) line_depths: Vec<u8>,
 }
 
-/// Depth of a line at which no node begins.
+/// Depth of a line at which no syntax node begins.
 pub(crate) const NO_DEPTH: u8 = u8::MAX;
-/// Deepest nesting of parts. Parts nested deeper are dropped.
+/// Deepest nesting of parts (such as definitions) in an outline. Parts nested deeper are dropped.
 const DEPTH_MAX: usize = 16;
-/// Maximum number of names of a part, with the names of parts that share its first line.
+/// Maximum number of names of an outline's part, with the names of parts that share its first line.
 const NAMES_MAX: usize = 8;
-/// Maximum number of enclosing names of a part.
+/// Maximum number of enclosing names of an outline's part.
 const WITHIN_MAX: usize = 16;
-/// Maximum number of bytes of all enclosing names of a part.
+/// Maximum number of bytes of all enclosing names of an outline's part.
 const WITHIN_BYTES_MAX: usize = 1 << 10;
-/// Maximum number of parts of a text. Only generated code has more parts: its remaining lines are
-/// cut by size.
+/// Maximum number of parts of an outline. Only generated code has more parts: its remaining lines
+/// are cut by size.
 pub(crate) const PARTS_MAX: usize = 1 << 15;
-/// Number of lines of a function from which the parts inside it are outlined.
+/// Number of lines of a function from which the definitions inside it are outlined.
 pub(crate) const LONG_FUNCTION_LINES: usize = 60;
 
 impl Outline {
@@ -145,7 +146,7 @@ impl Outline {
         open.push(at);
     }
 
-    /// Returns the names that enclose the part at `at`, from the outermost.
+    /// Returns the names that enclose the part at the index `at`, from the outermost.
     pub(crate) fn enclosing_names(&self, at: usize) -> Vec<String> {
         let part = &self.parts[at];
         let mut within = match part.outer {
@@ -160,7 +161,7 @@ impl Outline {
         limit_names(within)
     }
 
-    /// Returns the names that enclose a part inside the part at `at`.
+    /// Returns the names that enclose a part inside the part at the index `at`.
     pub(crate) fn names_inside(&self, at: usize) -> Vec<String> {
         let mut within = self.enclosing_names(at);
         within.extend(self.parts[at].scope.iter().cloned());
@@ -168,7 +169,8 @@ impl Outline {
     }
 }
 
-/// Shortens `within` to its innermost names, within the limits on number and bytes.
+/// Shortens the enclosing names `within` to the innermost ones, within the limits on number and
+/// bytes.
 pub(crate) fn limit_names(mut within: Vec<String>) -> Vec<String> {
     let mut bytes = 0;
     let fits = |name: &&String| {

@@ -3,11 +3,11 @@
 use crate::lines::TextLines;
 use crate::outline::{Outline, OutlinePart, PARTS_MAX, PartKind};
 
-/// Longest line that may be a heading, in bytes.
+/// Longest line of a document that may be a heading, in bytes.
 const LINE_BYTES_MAX: usize = 512;
 
 struct Heading {
-    /// First line of the heading, which may be a rule above the title.
+    /// First line of the heading, which may be a line of equal characters above the title.
     first: usize,
     level: usize,
     title: String,
@@ -38,7 +38,7 @@ pub(crate) fn outline(lines: &TextLines<'_>, lang: &str) -> Outline {
     Outline::new(parts, Vec::new())
 }
 
-/// Finds headings that begin with `mark`, repeated once per level, and a space.
+/// Finds headings of a document that begin with `mark`, repeated once per level, and a space.
 fn marked_headings(lines: &TextLines<'_>, mark: char) -> Vec<Heading> {
     let heading = |at| {
         let line: &str = lines.line(at);
@@ -55,7 +55,8 @@ fn parse_title(line: &str, mark: char) -> Option<(usize, String)> {
     ((1..=6).contains(&level) && !title.is_empty()).then(|| (level, title.to_owned()))
 }
 
-/// Finds `# Title` outside of code fences, and `Title` above a line of `===` or `---`.
+/// Finds Markdown headings: `# Title` outside of code fences, and `Title` above a line of `===` or
+/// `---`.
 fn markdown_headings(lines: &TextLines<'_>) -> Vec<Heading> {
     let mut fence: Option<&str> = None;
     let mut fenced = vec![false; lines.len()];
@@ -85,7 +86,7 @@ fn markdown_headings(lines: &TextLines<'_>) -> Vec<Heading> {
     headings
 }
 
-/// Returns the number of lines of the front matter: the block between two lines of `---`.
+/// Returns the number of lines of a document's front matter: the block between two lines of `---`.
 fn front_matter(lines: &TextLines<'_>) -> usize {
     if lines.len() == 0 || lines.line(0).trim_end() != "---" {
         return 0;
@@ -94,8 +95,9 @@ fn front_matter(lines: &TextLines<'_>) -> usize {
     end.map_or(0, |end| end + 1)
 }
 
-/// Finds titles with a rule below, and possibly another rule above. The level of a heading is the
-/// position of the rule's character in `levels`. Unknown characters are appended to `levels`.
+/// Finds titles with a line of equal characters (a rule) below, and possibly another rule above.
+/// The level of a heading is the position of the rule's character in `levels`. Unknown characters
+/// are appended to `levels`.
 fn underlined_headings(
     lines: &TextLines<'_>,
     levels: &mut Vec<char>,
@@ -134,7 +136,7 @@ fn underlined_headings(
     headings
 }
 
-/// Returns the character of a rule, if `line` is one.
+/// Returns the character that `line` repeats, if the line is a rule below or above a title.
 fn rule_character(line: &str) -> Option<char> {
     let line = line.trim_end();
     let first = line.chars().next().filter(char::is_ascii_punctuation)?;

@@ -11,19 +11,20 @@ use crate::outline::PartKind;
 /// A definition in a text, such as a function or a type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Symbol {
-    /// First line, counted from 1, including the comments and attributes above the definition.
+    /// First line of the definition, counted from 1, including the comments and attributes above
+    /// the definition.
     pub first: u32,
     /// Line at which the definition itself begins.
     pub line: u32,
-    /// Last line.
+    /// Last line of the definition.
     pub last: u32,
-    /// Kind of definition.
+    /// Kind of the definition, such as a function or a type.
     pub kind: ChunkKind,
-    /// Main name.
+    /// Main name of the definition.
     pub name: String,
-    /// Enclosing names, from the outermost.
+    /// Names that enclose the definition, from the outermost.
     pub within: Vec<String>,
-    /// Signature up to the body. Empty if there is none.
+    /// Signature of the definition up to the body. Empty if there is none.
     pub head: String,
 }
 

@@ -3,10 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
-/// One word of a query, with its synonyms.
+/// One word of a query, with the synonyms by which it is searched as well.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Concept {
-    /// The word, as [`words`] spells it.
+    /// The word in the form that [`words`] returns.
     pub word: String,
     /// Synonyms of the word.
     pub synonyms: Vec<String>,
@@ -59,13 +59,13 @@ const SYNONYMS: [&[&str]; 31] = [
 /// Longest run of letters and digits that is a word, in bytes. Longer runs are data.
 const WORD_BYTES_MAX: usize = 256;
 
-/// Passes every word of `text` to `take`, in order: the parts of each identifier, then the whole if
-/// it has several parts. Words are in lower case and stemmed.
+/// Passes every word of `text` to `take`, in order: the parts of each identifier, then the whole
+/// identifier if it has several parts. Words are in lower case and stemmed.
 pub fn words(text: &str, mut take: impl FnMut(&str)) {
     for_each_word(text, |word, _| take(word));
 }
 
-/// Passes the parts of each identifier in `text` to `take`, without identifiers as a whole.
+/// Passes the parts of each identifier in `text` to `take`, but not the identifiers as a whole.
 pub fn identifier_parts(text: &str, mut take: impl FnMut(&str)) {
     for_each_word(text, |word, is_whole| {
         if !is_whole {
@@ -101,7 +101,7 @@ fn for_each_word(text: &str, mut take: impl FnMut(&str, bool)) {
     }
 }
 
-/// Returns the distinct words of `text`, in alphabetical order.
+/// Returns the distinct words of `text` in alphabetical order.
 pub fn distinct_words(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     words(text, |word| found.push(word.to_owned()));
@@ -120,7 +120,7 @@ fn is_meaningful(word: &str) -> bool {
     !bare.is_empty() && STOP_WORDS.binary_search(&bare.as_str()).is_err()
 }
 
-/// Returns the distinct concepts in `query`, in the order of the query.
+/// Returns the distinct words in `query` with their synonyms, in the order of the query.
 pub fn concepts(query: &str) -> Vec<Concept> {
     // A query of stop words alone is taken literally.
     let all = has_only_stop_words(query);
@@ -154,8 +154,8 @@ static SYNONYMS_BY_WORD: LazyLock<HashMap<String, Vec<String>>> = LazyLock::new(
     others
 });
 
-/// Passes the parts of `identifier` to `take`. For `from_utf8`, these are `from`, `utf`, `utf8` and
-/// the whole identifier. `word` and `whole` are scratch buffers.
+/// Passes the parts of `identifier` and the whole to `take`. For `from_utf8`, these are `from`,
+/// `utf`, `utf8` and the whole identifier. `word` and `whole` are scratch buffers.
 fn split_identifier(
     identifier: &str,
     word: &mut String,
@@ -235,7 +235,7 @@ fn is_ideograph(c: char) -> bool {
     matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}')
 }
 
-/// Passes each pair of neighbours in `run` to `take`, to index text without spaces.
+/// Passes each pair of neighbouring characters in `run` to `take`, to index text without spaces.
 fn neighbour_pairs(run: &str, take: &mut impl FnMut(&str, bool)) {
     let chars: Vec<char> = run.chars().collect();
     if let [one] = chars[..] {
@@ -285,7 +285,8 @@ fn plural(word: &mut String) {
     }
 }
 
-/// Removes a doubled last letter: `stopp` becomes `stop`, but `call` and `pass` stay.
+/// Removes the second of two equal last letters: `stopp` becomes `stop`, but `call` and `pass`
+/// stay.
 fn undouble(word: &mut String) {
     let bytes = word.as_bytes();
     if let [.., one, two] = bytes

@@ -9,7 +9,7 @@ use crate::docs::{self, CommentKind};
 use crate::grammars::DocCommentPlacement;
 use crate::outline::{OutlinePart, PARTS_MAX, PartKind};
 
-/// Comments and attributes whose definition has not been reached yet.
+/// Comments and attributes above a definition that has not been reached yet.
 pub(super) struct LeadingComments {
     pub(super) first: usize,
     pub(super) last: usize,
@@ -17,7 +17,8 @@ pub(super) struct LeadingComments {
 }
 
 impl SyntaxWalk<'_, '_> {
-    /// Processes the comment `node`, which documents its container or the next definition.
+    /// Processes the comment `node`, which documents the item that contains it or the next
+    /// definition.
     pub(super) fn add_comment(&mut self, node: Node<'_>, level: &mut WalkLevel) {
         let (first, last) = self.line_span(node);
         if level.last_line == Some(first) {
@@ -38,8 +39,8 @@ impl SyntaxWalk<'_, '_> {
         }
     }
 
-    /// Returns the bytes of the comment's whole lines. If code shares these lines, returns the
-    /// bytes of the comment alone.
+    /// Returns the bytes of the comment `node` in whole lines. If code shares these lines, returns
+    /// the bytes of the comment alone.
     fn comment_bytes(&self, node: Node<'_>, first: usize, last: usize) -> Range<usize> {
         let lines = self.lines.bytes(first, last);
         let is_blank = |range: Range<usize>| {
@@ -51,7 +52,7 @@ impl SyntaxWalk<'_, '_> {
         if is_alone { lines } else { start..end }
     }
 
-    /// Adds a comment to the doc of the part that contains it.
+    /// Adds a comment to the documentation of the definition that contains it.
     fn add_inner_doc(
         &mut self,
         outer: Option<usize>,
@@ -82,7 +83,7 @@ impl SyntaxWalk<'_, '_> {
         part.doc_bytes.push(bytes);
     }
 
-    /// Adds the docstring of a module.
+    /// Adds the docstring of a module to its documentation.
     pub(super) fn add_module_doc(&mut self, root: Node<'_>) {
         let Some(string) = docstring(root) else { return };
         let (first, last) = self.line_span(string);
@@ -92,7 +93,7 @@ impl SyntaxWalk<'_, '_> {
         self.parts.push(part);
     }
 
-    /// Returns the doc text in the `comments` above a definition, and its position.
+    /// Returns the documentation in the `comments` above a definition, and its position.
     pub(super) fn doc_text(
         &self,
         comments: Vec<(Range<usize>, CommentKind)>,
@@ -125,7 +126,8 @@ impl SyntaxWalk<'_, '_> {
     }
 }
 
-/// Extends `lead` by the lines from `first` to `last`. Starts a new lead if they are not adjacent.
+/// Extends the comments and attributes in `lead` by the lines from `first` to `last`. Starts anew
+/// if they are not adjacent.
 pub(super) fn extend_lead(lead: &mut Option<LeadingComments>, first: usize, last: usize) {
     match lead {
         Some(lead) if lead.last + 1 >= first => lead.last = lead.last.max(last),
@@ -133,7 +135,7 @@ pub(super) fn extend_lead(lead: &mut Option<LeadingComments>, first: usize, last
     }
 }
 
-/// Returns the string at the start of `body`, if it is a docstring.
+/// Returns the string at the start of the definition's `body`, if it is a docstring.
 pub(super) fn docstring(body: Node<'_>) -> Option<Node<'_>> {
     let mut cursor = body.walk();
     let first = body.named_children(&mut cursor).find(|it| it.kind() != "comment")?;

@@ -8,7 +8,7 @@ use crate::chunk::HEAD_BYTES_MAX;
 use crate::grammars::{Grammar, NodeRole};
 use crate::outline::PartKind;
 
-/// Names of a definition.
+/// Names of a definition, and the names that enclose it.
 #[derive(Debug, Default)]
 pub(super) struct DefinitionNames {
     /// Names that the definition defines, the main name first.
@@ -21,14 +21,14 @@ pub(super) struct DefinitionNames {
 
 /// Maximum number of names of one definition.
 const NAMES_MAX: usize = 8;
-/// Longest name, in bytes.
+/// Longest name of a definition, in bytes.
 const NAME_BYTES_MAX: usize = 200;
-/// Maximum number of enclosing names.
+/// Maximum number of names that enclose a definition.
 const ABOVE_MAX: usize = 8;
-/// Maximum number of declarators of a declaration, and their greatest nesting depth.
+/// Maximum number of declarators of a declaration in C or C++, and their greatest nesting depth.
 const DECLARATORS_MAX: usize = 32;
 
-/// Returns the names that `node` defines, possibly none.
+/// Returns the names that the syntax node `node` defines, possibly none.
 pub(super) fn definition_names(node: Node<'_>, text: &str) -> DefinitionNames {
     let mut named = DefinitionNames::default();
     match node.kind() {
@@ -57,7 +57,7 @@ pub(super) fn definition_names(node: Node<'_>, text: &str) -> DefinitionNames {
     named
 }
 
-/// Collects the names in the fields of `node`.
+/// Collects the names in the fields of the syntax node `node`.
 fn collect_field_names(node: Node<'_>, text: &str, named: &mut DefinitionNames) {
     for field in ["name", "property", "key", "left"] {
         if let Some(name) = node.child_by_field_name(field) {
@@ -104,7 +104,7 @@ fn collect_field_names(node: Node<'_>, text: &str, named: &mut DefinitionNames) 
     }
 }
 
-/// Collects `name`, which is a plain or a qualified identifier.
+/// Collects the defined `name`, which is a plain or a qualified identifier.
 fn collect_name(name: Node<'_>, text: &str, named: &mut DefinitionNames) {
     let name_text = &text[name.byte_range()];
     match name.kind() {
@@ -213,7 +213,8 @@ fn type_name(node: Node<'_>, text: &str) -> Option<String> {
     (name.len() <= NAME_BYTES_MAX).then(|| name.to_owned())
 }
 
-/// Appends the innermost of `parts` to `above`, in the order from the outermost.
+/// Appends the innermost of the enclosing names `parts` to `above`, in the order from the
+/// outermost.
 fn push_outer<'t>(above: &mut Vec<String>, parts: impl DoubleEndedIterator<Item = &'t &'t str>) {
     let fitting = parts.filter(|it| it.len() <= NAME_BYTES_MAX);
     let mut last: Vec<String> = fitting.rev().take(ABOVE_MAX).map(|it| (*it).to_owned()).collect();
@@ -251,7 +252,8 @@ pub(super) fn is_prototype(node: Node<'_>) -> bool {
     false
 }
 
-/// Returns the kind of the value that `node` assigns, if it is a function or a class.
+/// Returns the kind of the value that the assignment `node` assigns, if that is a function or a
+/// class.
 pub(super) fn assigned_kind(node: Node<'_>) -> Option<PartKind> {
     let value = ["value", "right"].into_iter().find_map(|field| node.child_by_field_name(field))?;
     match value.kind() {
@@ -261,7 +263,8 @@ pub(super) fn assigned_kind(node: Node<'_>) -> Option<PartKind> {
     }
 }
 
-/// Returns the signature of `node` on one line: from `from` (default: its start) up to the body.
+/// Returns the signature of the definition `node` on one line: from `from` (default: its start) up
+/// to the body.
 pub(super) fn head(node: Node<'_>, grammar: &Grammar, text: &str, from: Option<usize>) -> String {
     let from = from.unwrap_or(node.start_byte());
     let to = head_end(node, text).max(from);
@@ -282,7 +285,7 @@ pub(super) fn head(node: Node<'_>, grammar: &Grammar, text: &str, from: Option<u
     bare[..bare.floor_char_boundary(HEAD_BYTES_MAX)].to_owned()
 }
 
-/// Returns the end of the signature of `node`: the start of its body.
+/// Returns the end of the signature of the definition `node`: the start of its body.
 fn head_end(node: Node<'_>, text: &str) -> usize {
     let value = ["value", "right"].into_iter().find_map(|field| node.child_by_field_name(field));
     if let Some(body) = node.child_by_field_name("body") {
@@ -306,7 +309,7 @@ fn head_end(node: Node<'_>, text: &str) -> usize {
     node.start_byte() + until
 }
 
-/// Collects the ranges of attributes and comments in `node` before `to`, in order.
+/// Collects the ranges of attributes and comments in the definition `node` before `to`, in order.
 fn collect_left_out(node: Node<'_>, grammar: &Grammar, to: usize, into: &mut Vec<Range<usize>>) {
     let mut cursor = node.walk();
     if !cursor.goto_first_child() {
@@ -328,7 +331,7 @@ fn collect_left_out(node: Node<'_>, grammar: &Grammar, to: usize, into: &mut Vec
     }
 }
 
-/// Appends `text` to `head`, with each run of whitespace as one space.
+/// Appends `text` to the signature `head`, with each run of whitespace as one space.
 fn push_collapsed(text: &str, head: &mut String) {
     for c in text.chars() {
         if head.len() > HEAD_BYTES_MAX {

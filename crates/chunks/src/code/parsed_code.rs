@@ -5,23 +5,23 @@ use std::ops::Range;
 use crate::lines::TextLines;
 use crate::outline::{Outline, OutlinePart, PartKind, limit_names};
 
-/// The most bytes of the enclosing names that one part has or adds. They are copied to the parts
-/// inside it.
+/// Maximum number of bytes of the enclosing names that one definition has or adds. They are copied
+/// to the definitions inside it.
 const SCOPE_BYTES_MAX: usize = 64 << 10;
 
 /// The definitions that a parse found in a text.
 #[derive(Debug)]
 pub(super) struct ParsedCode {
-    /// The definitions, in any order and not yet nested.
+    /// The definitions in the text, in any order and not yet nested.
     pub(super) parts: Vec<OutlinePart>,
-    /// See [`Outline::line_depths`].
+    /// Nesting depth of each line, see [`Outline::line_depths`].
     pub(super) line_depths: Vec<u8>,
     /// A namespace declaration that applies to the rest of the file: its line and its names.
     pub(super) package: Option<(usize, Vec<String>)>,
 }
 
 impl ParsedCode {
-    /// Nests the definitions.
+    /// Nests the definitions and returns them as an outline.
     pub(super) fn into_outline(self) -> Outline {
         let Self { parts, line_depths, package } = self;
         let mut outline = Outline::new(parts, line_depths);
@@ -36,7 +36,7 @@ impl ParsedCode {
         outline
     }
 
-    /// Appends the definitions to `bytes`.
+    /// Appends the encoded definitions to `bytes`.
     pub(super) fn encode(&self, bytes: &mut Vec<u8>) {
         let Self { parts, line_depths, package } = self;
         put_number(bytes, parts.len());
@@ -52,7 +52,8 @@ impl ParsedCode {
     }
 
     /// Decodes definitions of the text in `lines`. Returns `None` if `bytes` is not exactly one
-    /// list of definitions with all positions inside the text. The sender is not trusted.
+    /// list of definitions with all positions inside the text. The process that sent `bytes` is not
+    /// trusted.
     pub(super) fn decode(bytes: &[u8], lines: &TextLines<'_>) -> Option<Self> {
         let mut reader = ByteReader(bytes);
         let mut parts = Vec::new();
@@ -103,7 +104,7 @@ fn put_part(bytes: &mut Vec<u8>, part: &OutlinePart) {
     }
 }
 
-/// Appends `number`. Texts are so short that every number fits.
+/// Appends `number` to `bytes`. Texts are so short that every number fits.
 fn put_number(bytes: &mut Vec<u8>, number: usize) {
     bytes.extend(u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes());
 }
@@ -143,7 +144,7 @@ fn kind_with_number(number: u8) -> Option<PartKind> {
     })
 }
 
-/// Reads from the beginning of bytes. Allocates only what the bytes contain.
+/// Reader of an encoded list of definitions. Allocates only what the bytes contain.
 struct ByteReader<'b>(&'b [u8]);
 
 impl<'b> ByteReader<'b> {
@@ -182,7 +183,7 @@ impl<'b> ByteReader<'b> {
         Some(self.read_number()?..self.read_number()?)
     }
 
-    /// Reads a part of the text in `lines`, and checks all its positions.
+    /// Reads one definition in the text of `lines`, and checks all its positions.
     fn read_part(&mut self, lines: &TextLines<'_>) -> Option<OutlinePart> {
         let [first, start, last] = [self.read_number()?, self.read_number()?, self.read_number()?];
         let kind = kind_with_number(self.read_byte()?)?;

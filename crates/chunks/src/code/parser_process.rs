@@ -9,14 +9,15 @@ use crate::grammars::Grammar;
 use crate::lines::TextLines;
 use crate::memory::ParseMemory;
 
-/// The most bytes of a request to parse: the longest text, with the name of its language.
+/// Maximum number of bytes of a request to parse: the longest text, with the name of its language.
 pub const PARSE_REQUEST_BYTES_MAX: usize = BYTES_MAX + 1 + u8::MAX as usize;
-/// The most bytes of the answer to a request. A text with more definitions counts as too complex.
+/// Maximum number of bytes of the answer to a request to parse. A text with more definitions counts
+/// as too complex.
 pub const PARSE_ANSWER_BYTES_MAX: usize = 8 << 20;
 
-/// The first byte of an answer without definitions: the text is too complex to parse.
+/// The first byte of a parser's answer without definitions: the text is too complex to parse.
 const NOT_PARSED: u8 = 0;
-/// The first byte of an answer with definitions.
+/// The first byte of a parser's answer with definitions.
 const PARSED: u8 = 1;
 
 /// The process that parses code for all threads of this process.
@@ -41,13 +42,13 @@ pub fn set_parser_process(process: Arc<dyn ParserProcess>) {
     *PARSER_PROCESS.write().unwrap_or_else(PoisonError::into_inner) = Some(process);
 }
 
-/// Returns the process that parses code, or `None` if this process parses by itself.
+/// Returns the process that parses code, or `None` if the current process parses by itself.
 pub(super) fn parser_process() -> Option<Arc<dyn ParserProcess>> {
     PARSER_PROCESS.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Parses the text of `lines` in `process`. Returns `None` if the text is too complex, or if there
-/// is no valid answer.
+/// Parses the text of `lines` in the parser process `process`. Returns `None` if the text is too
+/// complex, or if there is no valid answer.
 pub(super) fn parse_in(
     process: &dyn ParserProcess,
     path: &str,
@@ -81,7 +82,8 @@ pub fn answer_parse_request(request: &[u8]) -> Vec<u8> {
     if answer.len() > PARSE_ANSWER_BYTES_MAX { vec![NOT_PARSED] } else { answer }
 }
 
-/// A request is the length of the language's name in one byte, the name, and the text.
+/// Encodes a request to parse: the length of the language's name in one byte, the name, and the
+/// text.
 fn encode_request(lang: &str, text: &str) -> Vec<u8> {
     let length = u8::try_from(lang.len()).unwrap_or_default();
     [&[length][..], lang.as_bytes(), text.as_bytes()].concat()
@@ -95,10 +97,10 @@ fn decode_request(request: &[u8]) -> Option<(&'static Grammar, &str)> {
     (text.len() <= BYTES_MAX).then_some((grammar, text))
 }
 
-/// The answer is not one that [`answer_parse_request`] gives for the text.
+/// Error if an answer is not one that [`answer_parse_request`] gives for the text.
 struct InvalidAnswer;
 
-/// Decodes the answer to a request with the text of `lines`. Returns `Ok(None)` if the text is too
+/// Decodes a parser's answer for the text of `lines`. Returns `Ok(None)` if the text is too
 /// complex.
 fn decode_answer(
     answer: &[u8],
@@ -111,8 +113,8 @@ fn decode_answer(
     }
 }
 
-/// Reads `message` as a request, and as the answer to a request with `text`. Panics if a message
-/// that was read cannot be read again.
+/// Decodes `message` as a request to parse, and as the answer to a request with `text`. Panics if a
+/// message that was read cannot be read again.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check_message(text: &str, message: &[u8]) {
     if let Some((grammar, requested)) = decode_request(message) {
@@ -127,7 +129,7 @@ pub(crate) fn check_message(text: &str, message: &[u8]) {
     crate::cut::cut_chunks(&lines, &parsed.into_outline(), crate::chunk::ChunkKind::Code);
 }
 
-/// Parses `text` with `grammar`, and reads the answer. Panics if the answer cannot be read.
+/// Parses `text` with `grammar`, and decodes the encoded answer. Panics if that fails.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check_parse(grammar: &Grammar, text: &str) {
     let answer = answer_parse_request(&encode_request(grammar.rules.lang, text));

@@ -10,7 +10,7 @@ pub(super) const RULES: GrammarRules = GrammarRules {
     roles: &ROLES,
 };
 
-/// Language of files whose names end with `tsx`.
+/// Rules of the language `tsx`, for files whose names end with `tsx`.
 pub(super) const TSX: GrammarRules =
     GrammarRules { lang: "tsx", grammar: || tree_sitter_typescript::LANGUAGE_TSX.into(), ..RULES };
 
