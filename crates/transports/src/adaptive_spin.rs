@@ -7,9 +7,9 @@ use std::sync::LazyLock;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-/// Longest gap that counts as quick, and longest time of busy polling.
+/// Longest pause between arrivals of data that counts as quick, and longest time of busy polling.
 pub(crate) const GAP_MAX: Duration = Duration::from_micros(100);
-/// Number of quick arrivals in a row after which busy polling starts.
+/// Number of quick arrivals of data in a row after which busy polling starts.
 pub(crate) const QUICK_ARRIVALS_MIN: u32 = 4;
 
 /// True if there are at least two processors. With only one, busy polling would block the sender.
@@ -19,21 +19,21 @@ static HAS_SPARE_PROCESSOR: LazyLock<bool> =
 /// Record of how quickly the peer's data arrives.
 #[derive(Debug)]
 pub(crate) struct SpinHistory {
-    /// True if busy polling is possible.
+    /// True if busy polling is possible on this machine.
     pub(crate) is_enabled: bool,
-    /// Longest gap that counts as quick.
+    /// Longest pause between arrivals of data that counts as quick.
     pub(crate) gap_max: Duration,
-    /// Number of quick arrivals in a row, up to [`QUICK_ARRIVALS_MIN`].
+    /// Number of quick arrivals of data in a row, up to [`QUICK_ARRIVALS_MIN`].
     pub(crate) quick_arrivals: u32,
 }
 
 impl SpinHistory {
-    /// Creates the record of a new peer.
+    /// Creates the record of a peer that has sent nothing yet.
     pub(crate) fn new() -> Self {
         Self { is_enabled: *HAS_SPARE_PROCESSOR, gap_max: GAP_MAX, quick_arrivals: 0 }
     }
 
-    /// Records that data arrived after the time `waited`.
+    /// Records that the peer's data arrived after the time `waited`.
     pub(crate) fn record_arrival(&mut self, waited: Duration) {
         self.quick_arrivals = if waited <= self.gap_max {
             (self.quick_arrivals + 1).min(QUICK_ARRIVALS_MIN)
@@ -47,7 +47,7 @@ impl SpinHistory {
         self.quick_arrivals = 0;
     }
 
-    /// Returns true if busy polling is worthwhile.
+    /// Returns true if the peer's data arrives so quickly that busy polling is worthwhile.
     pub(crate) fn is_quick(&self) -> bool {
         self.is_enabled && self.quick_arrivals == QUICK_ARRIVALS_MIN
     }

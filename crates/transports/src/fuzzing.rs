@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use crate::http;
 use crate::stdio::{InputLine, read_lines};
 
-/// Function that takes one input and panics if it finds a bug.
+/// Function that fuzzes this crate with one input, and panics if it finds a bug.
 type TransportFuzzTarget = fn(&[u8]);
 
 /// All fuzz targets of this crate, by the name of their folder in `fuzz/corpus`.

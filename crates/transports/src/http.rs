@@ -56,16 +56,16 @@ pub(crate) use write_timeout::WriteTimeoutStream;
 
 /// Application behind the HTTP transport.
 pub trait HttpApplication: Send + Sync + 'static {
-    /// Returns true if `path` is served.
+    /// Returns true if the application serves the URL path `path`.
     fn serves(&self, path: &str) -> bool;
-    /// Returns all served paths.
+    /// Returns all URL paths that the application serves.
     fn paths(&self) -> Vec<&str>;
-    /// Returns the served path that is similar to `path`, if there is one.
+    /// Returns the served URL path that is similar to `path`, if there is one.
     fn nearest_path(&self, _path: &str) -> Option<&str> {
         None
     }
-    /// Authenticates the sender of `head` at `peer`, before the body is read. By default, everyone
-    /// is accepted.
+    /// Authenticates the sender of the request `head` at the address `peer`, before the body is
+    /// read. By default, everyone is accepted.
     fn authenticate<'a>(
         &'a self,
         _head: &'a FrameHead,
@@ -78,43 +78,44 @@ pub trait HttpApplication: Send + Sync + 'static {
     fn accepts_form(&self, _path: &str) -> bool {
         false
     }
-    /// Answers one message. The future is dropped if the client disconnects first.
+    /// Answers one HTTP request. The future is dropped if the client disconnects first.
     fn handle<'a>(&'a self, incoming: &'a ReceivedRequest) -> BoxFuture<'a, OutgoingResponse>;
-    /// Returns the answer to a message that could not be read, or `None` to use the transport's
+    /// Returns the answer to a request that could not be read, or `None` to use the transport's
     /// default answer.
     fn answer_unread<'a>(
         &'a self,
         head: &'a FrameHead,
         why: &'a UnreadReason,
     ) -> BoxFuture<'a, Option<Reply>>;
-    /// Returns true if the application answers `/healthz`. Otherwise the transport answers it.
+    /// Returns true if the application answers `/healthz`. Otherwise the transport answers that
+    /// path.
     fn answers_health(&self) -> bool {
         false
     }
 }
 
-/// Reason why a message cannot be read or answered.
+/// Reason why an HTTP request cannot be read or answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UnreadReason {
-    /// Body beyond the size limit.
+    /// The body is larger than the limit.
     TooLarge {
         /// Size limit in bytes.
         limit: usize,
     },
-    /// Body that did not arrive in time.
+    /// The body did not arrive in time.
     TimedOut,
-    /// Body that broke off.
+    /// The connection broke off within the body.
     Incomplete,
-    /// Content type or encoding that the server does not support, with an explanation.
+    /// The content type or encoding is not supported, with an explanation.
     Unsupported(String),
-    /// Request for a stream or WebSocket while the limit is reached.
+    /// The request is for an event stream or a WebSocket, and the limit of those is reached.
     TooManyStreams,
-    /// Body for which the memory budget of request bodies has no room.
+    /// The memory budget of request bodies has no room for the body.
     NoBodyRoom,
 }
 
 impl UnreadReason {
-    /// Returns an explanation for the sender.
+    /// Returns an explanation for the sender of the request.
     pub fn message(&self) -> String {
         match self {
             Self::TooLarge { limit } => format!("the request body is larger than {limit} bytes"),
@@ -144,54 +145,54 @@ impl UnreadReason {
     }
 }
 
-/// Sender of a message, as authenticated.
+/// Sender of an HTTP request, as authenticated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RequestSender {
     /// Authenticated caller.
     Known(Caller),
-    /// Anonymous sender of a request that needs no authentication.
+    /// Anonymous sender of a request, if the request needs no authentication.
     Anonymous,
     /// Sender without a valid credential.
     Unauthenticated {
-        /// True if a credential was sent.
+        /// True if the request contained a credential.
         had_credential: bool,
     },
-    /// Sender of several credentials in one header.
+    /// Sender that put several credentials into one header.
     MultipleCredentials,
-    /// Address with too many failed attempts.
+    /// Sender whose address had too many failed attempts to authenticate.
     Throttled {
-        /// Time to wait before the next attempt.
+        /// Time to wait before the next attempt to authenticate.
         retry_after: Duration,
     },
 }
 
-/// Received message.
+/// HTTP request with its sender, as the application receives it.
 #[derive(Debug)]
 pub struct ReceivedRequest {
-    /// Message content. The body may be missing if the sender is not authenticated.
+    /// Content of the request. The body may be missing if the sender is not authenticated.
     pub frame: MessageFrame,
     /// True if the client requests a WebSocket. Only then may the response be one.
     pub upgrade: bool,
-    /// Sender of the message.
+    /// Sender of the request.
     pub sender: RequestSender,
     /// Address of the connection, which may be that of a proxy.
     pub peer: SocketAddr,
 }
 
-/// Response to a message.
+/// Response of the application to an HTTP request.
 pub enum OutgoingResponse {
-    /// Single message.
+    /// Single message as the whole response.
     Single(Reply),
-    /// Event stream that ends with the answer. Dropped if the client disconnects.
+    /// Event stream that ends with the answer. The stream is dropped if the client disconnects.
     AnswerStream(Pin<Box<dyn Stream<Item = ServerSentEvent> + Send>>),
-    /// Event stream that lasts until the client disconnects. Counts towards
+    /// Event stream that lasts until the client disconnects. It counts towards
     /// `HttpBounds::streams_max`, as WebSockets do.
     LongStream(Pin<Box<dyn Stream<Item = ServerSentEvent> + Send>>),
     /// WebSocket conversation, for a client that requested one.
     Socket(Box<dyn SocketConversation>),
 }
 
-/// Server-sent event.
+/// Server-sent event in a stream to the client.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ServerSentEvent {
     /// Event type. If absent, browsers use `message`.
@@ -200,17 +201,17 @@ pub struct ServerSentEvent {
     pub id: Option<String>,
     /// Reconnection delay for the client.
     pub retry: Option<Duration>,
-    /// Content, without line breaks.
+    /// Content of the event, without line breaks.
     pub data: Bytes,
 }
 
 impl ServerSentEvent {
-    /// Creates an event of type `message`.
+    /// Creates an event of the type `message`.
     pub fn message(data: Bytes) -> Self {
         Self { name: Some("message"), ..Self::plain(data) }
     }
 
-    /// Creates an event that has only data.
+    /// Creates an event that has only data, without a type.
     pub fn plain(data: Bytes) -> Self {
         Self { name: None, id: None, retry: None, data }
     }
@@ -221,16 +222,16 @@ impl ServerSentEvent {
 pub struct HttpBounds {
     /// Largest request body or WebSocket message, in bytes.
     pub body_bytes_max: usize,
-    /// Memory of all request bodies and WebSocket messages that arrive. Listeners share it.
+    /// Memory of all request bodies and WebSocket messages that arrive. All listeners share it.
     pub input_memory: InputMemory,
-    /// Time for a body to arrive.
+    /// Longest time for a request body to arrive.
     pub body_time_max: Duration,
     /// Maximum number of bytes of answers that wait to be sent, over all connections. Above it, the
     /// server disconnects the client with the most unsent bytes, stuck clients first.
     pub unsent_bytes_max: usize,
-    /// Time for the headers of a request to arrive, and longest idle time of a connection.
+    /// Longest time for the headers of a request to arrive, and longest idle time of a connection.
     pub head_time_max: Duration,
-    /// Time for a client to read the next part of a response.
+    /// Longest time for a client to read the next part of a response.
     pub write_time_max: Duration,
     /// Maximum number of connections at once, including WebSockets. At the limit, a new connection
     /// replaces the connection that has waited longest for its client. If all connections are busy,
@@ -243,14 +244,15 @@ pub struct HttpBounds {
     /// Pause after which an event stream sends a comment and a WebSocket a ping. A WebSocket client
     /// is dropped after three pauses of silence.
     pub keep_alive: Duration,
-    /// Time for requests and conversations to finish after shutdown starts.
+    /// Longest time for requests and conversations to finish after shutdown starts.
     pub drain: Duration,
-    /// Messages that may wait for a WebSocket client before it is dropped as too slow.
+    /// Maximum number of messages that may wait for a WebSocket client before it is dropped as too
+    /// slow.
     pub socket_waiting_messages: usize,
     /// Bytes of messages that may wait for a WebSocket client. If that many wait, one more message
     /// drops the client.
     pub socket_waiting_bytes: usize,
-    /// Counter of connections and streams.
+    /// Counter of current connections and streams.
     pub occupancy: OccupancyCounter,
 }
 
@@ -413,6 +415,6 @@ struct PendingSocket {
     talk: Box<dyn SocketConversation>,
     upgrade: OnUpgrade,
     stream_slot: LongStreamSlot,
-    /// Owner of the client's messages.
+    /// Owner of the WebSocket client's messages, to which their memory is charged.
     owner: InputOwner,
 }

@@ -6,16 +6,16 @@ use tokio::io::{
     AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, ReadHalf, WriteHalf, duplex, split,
 };
 
-/// The client's end of a pair of streams.
+/// The client's end of a connection in memory, for tests.
 pub struct MemoryClient {
     lines: tokio::io::Lines<BufReader<ReadHalf<DuplexStream>>>,
     output: WriteHalf<DuplexStream>,
 }
 
-/// The server's end of a pair of streams: its input and its output.
+/// The server's end of a connection in memory: its input and its output.
 pub type MemoryServerStreams = (ReadHalf<DuplexStream>, WriteHalf<DuplexStream>);
 
-/// Creates both ends, with a buffer of `bytes` in each direction.
+/// Creates both ends of a connection in memory, with a buffer of `bytes` in each direction.
 pub fn stream_pair(bytes: usize) -> (MemoryClient, MemoryServerStreams) {
     let (near, far) = duplex(bytes);
     let (input, output) = split(near);
@@ -23,13 +23,13 @@ pub fn stream_pair(bytes: usize) -> (MemoryClient, MemoryServerStreams) {
 }
 
 impl MemoryClient {
-    /// Sends one line.
+    /// Sends one line to the server.
     pub async fn send(&mut self, line: &str) -> io::Result<()> {
         self.output.write_all(line.as_bytes()).await?;
         self.output.write_all(b"\n").await
     }
 
-    /// Receives the next line. Returns `None` after the server has closed its end.
+    /// Receives the next line from the server. Returns `None` after the server has closed its end.
     pub async fn receive(&mut self) -> io::Result<Option<String>> {
         self.lines.next_line().await
     }

@@ -18,13 +18,13 @@ use toolgate_contract::strip_byte_order_mark_bytes;
 use spinning_reader::SpinningReader;
 pub use spinning_reader::spin_read;
 
-/// Size of one read, and of one write, in bytes.
+/// Size of one read from standard input, and of one write to standard output, in bytes.
 const CHUNK_BYTES: usize = 64 << 10;
 /// Largest message that is copied into a joint write, in bytes. Larger messages are written
 /// separately.
 const COPY_BYTES_MAX: usize = 32 << 10;
 
-/// Line without its line ending.
+/// Line of a client's input, without its line ending.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InputLine {
     /// Line within the size limit.
@@ -95,8 +95,8 @@ async fn take_line<Taken: Future<Output = ()>>(
     }
 }
 
-/// Writes each message of `queue` as a line until the queue closes. Messages that are ready are
-/// written together.
+/// Writes each message of `queue` to `output` as a line until the queue closes. Messages that are
+/// ready are written together.
 ///
 /// # Errors
 /// When writing fails.

@@ -9,7 +9,7 @@ use http::{Request, StatusCode};
 /// Header in which browsers report the relation between a page and the target of its request.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Accepted `Host` names and page origins.
+/// Rules for the `Host` names and page origins of requests that a listener accepts.
 ///
 /// A page of another site can resolve its own name to this machine and then send requests to it
 /// (DNS rebinding). Such requests contain the page's name in `Host` and `Origin`, so both must be
@@ -19,19 +19,19 @@ const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 pub struct AdmissionRules {
     hosts: HashSet<String>,
     origins: HashSet<String>,
-    /// Scheme of the server's own origin.
+    /// Scheme (`http` or `https`) of the server's own origin.
     scheme: &'static str,
 }
 
-/// Rejection of a request.
+/// Reason why the rules reject a request, with the response.
 pub(crate) struct AdmissionRefusal {
     pub(crate) status: StatusCode,
     pub(crate) why: String,
 }
 
 impl AdmissionRules {
-    /// Accepts requests to the loopback names at the port of `addr`, to `hosts`, and from
-    /// `origins`.
+    /// Creates rules that accept requests to the loopback names at the port of `addr`, to `hosts`,
+    /// and from `origins`.
     pub fn new(addr: SocketAddr, hosts: &[String], origins: &[String]) -> Self {
         let mut hosts: HashSet<String> = hosts.iter().cloned().collect();
         let port = addr.port();
@@ -44,7 +44,7 @@ impl AdmissionRules {
         Self { hosts, origins: origins.iter().cloned().collect(), scheme: "http://" }
     }
 
-    /// Sets https as the scheme of `addr`.
+    /// Sets `https` as the scheme of the server's own origin at `addr`.
     pub fn with_tls(mut self, addr: SocketAddr) -> Self {
         if addr.port() == 443 {
             self.hosts.extend(default_names(addr));
@@ -95,7 +95,7 @@ fn default_names(addr: SocketAddr) -> [String; 4] {
     ["localhost", "127.0.0.1", "[::1]", &address_literal(addr)].map(str::to_owned)
 }
 
-/// Returns the address in the form of a `Host` header.
+/// Returns the address `addr` in the form of a `Host` header.
 fn address_literal(addr: SocketAddr) -> String {
     match addr {
         SocketAddr::V4(addr) => addr.ip().to_string(),

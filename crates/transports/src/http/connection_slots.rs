@@ -18,27 +18,27 @@ use toolgate_contract::Caller;
 
 use super::occupancy::{OccupancyCounter, OccupancyGuard};
 
-/// Connection slots of a listener.
+/// Slots of a listener: at most so many connections and streams are open at once.
 pub(super) struct ConnectionSlots {
     bounds: SlotBounds,
     opened: Instant,
     table: Mutex<ConnectionTable>,
     /// Number of connections that wait for a slot.
     waiting: AtomicUsize,
-    /// Notified when a slot may be available, while connections wait.
+    /// Signal that a slot may be available, while connections wait.
     changed: Notify,
 }
 
-/// Limits of connection slots.
+/// Limits of a listener's connection slots.
 #[derive(Debug, Clone)]
 pub(super) struct SlotBounds {
-    /// Maximum number of connections at once.
+    /// Maximum number of connections at once, each of which takes a slot.
     pub(super) connections: usize,
     /// Maximum number of long-lived streams and WebSockets.
     pub(super) streams: usize,
     /// Maximum number of long-lived streams and WebSockets per authenticated caller.
     pub(super) streams_each: usize,
-    /// Counter of taken slots.
+    /// Counter of current connections and streams.
     pub(super) occupancy: OccupancyCounter,
 }
 
@@ -50,31 +50,31 @@ struct ConnectionTable {
     streams: HashMap<Option<Caller>, usize>,
 }
 
-/// Grace period of a connection that is new or has just sent part of a body.
+/// Time for which a connection keeps its slot after it was opened or has sent part of a body.
 const GRACE_PERIOD: Duration = Duration::from_secs(2);
 
-/// Divisor that gives the number of additional slots for unauthenticated WebSockets from the stream
-/// limit. On these WebSockets, clients only receive the refusal.
+/// The limit of streams divided by this number is the number of additional slots for
+/// unauthenticated WebSockets. On these WebSockets, clients only receive the refusal.
 const UNAUTHENTICATED_DIVISOR: usize = 8;
 
-/// Activity of a connection.
+/// Activity of a connection, which decides whether it keeps its slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ConnectionActivity {
-    /// No complete request has arrived yet.
+    /// No complete request has arrived on the connection yet.
     Silent,
-    /// The current or last request was not authenticated.
+    /// The connection's current or last request was not authenticated.
     Unauthenticated,
-    /// An authenticated request was answered.
+    /// An authenticated request on the connection was answered.
     Idle,
-    /// An authenticated client is sending a body.
+    /// An authenticated client is sending a body on the connection.
     Sending,
-    /// An authenticated request is being answered.
+    /// An authenticated request on the connection is being answered.
     Busy,
 }
 
 impl ConnectionActivity {
-    /// Returns the rank for losing the slot: the connection with the lowest rank loses it first.
-    /// Returns `None` if the connection keeps its slot.
+    /// Returns a connection's rank for losing its slot: the connection with the lowest rank loses
+    /// its slot first. Returns `None` if the connection keeps its slot.
     fn eviction_rank(self, since: Duration, now: Duration) -> Option<(u8, Duration)> {
         let is_new = now.saturating_sub(since) < GRACE_PERIOD;
         match self {
@@ -87,17 +87,17 @@ impl ConnectionActivity {
     }
 }
 
-/// Activity of a connection and its start, packed into one atomic word, because each request
+/// A connection's activity and its start time, packed into one atomic word, because each request
 /// changes them several times.
 #[derive(Clone, Copy)]
 struct PackedActivity(u64);
 
-/// Number of bits for the activity. The other bits count microseconds since the listener was
-/// opened.
+/// Number of bits for the activity in the packed word. The other bits count microseconds since the
+/// listener was opened.
 const ACTIVITY_BITS: u32 = 3;
 
 impl PackedActivity {
-    /// Value of a connection that has lost its slot.
+    /// Packed activity of a connection that has lost its slot.
     const GONE: Self = Self(u64::MAX);
 
     fn pack(activity: ConnectionActivity, since: Duration) -> Self {
@@ -105,7 +105,7 @@ impl PackedActivity {
         Self((since << ACTIVITY_BITS) | activity as u64)
     }
 
-    /// Unpacks the activity and its start. Returns `None` if the slot was lost.
+    /// Unpacks the activity and its start time. Returns `None` if the connection has lost its slot.
     fn unpack(self) -> Option<(ConnectionActivity, Duration)> {
         let activity = match self.0 & ((1 << ACTIVITY_BITS) - 1) {
             0 => ConnectionActivity::Silent,
@@ -119,7 +119,7 @@ impl PackedActivity {
     }
 }
 
-/// Entry of a connection in the table of all slots.
+/// Entry of a connection in the table of all connection slots.
 struct ConnectionSlotEntry {
     /// The bits of a [`PackedActivity`].
     activity: AtomicU64,
@@ -139,7 +139,8 @@ impl ConnectionSlotEntry {
         self.activity.store(word, Ordering::SeqCst);
     }
 
-    /// Takes the slot away from the connection. Returns false if its activity is no longer `seen`.
+    /// Takes the slot away from the connection. Returns false if the connection's activity is no
+    /// longer `seen`.
     fn evict(&self, PackedActivity(seen): PackedActivity) -> bool {
         let PackedActivity(gone) = PackedActivity::GONE;
         let is_as_seen =
@@ -151,7 +152,7 @@ impl ConnectionSlotEntry {
     }
 }
 
-/// Slot of one connection, released on drop.
+/// Slot of one connection, which is released on drop.
 pub(super) struct ConnectionSlot {
     slots: Arc<ConnectionSlots>,
     number: u64,
@@ -172,7 +173,8 @@ impl ConnectionSlots {
         })
     }
 
-    /// Takes a slot, possibly from another connection. Waits while all connections are busy.
+    /// Takes a slot for a new connection, possibly from another connection. Waits while all
+    /// connections are busy.
     pub(super) async fn take(self: &Arc<Self>) -> ConnectionSlot {
         if let Some(seat) = self.try_take() {
             return seat;
@@ -214,8 +216,8 @@ impl ConnectionSlots {
         Some(ConnectionSlot { slots: self.clone(), number, entry: place, _counted })
     }
 
-    /// Reserves a long-lived stream for `caller`, or for an unauthenticated WebSocket. Returns
-    /// `None` at the limit.
+    /// Reserves a place for a long-lived stream of `caller`, or for an unauthenticated WebSocket.
+    /// Returns `None` at the limit.
     pub(super) fn reserve_stream(
         self: &Arc<Self>,
         caller: Option<&Caller>,
@@ -250,7 +252,7 @@ impl ConnectionSlot {
         self.entry.evicted.cancelled().await;
     }
 
-    /// Starts a request, whose turn ends when its answer is sent.
+    /// Notes the start of a request on the connection. The request ends when its answer is sent.
     pub(super) fn begin_turn(self: &Arc<Self>) -> RequestTurn {
         self.set_activity(ConnectionActivity::Unauthenticated);
         RequestTurn { slot: self.clone(), is_authenticated: AtomicBool::new(false) }
@@ -271,7 +273,7 @@ impl Drop for ConnectionSlot {
     }
 }
 
-/// Guard that counts a waiting connection until it is dropped.
+/// Guard that counts a connection which waits for a slot, until the guard is dropped.
 struct WaitingGuard<'a>(&'a AtomicUsize);
 
 impl<'a> WaitingGuard<'a> {
@@ -287,20 +289,21 @@ impl Drop for WaitingGuard<'_> {
     }
 }
 
-/// Request that is not yet fully answered.
+/// Request on a connection that is not yet fully answered.
 pub(super) struct RequestTurn {
     slot: Arc<ConnectionSlot>,
     is_authenticated: AtomicBool,
 }
 
 impl RequestTurn {
-    /// Marks the request as authenticated, so that it keeps its slot.
+    /// Marks the request as authenticated, so that its connection keeps its slot.
     pub(super) fn mark_authenticated(&self) {
         self.is_authenticated.store(true, Ordering::Relaxed);
         self.slot.set_activity(ConnectionActivity::Busy);
     }
 
-    /// Runs `reading`, which waits for data of the client, with the activity `Sending`.
+    /// Runs `reading`, which waits for data of the client. Meanwhile, the connection's activity is
+    /// `Sending`.
     pub(super) async fn while_sending<T>(&self, reading: impl Future<Output = T>) -> T {
         self.note_data();
         let read = reading.await;
@@ -310,7 +313,8 @@ impl RequestTurn {
         read
     }
 
-    /// Records that the client has sent more data.
+    /// Records that the client has sent more data, so that its connection keeps its slot for a
+    /// while.
     pub(super) fn note_data(&self) {
         if self.is_authenticated() {
             self.slot.set_activity(ConnectionActivity::Sending);
@@ -332,7 +336,7 @@ impl Drop for RequestTurn {
     }
 }
 
-/// Reserved long-lived stream, released on drop.
+/// Reserved place of a long-lived stream, which is released on drop.
 pub(super) struct LongStreamSlot {
     slots: Arc<ConnectionSlots>,
     caller: Option<Caller>,
@@ -340,7 +344,7 @@ pub(super) struct LongStreamSlot {
 }
 
 impl LongStreamSlot {
-    /// Returns true if the caller is authenticated.
+    /// Returns true if the stream is of an authenticated caller.
     pub(super) fn is_authenticated(&self) -> bool {
         self.caller.is_some()
     }

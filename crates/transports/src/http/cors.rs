@@ -7,20 +7,20 @@ use http::header::{
 };
 use http::{HeaderMap, Method, Request};
 
-/// Cross-origin data of a request from a page.
+/// Cross-origin (CORS) data of a request from a web page.
 pub(super) struct PageOrigin {
     origin: HeaderValue,
     preflight: Option<CorsPreflight>,
 }
 
-/// CORS preflight request.
+/// CORS preflight request of a browser.
 struct CorsPreflight {
     method: HeaderValue,
     headers: Option<HeaderValue>,
 }
 
 impl PageOrigin {
-    /// Reads the origin of an accepted `request`. Returns `None` if no page sent it.
+    /// Reads the origin of an accepted `request`. Returns `None` if no web page sent it.
     pub(super) fn from_request<B>(request: &Request<B>) -> Option<Self> {
         let headers = request.headers();
         let origin = headers.get(ORIGIN)?.clone();
@@ -38,7 +38,7 @@ impl PageOrigin {
         self.preflight.is_some()
     }
 
-    /// Adds the CORS headers to a response.
+    /// Adds the CORS headers for the page's origin to a response.
     pub(super) fn add_headers(self, headers: &mut HeaderMap) {
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, self.origin);
         headers.insert(VARY, HeaderValue::from_static("origin"));

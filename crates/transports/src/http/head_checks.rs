@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// Reason why a request head on the connection is ambiguous, once one has been found.
 pub(super) type AmbiguousHeadReason = Arc<OnceLock<&'static str>>;
 
-/// Stream whose request heads are checked while they are read.
+/// Connection whose HTTP request heads are checked for ambiguities while they are read.
 pub(crate) struct HeadCheckedStream<S> {
     stream: S,
     checker: HeadChecker,
@@ -35,27 +35,27 @@ impl<S> HeadCheckedStream<S> {
     }
 }
 
-/// Position in a stream of requests.
+/// Checker of the request heads on a connection, with its position in the stream of requests.
 #[derive(Debug, Default)]
 struct HeadChecker {
     position: HeadPosition,
-    /// Received part of the current line.
+    /// Received part of the current line of a request head.
     line: Vec<u8>,
     head: RequestHeadFields,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum HeadPosition {
-    /// Inside a request head, or before it.
+    /// The position is inside a request head, or before it.
     #[default]
     Head,
-    /// In a body. The value is the number of bytes that remain.
+    /// The position is in a request body. The value is the number of bytes that remain.
     Body(u64),
-    /// In the last request of the connection, after which nothing is checked.
+    /// The position is in the last request of the connection, after which nothing is checked.
     Last,
 }
 
-/// Fields of the current head.
+/// Header fields of the current request that decide about the length of its body.
 #[derive(Debug, Default)]
 struct RequestHeadFields {
     bytes: usize,
@@ -65,11 +65,11 @@ struct RequestHeadFields {
     requests_websocket: bool,
 }
 
-/// Largest head that is checked, in bytes. hyper rejects heads above 64 KiB.
+/// Largest request head that is checked, in bytes. hyper rejects heads above 64 KiB.
 const HEAD_BYTES_MAX: usize = 128 << 10;
 
 impl HeadChecker {
-    /// Checks the next `bytes` of the stream.
+    /// Checks the request heads in the next `bytes` of the connection.
     fn check_bytes(&mut self, mut bytes: &[u8]) -> Result<(), &'static str> {
         while !bytes.is_empty() {
             match &mut self.position {
@@ -126,13 +126,14 @@ impl HeadChecker {
         }
     }
 
-    /// Stops checking this connection.
+    /// Stops checking request heads on this connection.
     fn stop(&mut self) {
         *self = Self { position: HeadPosition::Last, ..Self::default() };
     }
 }
 
-/// Returns the problem of a connection that starts with `bytes`, if there is one.
+/// Returns the problem in the request heads of a connection that starts with `bytes`, if there is
+/// one.
 pub(super) fn head_problem(bytes: &[u8]) -> Option<&'static str> {
     HeadChecker::default().check_bytes(bytes).err()
 }
@@ -167,7 +168,7 @@ impl RequestHeadFields {
         Ok(())
     }
 
-    /// Returns the position after the head.
+    /// Returns the position of the connection after the request head.
     fn finish(self) -> Result<HeadPosition, &'static str> {
         match (self.length, self.is_chunked, self.requests_websocket) {
             (Some(_), true, _) => {
@@ -237,8 +238,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for HeadCheckedStream<S> {
     }
 }
 
-/// Checks that the verdict on `bytes` does not depend on how they are split, and that lengths are
-/// unambiguous. Used by fuzzing.
+/// Checks that the verdict on the requests in `bytes` does not depend on how they are split, and
+/// that lengths are unambiguous. Used by fuzzing.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check(bytes: &[u8]) {
     let position_after = |size: usize| {

@@ -44,12 +44,13 @@ impl From<TcpListener> for HttpListener {
     }
 }
 
-/// TLS acceptor.
+/// Acceptor of TLS connections.
 #[derive(Clone)]
 pub(super) struct TlsHandshaker(TlsAcceptor);
 
 impl TlsHandshaker {
-    /// Encrypts `stream`. Returns `None` if the handshake fails or takes too long.
+    /// Performs the TLS handshake on `stream`. Returns `None` if the handshake fails or takes too
+    /// long.
     pub(super) async fn accept(&self, stream: TcpStream, within: Duration) -> Option<ClientStream> {
         match timeout(within.min(HANDSHAKE_MAX), self.0.accept(stream)).await {
             Ok(Ok(stream)) => Some(ClientStream::Tls(Box::new(stream))),
@@ -65,7 +66,7 @@ impl TlsHandshaker {
     }
 }
 
-/// Connection, plain or encrypted.
+/// Connection to a client, plain or encrypted.
 pub(crate) enum ClientStream {
     Plain(TcpStream),
     /// Encrypted connection. It is boxed, because it takes a kilobyte.

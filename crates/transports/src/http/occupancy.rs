@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Counter of connections and streams. Clones share the counts, also between listeners.
+/// Counter of current connections and streams. Clones share the counts, also between listeners.
 #[derive(Debug, Clone, Default)]
 pub struct OccupancyCounter(Arc<OccupancyCounts>);
 
@@ -13,19 +13,19 @@ struct OccupancyCounts {
     streams: AtomicUsize,
 }
 
-/// Counted connection or stream, until it is dropped.
+/// Guard that counts a connection or stream until it is dropped.
 pub(super) struct OccupancyGuard {
     counts: Arc<OccupancyCounts>,
     counter: fn(&OccupancyCounts) -> &AtomicUsize,
 }
 
 impl OccupancyCounter {
-    /// Returns the number of connections, including WebSockets.
+    /// Returns the number of current connections, including WebSockets.
     pub fn connections(&self) -> usize {
         self.0.connections.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of long-lived event streams and WebSockets.
+    /// Returns the number of current long-lived event streams and WebSockets.
     pub fn streams(&self) -> usize {
         self.0.streams.load(Ordering::Relaxed)
     }

@@ -9,10 +9,10 @@ use super::head_checks::head_problem;
 use super::request_handler::{JSON, unknown_path_text, unsupported_body};
 use super::upgrade::HandshakeError;
 
-/// Error response of the transport, which no dialect encodes.
+/// Error response of the HTTP transport itself, which no dialect encodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusalExample {
-    /// HTTP status.
+    /// HTTP status of the response.
     pub status: u16,
     /// Text of the response.
     pub text: String,
@@ -30,7 +30,7 @@ const REFUSED_HEADS: [&str; 8] = [
     "POST / HTTP/1.1\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\n",
 ];
 
-/// Returns one example of each error response of the transport, ordered by status.
+/// Returns one example of each error response of the HTTP transport itself, ordered by status.
 pub fn refusal_examples() -> Vec<RefusalExample> {
     let heads = REFUSED_HEADS.into_iter().filter_map(|head| head_problem(head.as_bytes()));
     let heads = heads.map(|why| (StatusCode::BAD_REQUEST, why.to_owned()));

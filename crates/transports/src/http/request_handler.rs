@@ -30,7 +30,8 @@ use super::{
     RequestSender, UnreadReason,
 };
 
-/// Largest body whose values are not counted: they take little memory, whatever they are.
+/// Largest request body whose JSON values are not counted: they take little memory, whatever they
+/// are.
 const SMALL_BODY_BYTES_MAX: usize = 4 << 10;
 
 /// State that all connections of a listener share.
@@ -45,13 +46,13 @@ pub(super) struct RequestHandler {
     pub(super) bounds: HttpBounds,
 }
 
-/// Connection of one client.
+/// Connection of one client, with the state of its requests.
 pub(super) struct ClientConnection {
     pub(super) peer: SocketAddr,
     pub(super) slot: Arc<ConnectionSlot>,
     pub(super) unsent: Arc<UnsentAccount>,
     pub(super) doubt: AmbiguousHeadReason,
-    /// WebSocket conversation to start after the last response.
+    /// WebSocket conversation to start after the last HTTP response.
     pub(super) pending_socket: Mutex<Option<PendingSocket>>,
 }
 
@@ -88,7 +89,7 @@ impl RequestHandler {
         response.map(|sent| sent.with_turn(turn, client.unsent.clone()))
     }
 
-    /// Answers a request unless its head is ambiguous.
+    /// Answers an HTTP request unless its head is ambiguous.
     async fn answer_unambiguous(
         &self,
         request: Request<IncomingBody>,
@@ -237,8 +238,8 @@ impl RequestHandler {
         }
     }
 
-    /// Reads a body of at most `max` bytes for `holder`. The caller must keep the returned share of
-    /// the memory budget until the answer.
+    /// Reads a request body of at most `max` bytes. Its memory is charged to `holder`. The caller
+    /// must keep the returned share of the memory until the answer.
     async fn read_body(
         &self,
         body: IncomingBody,
@@ -309,7 +310,8 @@ impl RequestHandler {
         Ok((whole.freeze(), share))
     }
 
-    /// Returns the bytes to count for the values of `body`, which exist beside it once it is parsed.
+    /// Returns the memory in bytes that is charged for the JSON values of `body`, which exist
+    /// beside it once it is parsed.
     fn parsed_bytes(&self, body: &[u8]) -> usize {
         if body.len() <= SMALL_BODY_BYTES_MAX {
             return 0;
@@ -317,7 +319,7 @@ impl RequestHandler {
         parsed_json_bytes(body, self.bounds.body_bytes_max).saturating_sub(UNCOUNTED_BYTES)
     }
 
-    /// Reads a short body of an unauthenticated sender, outside of the memory budget.
+    /// Reads a short request body of an unauthenticated sender, outside of the memory budget.
     async fn read_unauthenticated(&self, body: IncomingBody) -> Bytes {
         let max = UNNEEDED_BODY_BYTES_MAX.min(self.bounds.body_bytes_max);
         if body.size_hint().lower() > max as u64 {
@@ -328,12 +330,12 @@ impl RequestHandler {
     }
 }
 
-/// Media type of messages.
+/// Media type of JSON messages.
 pub(super) const JSON: &str = "application/json";
 /// Media type of forms of web pages.
 const FORM: &str = "application/x-www-form-urlencoded";
-/// Largest body that is read of an unauthenticated or bodiless request, in bytes. It suffices to
-/// find the message id.
+/// Largest request body that is read of an unauthenticated or bodiless request, in bytes. It
+/// suffices to find the message id.
 const UNNEEDED_BODY_BYTES_MAX: usize = 64 << 10;
 
 /// Returns true if the request may use a full body.
@@ -342,7 +344,7 @@ fn needs_body(head: &FrameHead, sender: &RequestSender) -> bool {
         && matches!(head, FrameHead::Http { method: Method::POST, .. })
 }
 
-/// Returns the next part of `body`, or `None` at its end.
+/// Returns the next piece of the request `body`, or `None` at its end.
 async fn next_piece(body: &mut IncomingBody) -> Result<Option<Bytes>, UnreadReason> {
     loop {
         match body.frame().await {
@@ -364,19 +366,19 @@ impl From<InputMemoryFull> for UnreadReason {
     }
 }
 
-/// Returns `path` without the slash at its end, if it has one and is not the top.
+/// Returns the URL path `path` without the slash at its end, if it has one and is not `/`.
 fn bare_path(path: &str) -> Option<&str> {
     path.strip_suffix('/').filter(|bare| !bare.is_empty())
 }
 
-/// Returns the head of a request for `path`.
+/// Returns the request head for `path` with the method and headers in `parts`.
 fn head(parts: Parts, path: String) -> FrameHead {
     let query = parts.uri.query().unwrap_or_default().to_owned();
     FrameHead::Http { method: parts.method, path, query, headers: parts.headers }
 }
 
-/// Returns the text of the response for a path that is not among the served `paths`. `nearest` is a
-/// similar one.
+/// Returns the text of the error response for a URL path that is not among the served `paths`.
+/// `nearest` is a similar one.
 pub(super) fn unknown_path_text(path: &str, nearest: Option<&str>, paths: &[&str]) -> String {
     match nearest {
         Some(nearest) => format!("nothing is served at {path}; did you mean {nearest}?\n"),
@@ -384,7 +386,7 @@ pub(super) fn unknown_path_text(path: &str, nearest: Option<&str>, paths: &[&str
     }
 }
 
-/// Rejects a POST body that is not uncompressed JSON.
+/// Returns the refusal of a POST request whose body is not uncompressed JSON.
 pub(super) fn unsupported_body(
     method: &Method,
     headers: &HeaderMap,

@@ -12,15 +12,15 @@ use tokio::io::ReadBuf;
 use crate::adaptive_spin::SpinHistory;
 use crate::stdio::spinning_reader;
 
-/// Permit for busy polling. A listener has only one, so that at most one processor polls.
+/// Permit for busy polling. A listener has only one permit, so that at most one processor polls.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SpinPermit(Arc<AtomicBool>);
 
-/// Polling state of one connection.
+/// State of busy polling for the next request on one connection.
 #[derive(Debug)]
 pub(super) struct RequestSpin {
     history: SpinHistory,
-    /// Time of the last write, if no data has arrived since.
+    /// Time of the last write to the client, if no data has arrived since.
     answered_at: Option<Instant>,
     permit: SpinPermit,
     guard: Option<SpinPermitGuard>,
@@ -35,12 +35,12 @@ impl RequestSpin {
         Self { history: SpinHistory::new(), answered_at: None, permit, guard: None }
     }
 
-    /// Records that something was sent to the client.
+    /// Records that something was sent to the client, so that its next request may follow soon.
     pub(super) fn note_answer(&mut self) {
         self.answered_at = Some(Instant::now());
     }
 
-    /// Records that data has arrived.
+    /// Records that data of the client has arrived.
     pub(super) fn note_arrival(&mut self) {
         self.guard = None;
         if let Some(since) = self.answered_at.take() {
@@ -48,8 +48,8 @@ impl RequestSpin {
         }
     }
 
-    /// Polls `input` for a moment if the client is quick, after other ready tasks have run. Returns
-    /// true if data was read.
+    /// Polls `input` for a moment if the client usually sends its next request soon, after other
+    /// ready tasks have run. Returns true if data was read.
     pub(super) fn try_spin_read(
         &mut self,
         input: &impl AsFd,

@@ -23,10 +23,10 @@ use super::ServerSentEvent;
 use super::connection_slots::{LongStreamSlot, RequestTurn};
 use super::unsent::UnsentAccount;
 
-/// Response body.
+/// Body of an HTTP response.
 pub(super) struct ResponseBody {
     content: BodyContent,
-    /// The request that ends with this body, and the connection's account of unsent bytes.
+    /// The request that ends when this body is sent, and the connection's account of unsent bytes.
     turn: Option<(RequestTurn, Arc<UnsentAccount>)>,
 }
 
@@ -41,8 +41,8 @@ impl ResponseBody {
         Self { content, turn: None }
     }
 
-    /// Attaches the request `turn`, which ends once the body is sent, and the account of unsent
-    /// bytes `owed`.
+    /// Attaches the request `turn`, which ends once this body is sent, and the connection's account
+    /// of unsent bytes `owed`.
     pub(super) fn with_turn(self, turn: RequestTurn, owed: Arc<UnsentAccount>) -> Self {
         if let BodyContent::Whole(Some(bytes)) = &self.content {
             owed.add(bytes.len());
@@ -51,7 +51,7 @@ impl ResponseBody {
     }
 }
 
-/// Converts `reply` to a response.
+/// Converts `reply` to an HTTP response.
 pub(super) fn reply_response(reply: Reply) -> Response<ResponseBody> {
     let Reply { status, headers, body } = reply;
     let (sent, kind) = match body {
@@ -78,7 +78,7 @@ pub(super) fn reply_response(reply: Reply) -> Response<ResponseBody> {
     response
 }
 
-/// Creates a plain text response.
+/// Creates an HTTP response with plain text.
 pub(super) fn text_response(status: StatusCode, text: &str) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::new(BodyContent::Whole(Some(
         Bytes::copy_from_slice(text.as_bytes()),
@@ -89,8 +89,8 @@ pub(super) fn text_response(status: StatusCode, text: &str) -> Response<Response
     response
 }
 
-/// Creates an event stream response. `lasting` is its reserved slot, and `input` the memory of the
-/// request that it answers. The stream keeps both until it ends.
+/// Creates an event stream response. `lasting` is the stream's reserved place, and `input` the
+/// memory of the request that it answers. The stream keeps both until it ends.
 pub(super) fn event_stream_response(
     events: Pin<Box<dyn Stream<Item = ServerSentEvent> + Send>>,
     keep_alive: Duration,
@@ -107,20 +107,20 @@ pub(super) fn event_stream_response(
     response
 }
 
-/// File that is read in pieces while the client receives it.
+/// File in a response body that is read in pieces while the client receives it.
 pub(super) struct FilePieces {
     handle: Arc<File>,
-    /// Number of bytes that were already read and passed on.
+    /// Number of bytes of the file that were already read and passed on.
     offset: u64,
     /// Size of the file.
     bytes: u64,
-    /// Pending read of the next piece.
+    /// Pending read of the file's next piece.
     reading: Option<JoinHandle<io::Result<Bytes>>>,
-    /// Guard that is released after the file is sent.
+    /// Guard to be released after the file is sent.
     _held: Option<Arc<dyn Any + Send + Sync>>,
 }
 
-/// Size of one piece, in bytes.
+/// Size of one piece of a file, in bytes.
 const PIECE_BYTES: usize = 64 << 10;
 
 impl FilePieces {
@@ -129,8 +129,8 @@ impl FilePieces {
         Self { handle, offset: 0, bytes, reading: None, _held: held }
     }
 
-    /// Returns the next piece, or an error if the file is shorter than announced. The error closes
-    /// the connection.
+    /// Returns the next piece of the file, or an error if the file is shorter than announced. The
+    /// error closes the connection.
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         if self.offset == self.bytes {
             return Poll::Ready(None);
@@ -159,7 +159,7 @@ impl FilePieces {
     }
 }
 
-/// Stream of server-sent events, with comments as keep-alive.
+/// Stream of server-sent events in a response body, with comments as keep-alive.
 pub(super) struct EventStreamBody {
     events: Pin<Box<dyn Stream<Item = ServerSentEvent> + Send>>,
     keep_alive: Interval,
@@ -188,7 +188,7 @@ fn keep_alive_interval(every: Duration) -> Interval {
     ticks
 }
 
-/// Returns an event in its wire format.
+/// Returns `event` in the wire format of server-sent events.
 fn event_bytes(event: &ServerSentEvent) -> Bytes {
     let ServerSentEvent { name, id, retry, data } = event;
     let mut bytes = Vec::with_capacity(data.len() + 64);

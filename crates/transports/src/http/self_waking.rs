@@ -10,17 +10,17 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::task::AtomicWaker;
 
-/// Maximum number of polls in a row before other tasks get their turn.
+/// Maximum number of polls of a future in a row before other tasks get their turn.
 const POLLS_IN_A_ROW_MAX: usize = 4;
 
-/// State while nobody polls the future. A wake-up wakes the task.
+/// State of a future that is not being polled. A wake-up wakes the task.
 const IDLE: u8 = 0;
-/// State while the future is being polled.
+/// State of a future while it is being polled.
 const POLLING: u8 = 1;
 /// State of a future that was woken while it was being polled.
 const WOKEN: u8 = 2;
 
-/// Wrapper of a future that handles the future's wake-ups of itself.
+/// Wrapper of a future that polls it again at once if it wakes itself.
 pub(super) struct SelfWakingFuture<F> {
     pub(super) future: F,
     wake_state: Arc<SelfWakeState>,

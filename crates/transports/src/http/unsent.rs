@@ -12,9 +12,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Unsent bytes of each connection that do not count.
+/// Number of unsent bytes of each connection that do not count.
 const UNCOUNTED_UNSENT_BYTES: usize = 64 << 10;
-/// Time without progress after which a client counts as stuck.
+/// Time without progress after which a client that receives bytes counts as stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(1);
 
 /// Unsent bytes of all connections of a listener.
@@ -32,12 +32,12 @@ struct UnsentState {
 
 struct UnsentEntry {
     bytes: usize,
-    /// Time of the last progress, or of the first counted byte.
+    /// Time at which the client last received bytes, or the first counted byte was added.
     progress_at: Instant,
     disconnect: CancellationToken,
 }
 
-/// Account of one connection, closed on drop.
+/// Account of the unsent bytes of one connection, closed on drop.
 pub(crate) struct UnsentAccount {
     unsent: Arc<UnsentBytes>,
     number: u64,
@@ -50,7 +50,7 @@ impl UnsentBytes {
         Arc::new(Self { bytes_max, state: Mutex::default() })
     }
 
-    /// Opens the account of a new connection.
+    /// Opens the account of unsent bytes of a new connection.
     pub(super) fn open_account(self: &Arc<Self>) -> Arc<UnsentAccount> {
         let mut held = self.lock_state();
         held.next_number += 1;
@@ -70,7 +70,7 @@ impl UnsentBytes {
 }
 
 impl UnsentAccount {
-    /// Adds `bytes` that wait to be sent.
+    /// Adds `bytes` that wait to be sent to the connection's account.
     pub(super) fn add(&self, bytes: usize) {
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         if before + bytes > UNCOUNTED_UNSENT_BYTES {
@@ -78,7 +78,8 @@ impl UnsentAccount {
         }
     }
 
-    /// Subtracts `bytes` that were written. Response heads are not counted.
+    /// Subtracts `bytes` that were written from the connection's account. Response heads are not
+    /// counted.
     pub(super) fn subtract(&self, bytes: usize) {
         let less = |owed: usize| Some(owed.saturating_sub(bytes));
         let before = self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
@@ -88,7 +89,7 @@ impl UnsentAccount {
         }
     }
 
-    /// Waits until the connection must be closed.
+    /// Waits until the connection must be closed, because it has the most unsent bytes.
     pub(super) async fn wait_disconnected(&self) {
         self.disconnect.cancelled().await;
     }
@@ -116,8 +117,8 @@ impl UnsentAccount {
 }
 
 impl UnsentState {
-    /// Closes the connection with the most unsent bytes. Stuck connections come first. Returns
-    /// false if there is no connection to close.
+    /// Closes the connection with the most unsent bytes. Connections of stuck clients come first.
+    /// Returns false if there is no connection to close.
     ///
     /// A client that reads is kept if it is the only one with unsent bytes.
     fn disconnect_largest(&mut self, now: Instant) -> bool {

@@ -10,23 +10,23 @@ use toolgate_contract::Reply;
 
 use super::response_body::{ResponseBody, reply_response, text_response};
 
-/// Valid WebSocket request.
+/// Valid HTTP request for a WebSocket.
 #[derive(Debug)]
 pub(super) struct WebSocketRequest {
     accept: HeaderValue,
 }
 
-/// Error of an invalid WebSocket request.
+/// Error in an invalid WebSocket request.
 #[derive(Debug)]
 pub(super) enum HandshakeError {
-    /// Unsupported protocol version.
+    /// Unsupported version of the WebSocket protocol.
     Version,
-    /// Missing or malformed key.
+    /// Missing or malformed `Sec-WebSocket-Key`.
     Key,
 }
 
 impl WebSocketRequest {
-    /// Parses the handshake of `request`. Returns `None` if it requests no WebSocket.
+    /// Parses the WebSocket handshake of `request`. Returns `None` if it requests no WebSocket.
     pub(super) fn from_request<B>(request: &Request<B>) -> Result<Option<Self>, HandshakeError> {
         let headers = request.headers();
         let is_upgrade = request.method() == Method::GET
@@ -46,7 +46,7 @@ impl WebSocketRequest {
 }
 
 impl HandshakeError {
-    /// Returns the status and text of the error response.
+    /// Returns the HTTP status and the text of the error response.
     pub(super) fn status_and_text(&self) -> (StatusCode, &'static str) {
         match self {
             Self::Version => (StatusCode::UPGRADE_REQUIRED, "the WebSocket version must be 13\n"),
@@ -57,7 +57,7 @@ impl HandshakeError {
         }
     }
 
-    /// Returns the error response.
+    /// Returns the error response to the invalid WebSocket request.
     pub(super) fn refusal(&self) -> Response<ResponseBody> {
         let (status, text) = self.status_and_text();
         let mut refusal = text_response(status, text);
@@ -74,7 +74,7 @@ impl HandshakeError {
     }
 }
 
-/// Returns the response that switches to WebSockets.
+/// Returns the response that switches the connection to the WebSocket protocol.
 pub(super) fn switching_response(websocket: &WebSocketRequest) -> Response<ResponseBody> {
     let mut response = reply_response(Reply::empty(101));
     let headers = response.headers_mut();

@@ -31,45 +31,46 @@ const SMALL_MESSAGE_BYTES_MAX: usize = 16 << 10;
 
 /// Application side of a WebSocket conversation.
 pub trait SocketConversation: Send {
-    /// Runs the conversation until it ends, and returns the reason for the close.
+    /// Runs the conversation until it ends, and returns the reason for closing the WebSocket.
     ///
     /// The inbox and outbox report when the client leaves. If the future does not end within
     /// `HttpBounds::drain` after that, it is dropped.
     fn run(self: Box<Self>, socket: SocketHandle) -> BoxFuture<'static, CloseReason>;
 }
 
-/// Connection to a client.
+/// WebSocket connection to a client, as the application uses it.
 #[derive(Debug)]
 pub struct SocketHandle {
     /// Messages from the client.
     pub inbox: SocketInbox,
     /// Messages to the client.
     pub outbox: SocketOutbox,
-    /// Cancelled when shutdown starts. The conversation is cut after `HttpBounds::drain`.
+    /// Token that is cancelled when shutdown starts. The conversation is cut after
+    /// `HttpBounds::drain`.
     pub stopping: CancellationToken,
 }
 
-/// Queue of messages from the client.
+/// Queue of messages that the client has sent over the WebSocket.
 ///
 /// While the queue is full, the server reads nothing from the client and therefore answers no
 /// pings.
 #[derive(Debug)]
 pub struct SocketInbox {
     queue: Arc<MessageQueue>,
-    /// Memory of the messages that arrived.
+    /// Memory of the messages that the client has sent.
     memory: Arc<IncomingMemory>,
     message_bytes_max: usize,
 }
 
-/// Memory of one message of a client. It is free again when this value is dropped.
+/// Memory of one message of a client. The memory is free again when this value is dropped.
 #[derive(Debug, Default)]
 pub struct MessageMemory(
     #[expect(dead_code, reason = "held until it is dropped")] Option<InputShare>,
 );
 
 impl SocketInbox {
-    /// Returns the next complete message, text or binary. Returns `None` after the client left or
-    /// broke the protocol.
+    /// Returns the next complete message of the client, text or binary. Returns `None` after the
+    /// client left or broke the protocol.
     ///
     /// The memory of a message is free again when the next one is requested, unless
     /// [`take_memory`](Self::take_memory) has taken it. Cancel safe: no message is lost if the future
@@ -83,8 +84,9 @@ impl SocketInbox {
         message
     }
 
-    /// Takes the memory of `message`, the last one that [`next`](Self::next) returned, and counts its
-    /// values, which exist beside it once it is parsed. Keep the result until the message is answered.
+    /// Takes the memory of `message`, the last one that [`next`](Self::next) returned, and adds the
+    /// memory of its JSON values, which exist beside it once it is parsed. The result must be kept
+    /// until the message is answered.
     ///
     /// # Errors
     /// There is no memory for the values.
@@ -114,8 +116,8 @@ pub struct SocketOutbox {
 pub struct ClientGone;
 
 impl SocketOutbox {
-    /// Queues `text`, which must be UTF-8, without waiting. A client whose queue is full is
-    /// dropped.
+    /// Queues `text`, which must be UTF-8, for the client without waiting. A client whose queue is
+    /// full is dropped.
     ///
     /// # Errors
     /// The client is gone or was dropped.
@@ -128,8 +130,8 @@ impl SocketOutbox {
         }
     }
 
-    /// Queues `text`, which must be UTF-8, and waits for room. A client that does not read in time
-    /// is dropped.
+    /// Queues `text`, which must be UTF-8, for the client, and waits for room. A client that does
+    /// not read in time is dropped.
     ///
     /// Waiting senders are served in order, but [`try_send`](Self::try_send) may overtake them.
     ///
@@ -149,17 +151,17 @@ impl SocketOutbox {
         }
     }
 
-    /// Waits until the client is gone.
+    /// Waits until the WebSocket client is gone.
     pub async fn wait_closed(&self) {
         self.outbound.gone.cancelled().await;
     }
 }
 
-/// State that all outboxes of one client share.
+/// State that all senders of messages to one client share.
 #[derive(Debug)]
 struct SharedOutbox {
     queue: MessageQueue,
-    /// Lock that lets one sender at a time wait for room.
+    /// Lock that lets one sender at a time wait for room in the queue.
     send_lock: Turnstile<()>,
     gone: CancellationToken,
     send_timeout: Duration,
@@ -172,66 +174,66 @@ impl SharedOutbox {
         ClientGone
     }
 
-    /// Accepts no more messages. Queued messages may still be sent.
+    /// Lets no more messages into the queue. Queued messages may still be sent.
     fn end(&self) {
         self.queue.end();
         self.gone.cancel();
     }
 }
 
-/// Reason for closing a conversation, as sent to the client.
+/// Reason for closing a WebSocket, as sent to the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CloseReason {
-    /// Status code that RFC 6455 allows to be sent.
+    /// Status code of the close frame, which RFC 6455 allows to be sent.
     pub code: u16,
-    /// Explanation, of which the first 123 bytes are sent.
+    /// Explanation in the close frame, of which the first 123 bytes are sent.
     pub reason: String,
 }
 
 impl CloseReason {
-    /// Creates a normal closure (1000).
+    /// Creates the reason for a normal closure (1000).
     pub fn normal() -> Self {
         Self { code: 1000, reason: String::new() }
     }
 
-    /// Creates a closure because the server stops (1001).
+    /// Creates the reason for a closure because the server stops (1001).
     pub fn going_away(reason: impl Into<String>) -> Self {
         Self { code: 1001, reason: reason.into() }
     }
 
-    /// Creates a closure because of a protocol error (1002).
+    /// Creates the reason for a closure because of a protocol error (1002).
     pub fn protocol_error(reason: impl Into<String>) -> Self {
         Self { code: 1002, reason: reason.into() }
     }
 
-    /// Creates a closure because of invalid text (1007).
+    /// Creates the reason for a closure because of invalid text (1007).
     pub fn not_text(reason: impl Into<String>) -> Self {
         Self { code: 1007, reason: reason.into() }
     }
 
-    /// Creates a closure because of a policy violation (1008).
+    /// Creates the reason for a closure because of a policy violation (1008).
     pub fn policy_violation(reason: impl Into<String>) -> Self {
         Self { code: 1008, reason: reason.into() }
     }
 
-    /// Creates a closure because of a message beyond the size limit (1009).
+    /// Creates the reason for a closure because of a message beyond the size limit (1009).
     pub fn too_large(reason: impl Into<String>) -> Self {
         Self { code: 1009, reason: reason.into() }
     }
 
-    /// Creates a closure because of an internal error (1011).
+    /// Creates the reason for a closure because of an internal error (1011).
     pub fn internal_error(reason: impl Into<String>) -> Self {
         Self { code: 1011, reason: reason.into() }
     }
 
-    /// Creates a closure that invites the client to try again later (1013).
+    /// Creates the reason for a closure that invites the client to try again later (1013).
     pub fn try_again_later(reason: impl Into<String>) -> Self {
         Self { code: 1013, reason: reason.into() }
     }
 }
 
-/// Runs the conversation `talk` over `stream`. The bytes `early` were already read from it. The
-/// client's messages take memory of `owner`.
+/// Runs the WebSocket conversation `talk` over `stream`. The bytes `early` were already read from
+/// `stream`. The memory of the client's messages is charged to `owner`.
 pub(crate) async fn run_conversation(
     stream: WriteTimeoutStream,
     early: Vec<u8>,
@@ -276,7 +278,8 @@ pub(crate) async fn run_conversation(
     }
 }
 
-/// Messages that may wait for the application before reading stops.
+/// Maximum number of a client's messages that may wait for the application before reading stops.
 const INBOX_MESSAGES_MAX: usize = 16;
-/// Bytes of messages that may wait for the application before reading stops.
+/// Maximum number of bytes of a client's messages that may wait for the application before reading
+/// stops.
 const INBOX_BYTES_MAX: usize = 64 << 10;

@@ -17,7 +17,8 @@ use tokio_util::task::TaskTracker;
 /// Longest wait at shutdown for blocking tasks that cannot be cancelled.
 const SHUTDOWN_WAIT_MAX: Duration = Duration::from_millis(200);
 
-/// Pool of one thread per processor, each with its own runtime. Clones share the pool.
+/// Pool of threads that serve connections: one per processor, each with its own runtime. Clones
+/// share the pool.
 #[derive(Debug, Clone)]
 pub struct WorkerPool(Arc<WorkerPoolState>);
 
@@ -31,15 +32,15 @@ struct WorkerPoolState {
 #[derive(Debug)]
 struct PoolWorker {
     runtime: Handle,
-    /// Number of connections that the worker serves.
+    /// Number of connections that the worker thread serves.
     connections: AtomicUsize,
 }
 
-/// Guard that counts one connection of a worker until it is dropped.
+/// Guard that counts one connection of a worker thread until it is dropped.
 struct WorkerConnection(WorkerPool, usize);
 
 impl WorkerPool {
-    /// Starts the threads. They stop when [`end`](Self::end) is called or the last clone is
+    /// Starts the worker threads. They stop when [`end`](Self::end) is called or the last clone is
     /// dropped.
     ///
     /// # Errors
@@ -71,7 +72,7 @@ impl WorkerPool {
         })))
     }
 
-    /// Stops the threads and everything that still runs on them.
+    /// Stops the worker threads and everything that still runs on them.
     pub fn end(self) {
         let Self(inner) = &self;
         inner.stop.cancel();
@@ -82,7 +83,7 @@ impl WorkerPool {
         }
     }
 
-    /// Calls `serve` for `stream` on the worker with the fewest connections.
+    /// Calls `serve` for the connection `stream` on the worker thread with the fewest connections.
     pub(super) fn serve<F>(
         &self,
         stream: TcpStream,

@@ -13,17 +13,17 @@ use super::listener::ClientStream;
 use super::request_spin::{RequestSpin, SpinPermit};
 use super::unsent::UnsentAccount;
 
-/// Stream with a timeout for writes.
+/// Connection with a timeout for writes.
 pub(crate) struct WriteTimeoutStream {
     stream: ClientStream,
     write_timeout: Duration,
     /// Time of the last read that returned data.
     last_read: Instant,
-    /// Number of bytes read so far.
+    /// Number of bytes that were read from the connection so far.
     bytes_read: u64,
     /// Timeout that runs while a write waits.
     timer: Option<Pin<Box<Sleep>>>,
-    /// Account of unsent bytes.
+    /// Account of the connection's unsent bytes.
     unsent: Arc<UnsentAccount>,
     spin: RequestSpin,
 }
@@ -52,12 +52,12 @@ impl WriteTimeoutStream {
         self.last_read
     }
 
-    /// Returns the number of bytes read so far.
+    /// Returns the number of bytes that were read from the connection so far.
     pub(crate) fn bytes_read(&self) -> u64 {
         self.bytes_read
     }
 
-    /// Records the progress of a write.
+    /// Records the progress of a write for the timeout and the account of unsent bytes.
     fn record_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -70,7 +70,7 @@ impl WriteTimeoutStream {
         self.with_timeout(cx, progress)
     }
 
-    /// Returns `progress`, or fails if a write has waited too long.
+    /// Returns the `progress` of a write, or fails if the write has waited too long.
     fn with_timeout<T>(
         &mut self,
         cx: &mut Context<'_>,

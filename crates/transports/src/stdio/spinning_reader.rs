@@ -14,7 +14,7 @@ use crate::adaptive_spin::SpinHistory;
 
 const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// Reader that polls for the next input while the peer is quick.
+/// Reader of input that polls without sleeping while the peer is quick.
 ///
 /// Other ready tasks run first, so that an answer is sent before the reader waits for the next
 /// request.

@@ -23,24 +23,24 @@ use super::queue::{MessageQueue, QueueStatus};
 use super::{CloseReason, SharedOutbox};
 use crate::http::{HttpBounds, WriteTimeoutStream};
 
-/// Socket between the inbound and the outbound queue.
+/// WebSocket of one client, which passes messages between the network and two queues.
 pub(super) struct ClientSocket {
     socket: WebSocketStream<WriteTimeoutStream>,
     inbound: Arc<MessageQueue>,
-    /// Memory of the client's messages.
+    /// Memory of the messages that the client has sent.
     memory: Arc<IncomingMemory>,
-    /// Wait for the loss of that memory, while a message arrives.
+    /// Wait for the loss of the memory of the message that is arriving.
     eviction: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     outbound: Arc<SharedOutbox>,
-    /// Unsent rest of the current message.
+    /// Rest of the current message that is not sent yet.
     unsent_text: Option<Bytes>,
-    /// True if written data may not be flushed yet.
+    /// True if data was written to the connection and may not be flushed yet.
     needs_flush: bool,
     keep_alive: KeepAlive,
     message_bytes_max: usize,
 }
 
-/// Reason why a socket is no longer read.
+/// Reason why a WebSocket is no longer read.
 pub(super) enum SocketEnd {
     /// All messages have been sent, and no more will follow.
     Drained,
@@ -48,7 +48,7 @@ pub(super) enum SocketEnd {
     ClientClosed,
     /// The connection is lost.
     Lost,
-    /// The server closes the connection.
+    /// The server closes the WebSocket for this reason.
     Closing(CloseReason),
     /// There is no memory for the message that is arriving.
     NoMemory,
@@ -61,31 +61,32 @@ pub(super) enum SocketEnd {
 /// count.
 struct KeepAlive {
     interval: Duration,
-    /// Time of the last ping.
+    /// Time of the last ping to the client.
     last_ping: Instant,
     /// Time since which the server reads from the client, or `None` while it does not.
     reading_since: Option<Instant>,
-    /// Timer for the next check.
+    /// Timer for the next check of the client's silence.
     timer: Pin<Box<Sleep>>,
 }
 
-/// Silent intervals after which a client is dropped.
+/// Number of silent intervals after which a client is dropped.
 const SILENT_INTERVALS_MAX: u32 = 3;
-/// Time to send a close frame to a client whose message has lost its memory.
+/// Longest time to send a close frame to a client whose message has lost its memory.
 const NO_MEMORY_CLOSE_TIMEOUT: Duration = Duration::from_millis(100);
-/// Time for a client to answer a close frame.
+/// Longest time for a client to answer a close frame.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Largest frame, in bytes. Larger messages are split, to save memory and let pings through.
+/// Largest WebSocket frame, in bytes. Larger messages are split, to save memory and let pings
+/// through.
 const FRAME_BYTES_MAX: usize = 256 << 10;
-/// Size of one read, in bytes.
+/// Size of one read from a WebSocket, in bytes.
 const READ_BYTES: usize = 8 << 10;
-/// Size of the write buffer, in bytes.
+/// Size of the write buffer of a WebSocket, in bytes.
 const WRITE_BYTES: usize = 16 << 10;
 /// Longest reason that fits into a close frame, in bytes.
 const REASON_BYTES_MAX: usize = 123;
 
 impl ClientSocket {
-    /// Opens a socket on `stream`. The bytes `early` were already read from it.
+    /// Opens a WebSocket on `stream`. The bytes `early` were already read from `stream`.
     pub(super) async fn open(
         stream: WriteTimeoutStream,
         early: Vec<u8>,
@@ -122,13 +123,13 @@ impl ClientSocket {
         poll_fn(|cx| self.poll(cx)).await
     }
 
-    /// Ends both queues. Queued messages may still be sent.
+    /// Ends the queues of messages in both directions. Queued messages may still be sent.
     pub(super) fn end(&self) {
         self.inbound.end();
         self.outbound.end();
     }
 
-    /// Sends the queued messages, then closes.
+    /// Sends the queued messages, then closes the WebSocket.
     pub(super) async fn finish(&mut self, close: CloseReason) {
         self.end();
         match self.run().await {
@@ -197,7 +198,7 @@ impl ClientSocket {
         self.poll_keep_alive(cx)
     }
 
-    /// Reads while the inbound queue has room.
+    /// Reads messages of the client while the queue for the application has room.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<SocketEnd> {
         loop {
             let room = self.inbound.poll_room(cx);
@@ -246,7 +247,7 @@ impl ClientSocket {
         let _ = self.inbound.try_push(message);
     }
 
-    /// Writes while the socket accepts frames.
+    /// Writes queued messages while the WebSocket accepts frames.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<SocketEnd> {
         loop {
             if let Err(err) = ready!(Pin::new(&mut self.socket).poll_ready(cx)) {
@@ -277,7 +278,7 @@ impl ClientSocket {
         Pin::new(&mut self.socket).start_send(message)
     }
 
-    /// Returns the next outbound frame, or `None` if no more will follow.
+    /// Returns the next frame for the client, or `None` if no more will follow.
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Frame>> {
         let (mut text, code) = match self.unsent_text.take() {
             Some(rest) => (rest, Data::Continue),
@@ -320,7 +321,7 @@ impl ClientSocket {
         }
     }
 
-    /// Translates an error of the socket.
+    /// Converts an error of the WebSocket to the reason why it ends.
     fn end_for_error(&self, err: &Error) -> SocketEnd {
         match err {
             Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => SocketEnd::Lost,
@@ -349,7 +350,7 @@ impl Drop for ClientSocket {
     }
 }
 
-/// Action that the keep-alive requires.
+/// Action that the keep-alive of a WebSocket requires.
 #[derive(Debug, PartialEq, Eq)]
 enum KeepAliveAction {
     Nothing,
@@ -364,7 +365,8 @@ impl KeepAlive {
         Self { interval, last_ping: now, reading_since: Some(now), timer }
     }
 
-    /// Records if the server reads from the client. Silence counts only while it does.
+    /// Records whether the server reads from the client. Silence of the client counts only while it
+    /// does.
     fn set_reading(&mut self, listens: bool) {
         match (listens, self.reading_since) {
             (true, None) => self.reading_since = Some(Instant::now()),
@@ -373,7 +375,7 @@ impl KeepAlive {
         }
     }
 
-    /// Returns the action that is due `now`, and sets the timer for the next check.
+    /// Returns the keep-alive action that is due `now`, and sets the timer for the next check.
     fn next_action(&mut self, last_read: Instant, now: Instant) -> KeepAliveAction {
         let silent_since = self.reading_since.map(|listening| listening.max(last_read));
         let next = last_read.max(self.last_ping) + self.interval;

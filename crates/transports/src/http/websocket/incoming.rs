@@ -7,7 +7,8 @@ use std::task::{Context, Poll};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use toolgate_budget::{InputMemory, InputMemoryFull, InputOwner, InputShare, UNCOUNTED_BYTES};
 
-/// Memory of the message that is arriving, and of those that wait for the application.
+/// Memory of a WebSocket client's message that is arriving, and of those that wait for the
+/// application.
 #[derive(Debug)]
 pub(super) struct IncomingMemory {
     memory: InputMemory,
@@ -17,13 +18,13 @@ pub(super) struct IncomingMemory {
 
 #[derive(Debug, Default)]
 struct IncomingState {
-    /// Number of bytes that had been read when the last message was complete.
+    /// Number of bytes of the connection that had been read when the last message was complete.
     complete_at: u64,
-    /// Share of the message that is arriving, with its counted bytes.
+    /// Memory of the message that is arriving, with its counted bytes.
     arriving: Option<(InputShare, u64)>,
-    /// Shares of the messages that wait for the application.
+    /// Memory of the messages that wait for the application.
     waiting: VecDeque<Option<InputShare>>,
-    /// Share of the message that the application handles.
+    /// Memory of the message that the application handles.
     taken: Option<InputShare>,
 }
 
@@ -32,7 +33,7 @@ impl IncomingMemory {
         Self { memory, owner, state: Mutex::default() }
     }
 
-    /// Counts the message that is arriving, after `bytes_read` bytes of the connection.
+    /// Charges memory for the message that is arriving, after `bytes_read` bytes of the connection.
     ///
     /// # Errors
     /// There is no memory for the message.
@@ -66,7 +67,7 @@ impl IncomingMemory {
         Ok(())
     }
 
-    /// Notes that control frames were read, which take no memory.
+    /// Notes that control frames (such as pings) were read, which take no memory.
     pub(super) fn note_control(&self, bytes_read: u64) {
         let mut state = self.lock();
         if state.arriving.is_none() {
@@ -74,7 +75,7 @@ impl IncomingMemory {
         }
     }
 
-    /// Notes that the application took the oldest message.
+    /// Notes that the application took the oldest waiting message.
     pub(super) fn note_taken(&self) {
         let mut state = self.lock();
         state.taken = state.waiting.pop_front().flatten();

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 
-/// Queue with a single consumer, and a single waiting producer at a time.
+/// Queue of messages with a single consumer, and a single waiting producer at a time.
 #[derive(Debug)]
 pub(super) struct MessageQueue {
     inner: Mutex<MessageQueueState>,
@@ -24,21 +24,21 @@ struct MessageQueueState {
     producer: Option<Waker>,
 }
 
-/// State of a queue.
+/// State of a queue of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum QueueStatus {
-    /// More messages may arrive.
+    /// The queue is open, so that more messages may arrive.
     Open,
     /// No more messages arrive. Queued messages may still be taken.
     Ended,
     /// The consumer was too slow, and all messages were dropped.
     Overflowed {
-        /// Number of dropped messages.
+        /// Number of messages that were dropped.
         waiting: usize,
     },
 }
 
-/// Reason why a message was rejected.
+/// Reason why a queue did not accept a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PushRefusal {
     Full,
@@ -46,8 +46,8 @@ pub(super) enum PushRefusal {
 }
 
 impl MessageQueue {
-    /// Creates a queue that has room while fewer than `messages_max` messages and fewer than
-    /// `bytes_max` bytes wait.
+    /// Creates a queue of messages that has room while fewer than `messages_max` messages and fewer
+    /// than `bytes_max` bytes wait.
     pub(super) fn new(messages_max: usize, bytes_max: usize) -> Self {
         let inner = MessageQueueState {
             messages: VecDeque::new(),
@@ -59,7 +59,7 @@ impl MessageQueue {
         Self { inner: Mutex::new(inner), messages_max, bytes_max }
     }
 
-    /// Adds `message` if there is room.
+    /// Adds `message` to the queue if there is room.
     pub(super) fn try_push(&self, message: Bytes) -> Result<(), PushRefusal> {
         let mut inner = self.lock();
         if inner.status != QueueStatus::Open {
@@ -74,7 +74,7 @@ impl MessageQueue {
         Ok(())
     }
 
-    /// Adds `message` as soon as there is room.
+    /// Adds `message` to the queue as soon as there is room.
     pub(super) async fn push(&self, message: Bytes) -> Result<(), PushRefusal> {
         loop {
             poll_fn(|cx| self.poll_room(cx)).await;
@@ -96,7 +96,7 @@ impl MessageQueue {
         Poll::Pending
     }
 
-    /// Takes the next message. Returns `None` if no more will follow.
+    /// Takes the next message from the queue. Returns `None` if no more will follow.
     pub(super) async fn pop(&self) -> Option<Bytes> {
         poll_fn(|cx| self.poll_pop(cx)).await
     }
@@ -116,14 +116,14 @@ impl MessageQueue {
         Poll::Pending
     }
 
-    /// Returns the state and registers the consumer's waker for its change.
+    /// Returns the state of the queue and registers the consumer's waker for its change.
     pub(super) fn poll_status(&self, cx: &mut Context<'_>) -> QueueStatus {
         let mut inner = self.lock();
         inner.consumer = Some(cx.waker().clone());
         inner.status
     }
 
-    /// Accepts no more messages.
+    /// Lets no more messages into the queue.
     pub(super) fn end(&self) {
         let mut inner = self.lock();
         if inner.status == QueueStatus::Open {
