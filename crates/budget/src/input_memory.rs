@@ -15,16 +15,16 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use toolgate_contract::Caller;
 
-/// Bytes of each message that do not count.
+/// Number of bytes of each message that do not count against the memory limit.
 pub const UNCOUNTED_BYTES: usize = 64 << 10;
-/// Memory of all messages, in messages of the largest size.
+/// Limit of the memory of all messages, as a number of messages of the largest size.
 const MESSAGES_MAX: usize = 8;
-/// Memory of one caller, in messages of the largest size.
+/// Limit of the memory of one caller's messages, as a number of messages of the largest size.
 const MESSAGES_EACH_MAX: usize = 6;
-/// Longest wait for room before a message is dropped.
+/// Longest wait for free memory before a message is dropped.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Memory of the messages that arrive, over all listeners. Clones share it.
+/// Budget of memory for the messages of clients, over all listeners. Clones share it.
 #[derive(Clone)]
 pub struct InputMemory(Arc<SharedInputMemory>);
 
@@ -32,7 +32,7 @@ struct SharedInputMemory {
     all_max: usize,
     each_max: usize,
     state: Mutex<InputState>,
-    /// Notified when memory is released.
+    /// Signal that memory of a message is released.
     freed: Notify,
 }
 
@@ -42,7 +42,7 @@ impl fmt::Debug for InputMemory {
     }
 }
 
-/// Owner of a message.
+/// Owner of a client's message, to whom the message's memory is charged.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum InputOwner {
     /// Authenticated caller.
@@ -77,12 +77,12 @@ struct InputState {
 struct CountedInput {
     owner: InputOwner,
     bytes: usize,
-    /// True once the body is complete. It is then kept until the request is answered.
+    /// True once the message is complete. It is then kept until the request is answered.
     is_complete: bool,
     evicted: CancellationToken,
 }
 
-/// Memory of one message, released on drop.
+/// Memory of one message of a client, which is released on drop.
 #[derive(Debug)]
 pub struct InputShare {
     memory: InputMemory,
@@ -95,7 +95,7 @@ pub struct InputShare {
 pub struct InputMemoryFull;
 
 impl InputMemory {
-    /// Creates memory for messages of up to `message_bytes_max` bytes.
+    /// Creates a memory budget for messages of up to `message_bytes_max` bytes.
     pub fn new(message_bytes_max: usize) -> Self {
         Self(Arc::new(SharedInputMemory {
             all_max: message_bytes_max.saturating_mul(MESSAGES_MAX),
@@ -105,7 +105,7 @@ impl InputMemory {
         }))
     }
 
-    /// Starts the account of a new message of `owner`.
+    /// Starts to count the memory of a new message of `owner`.
     pub fn open_share(&self, owner: InputOwner) -> InputShare {
         let evicted = CancellationToken::new();
         let mut state = self.0.lock_state();
@@ -119,7 +119,8 @@ impl InputMemory {
 }
 
 impl SharedInputMemory {
-    /// Takes `bytes` more bytes for the body `number`. Returns `None` if the body has to wait.
+    /// Takes memory for `bytes` more bytes of the message `number`. Returns `None` if the message
+    /// has to wait.
     fn try_take(
         &self,
         number: u64,
@@ -171,8 +172,8 @@ impl InputState {
         }
     }
 
-    /// Returns the largest incomplete body of `holder`, or of the owner with the most memory.
-    /// `asking` counts even if it is empty.
+    /// Returns the largest incomplete message of `holder`, or of the owner with the most memory. The
+    /// message `asking` counts even if it is empty.
     fn largest(&self, holder: Option<&InputOwner>, asking: u64) -> Option<(u64, InputOwner)> {
         let coming = self.bodies.iter().filter(|(number, body)| {
             let holds = !body.is_complete && (body.bytes > 0 || **number == asking);
@@ -203,7 +204,8 @@ impl InputState {
 }
 
 impl InputShare {
-    /// Takes `bytes` more bytes. If there is no room for 1 s, drops an incomplete message.
+    /// Takes memory for `bytes` more bytes of the message. If there is no room for 1 s, an
+    /// incomplete message is dropped.
     ///
     /// # Errors
     /// This message must be dropped.
@@ -222,7 +224,8 @@ impl InputShare {
         }
     }
 
-    /// Takes `bytes` more bytes. If there is no room, drops an incomplete message at once.
+    /// Takes memory for `bytes` more bytes of the message. If there is no room, an incomplete
+    /// message is dropped at once.
     ///
     /// # Errors
     /// This message must be dropped.
@@ -230,17 +233,18 @@ impl InputShare {
         self.memory.0.try_take(self.number, bytes, true).unwrap_or(Err(InputMemoryFull))
     }
 
-    /// Returns true if this message must be dropped.
+    /// Returns true if this message must be dropped, because others need its memory.
     pub fn is_evicted(&self) -> bool {
         self.evicted.is_cancelled()
     }
 
-    /// Waits until this message must be dropped.
+    /// Waits until this message must be dropped, because others need its memory.
     pub async fn wait_evicted(&self) {
         self.evicted.cancelled().await;
     }
 
-    /// Returns a future that completes when this message must be dropped.
+    /// Returns a future that completes when this message must be dropped, because others need its
+    /// memory.
     pub fn evicted_owned(&self) -> WaitForCancellationFutureOwned {
         self.evicted.clone().cancelled_owned()
     }

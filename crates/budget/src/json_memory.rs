@@ -4,15 +4,15 @@
 
 use toolgate_contract::count_json_values;
 
-/// Memory of one parsed value in a list that has grown, in bytes.
+/// Memory of one parsed JSON value in a list that has grown, in bytes.
 const VALUE_BYTES: usize = 100;
-/// Largest estimate, in messages of the largest size. A message of that size must still be accepted
-/// if no other one is there.
+/// Largest estimate of the memory of a message's values, as a number of messages of the largest
+/// size. A message of that size must still be accepted if no other one is there.
 const MESSAGES_MAX: usize = 4;
 
 /// Returns about how many bytes the values of the JSON text `message` take once they are parsed, if
-/// messages have at most `message_bytes_max` bytes. Never returns too little for short texts in
-/// lists.
+/// messages have at most `message_bytes_max` bytes. The result is never too small for short texts
+/// in lists.
 pub fn parsed_json_bytes(message: &[u8], message_bytes_max: usize) -> usize {
     let bytes = count_json_values(message).saturating_mul(VALUE_BYTES);
     bytes.min(message_bytes_max.saturating_mul(MESSAGES_MAX))

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Memory that is granted up to a limit. Clones share the account.
+/// Account from which memory is granted up to a limit. Clones share the account.
 #[derive(Debug, Clone)]
 pub struct MemoryAccount(Arc<AccountState>);
 
@@ -13,7 +13,7 @@ struct AccountState {
     bytes_taken: AtomicU64,
 }
 
-/// Granted memory, which returns to its account on drop.
+/// Granted memory, which returns to its account when this value is dropped.
 #[derive(Debug)]
 pub struct MemoryShare {
     account: Arc<AccountState>,
@@ -21,12 +21,12 @@ pub struct MemoryShare {
 }
 
 impl MemoryAccount {
-    /// Creates an account of `bytes_max` bytes.
+    /// Creates an account that grants up to `bytes_max` bytes of memory.
     pub fn new(bytes_max: u64) -> Self {
         Self(Arc::new(AccountState { bytes_max, bytes_taken: AtomicU64::new(0) }))
     }
 
-    /// Grants `bytes`. Returns `None` if fewer are left.
+    /// Grants `bytes` of memory. Returns `None` if fewer are left.
     pub fn try_take(&self, bytes: u64) -> Option<MemoryShare> {
         let Self(account) = self;
         let take = |taken: u64| taken.checked_add(bytes).filter(|sum| *sum <= account.bytes_max);

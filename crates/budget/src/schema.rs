@@ -10,29 +10,29 @@ use crate::memory::{MemoryAccount, MemoryShare};
 use patterns::{BoundedPattern, DFA_BYTES_MAX, NAME_STEPS_MAX, forget_unfinished};
 pub use size::SchemaSize;
 
-/// Largest number of comparisons of a value with parts of a schema.
+/// Maximum number of comparisons of a value with parts of a JSON schema in one validation.
 const COMPARISONS_MAX: u64 = 1_000_000_000;
-/// Largest number of paths that are searched for the location of an error.
+/// Maximum number of paths through a schema that are searched for the location of an error.
 const SEARCH_PATHS_MAX: u64 = 100_000;
 /// Memory that one compiled subschema takes, in bytes.
 const SUBSCHEMA_BYTES: u64 = 1 << 10;
-/// Backtracking limit of a pattern with look-around for property names.
+/// Backtracking limit of a pattern with look-around, when it is matched against a property name.
 const NAME_BACKTRACKS_MAX: usize = 2_000;
 /// Longest property name that is matched against a pattern with look-around, in bytes.
 const NAME_BYTES_MAX: usize = 256;
-/// Largest number of matches of property names against patterns with look-around.
+/// Maximum number of matches of property names against patterns with look-around in one validation.
 const NAME_MATCHES_MAX: u64 = 4_096;
 
-/// A compiled schema that validates a value only at a bounded cost.
+/// A compiled JSON schema that validates a value only at a bounded cost.
 #[derive(Debug)]
 pub struct BoundedValidator {
     validator: Validator,
     size: SchemaSize,
-    /// Memory of the compiled schema.
+    /// Memory that the compiled schema takes from its account.
     _memory: MemoryShare,
 }
 
-/// Number and size of the parts of a value.
+/// Number and size of the parts of a JSON value.
 #[derive(Debug, Clone, Copy, Default)]
 struct ValueSize {
     values: u64,
@@ -43,8 +43,8 @@ struct ValueSize {
 }
 
 impl BoundedValidator {
-    /// Compiles `schema`, which was measured as `size`, with `options` and with limits for its
-    /// patterns. Takes its memory from `account`.
+    /// Compiles the JSON schema `schema`, which was measured as `size`, with `options` and with
+    /// limits for its patterns. Takes its memory from `account`.
     ///
     /// # Errors
     /// The schema is invalid, or no memory is left.
@@ -93,14 +93,14 @@ impl BoundedValidator {
         self.size.patterns.count == 0 && has_at_most(value, &mut { values_max })
     }
 
-    /// Returns true if a pattern of the schema has look-around or back-references, so that a match
-    /// may take many steps.
+    /// Returns true if a pattern (regular expression) of the schema has look-around or
+    /// back-references, so that a match may take many steps.
     pub fn may_backtrack(&self) -> bool {
         self.size.patterns.backtracks
     }
 
-    /// Returns the errors of `value`, or only the first of them if there may be more than
-    /// `errors_max`. Returns `None` if a search for them would cost too much.
+    /// Returns the violations of the schema by `value`, or only the first of them if there may be
+    /// more than `errors_max`. Returns `None` if a search for them would cost too much.
     ///
     /// An error takes about 400 bytes, and all of them are in memory at once.
     pub fn errors<'v>(
@@ -124,7 +124,7 @@ impl BoundedValidator {
         Some(Box::new(self.validator.validate(value).err().into_iter()))
     }
 
-    /// Returns the validator, for values that were checked.
+    /// Returns the validator, which is only for values that passed [`check`](Self::check).
     pub fn validator(&self) -> &Validator {
         &self.validator
     }
@@ -158,7 +158,7 @@ impl BoundedValidator {
 }
 
 impl ValueSize {
-    /// Measures `value`, whose depth the JSON parser has limited.
+    /// Measures the JSON `value`, whose depth the parser has limited.
     fn measure(value: &Value) -> Self {
         let mut size = Self::default();
         size.add(value, 0);
@@ -186,7 +186,7 @@ impl ValueSize {
     }
 }
 
-/// Returns true if `value` has at most as many parts as are `left`, which it subtracts.
+/// Returns true if `value` has at most `left` parts, and subtracts their number from `left`.
 fn has_at_most(value: &Value, left: &mut u64) -> bool {
     let Some(rest) = left.checked_sub(1) else { return false };
     *left = rest;

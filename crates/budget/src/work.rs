@@ -10,11 +10,12 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 thread_local! {
-    /// End of the time of the work that runs on this thread.
+    /// Deadline of the computation that runs on this thread.
     static DEADLINE: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Blocking threads for a bounded number of computations, each with a deadline. Clones share them.
+/// Pool of blocking threads for a bounded number of computations, each with a deadline. Clones
+/// share them.
 ///
 /// A computation that overruns its deadline keeps its place until it ends, so that abandoned work
 /// cannot take more threads than the pool has.
@@ -27,7 +28,7 @@ pub struct WorkPool {
 /// Reason why a computation has no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkRefusal {
-    /// All threads were busy for the whole time.
+    /// All threads of the pool were busy for the whole time.
     Busy,
     /// The computation took too long.
     TimedOut,
@@ -62,9 +63,9 @@ impl WorkPool {
     }
 }
 
-/// Runs `work`, whose expensive steps end early after `deadline`.
+/// Runs the computation `work`, whose expensive steps end early after `deadline`.
 pub fn run_until<T>(deadline: Instant, work: impl FnOnce() -> T) -> T {
-    /// Guard that restores the deadline of the outer work.
+    /// Guard that restores the deadline of the enclosing computation.
     struct OuterDeadline(Option<Instant>);
     impl Drop for OuterDeadline {
         fn drop(&mut self) {
@@ -75,7 +76,7 @@ pub fn run_until<T>(deadline: Instant, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Returns true if the time of the work that runs on this thread is over.
+/// Returns true if the deadline of the computation that runs on this thread is over.
 pub(crate) fn is_time_over() -> bool {
     DEADLINE.get().is_some_and(|deadline| Instant::now() >= deadline)
 }

@@ -12,57 +12,58 @@ use serde_json::Value;
 
 use crate::work::is_time_over;
 
-/// Largest compiled size of one pattern, in bytes.
+/// Largest compiled size of one pattern of a schema, in bytes.
 pub(super) const PATTERN_BYTES_MAX: usize = 8 << 20;
 /// Largest compiled size of all patterns of a schema, in bytes.
 const ALL_PATTERN_BYTES_MAX: u64 = 16 << 20;
-/// Largest number of different patterns of a schema.
+/// Maximum number of different patterns in a schema.
 const PATTERNS_MAX: usize = 256;
 /// Largest compiled size of a part of a pattern with look-around or back-references, in bytes.
 const PART_BYTES_MAX: usize = 256 << 10;
 /// Longest pattern with look-around or back-references, in bytes.
 const BACKTRACKING_TEXT_MAX: usize = 1_000;
-/// Largest cache of a pattern's states, per thread, in bytes.
+/// Largest cache of a pattern's automaton states, per thread, in bytes.
 pub(super) const DFA_BYTES_MAX: usize = 256 << 10;
-/// Memory of one state of a compiled pattern, in bytes.
+/// Memory of one automaton state of a compiled pattern, in bytes.
 const STATE_BYTES: u64 = 32;
 /// Memory of a range of characters beyond ASCII in a compiled pattern, in bytes.
 const UNICODE_RANGE_BYTES: u64 = 80;
-/// Largest number of steps of a match without backtracking: bytes of the text times states.
+/// Maximum number of steps of a pattern match without backtracking: bytes of the text times states.
 const STEPS_MAX: u64 = 2_000_000_000;
-/// Largest number of steps of a match with backtracking: bytes of the text times backtracks.
+/// Maximum number of steps of a pattern match with backtracking: bytes of the text times
+/// backtracks.
 const BACKTRACKING_STEPS_MAX: usize = 4_000_000;
 /// Longest text for which a pattern with backtracking is compiled in advance, in bytes.
 const SHORT_TEXT_BYTES: usize = 512;
-/// Largest number of steps for all property names of a value.
+/// Maximum number of steps for matching all property names of a value with patterns.
 pub(super) const NAME_STEPS_MAX: u64 = STEPS_MAX;
 
 thread_local! {
-    /// True if a match could not be finished on this thread.
+    /// True if a pattern match on this thread could not be finished.
     static UNFINISHED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns true if a match could not be finished since the last call on this thread.
+/// Returns true if a pattern match on this thread could not be finished since the last call.
 pub(super) fn forget_unfinished() -> bool {
     UNFINISHED.replace(false)
 }
 
-/// Compiled size and number of the patterns of a schema.
+/// Compiled size and number of the patterns in a schema.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct PatternSizes {
-    /// Compiled size of all patterns.
+    /// Compiled size of all patterns of the schema, in bytes.
     pub(super) bytes: u64,
-    /// Number of different patterns.
+    /// Number of different patterns in the schema.
     pub(super) count: usize,
-    /// True if a pattern has look-around or back-references.
+    /// True if a pattern of the schema has look-around or back-references.
     pub(super) backtracks: bool,
-    /// States of all patterns for property names.
+    /// Number of automaton states of all patterns for property names.
     pub(super) name_states: u64,
     /// Number of patterns with backtracking for property names.
     pub(super) backtracking_names: u64,
 }
 
-/// Measures each pattern once.
+/// Counter of the patterns in a schema, which measures each pattern once.
 #[derive(Default)]
 pub(super) struct PatternMeter<'s> {
     sizes: PatternSizes,
@@ -70,7 +71,7 @@ pub(super) struct PatternMeter<'s> {
     seen_names: HashSet<&'s str>,
 }
 
-/// Compiled size of one pattern.
+/// Compiled size of one pattern, and whether it backtracks.
 struct PatternSize {
     bytes: u64,
     backtracks: bool,
@@ -84,7 +85,7 @@ impl PatternSizes {
 }
 
 impl<'s> PatternMeter<'s> {
-    /// Adds the value of a `pattern`.
+    /// Adds the value of a schema's keyword `pattern`.
     ///
     /// # Errors
     /// The pattern is invalid, or the patterns exceed a limit.
@@ -95,7 +96,7 @@ impl<'s> PatternMeter<'s> {
         Ok(())
     }
 
-    /// Adds a pattern for property names.
+    /// Adds a schema's pattern for property names.
     ///
     /// # Errors
     /// The pattern is invalid, or the patterns exceed a limit.
@@ -108,7 +109,7 @@ impl<'s> PatternMeter<'s> {
         Ok(())
     }
 
-    /// Returns the sizes of all patterns.
+    /// Returns the total size of all patterns.
     pub(super) fn finish(self) -> PatternSizes {
         self.sizes
     }
@@ -132,7 +133,7 @@ impl<'s> PatternMeter<'s> {
 }
 
 impl PatternSize {
-    /// Measures `pattern` without compiling it.
+    /// Measures the size of `pattern` without compiling it.
     fn measure(pattern: &str) -> Result<Self, String> {
         let translated = translate(pattern)?;
         let size = match regex_syntax::parse(&translated) {
@@ -160,7 +161,7 @@ impl PatternSize {
     }
 }
 
-/// Translates a pattern of JSON Schema (ECMA-262) to the syntax of the regex engine.
+/// Translates a pattern from the syntax of JSON Schema (ECMA-262) to that of the regex engine.
 fn translate(pattern: &str) -> Result<Cow<'_, str>, String> {
     jsonschema_regex::to_rust_regex(pattern).map_err(|()| {
         let shown: String = pattern.chars().take(60).collect();
@@ -168,7 +169,7 @@ fn translate(pattern: &str) -> Result<Cow<'_, str>, String> {
     })
 }
 
-/// Estimates the compiled size of `parsed`, in which repetitions are not expanded yet.
+/// Estimates the compiled size of the pattern `parsed`, in which repetitions are not expanded yet.
 fn compiled_bytes(parsed: &Hir) -> u64 {
     match parsed.kind() {
         HirKind::Empty => 0,
@@ -193,19 +194,19 @@ fn compiled_bytes(parsed: &Hir) -> u64 {
     }
 }
 
-/// A `pattern` whose matches take a bounded number of steps.
+/// A compiled `pattern` of a schema whose matches take a bounded number of steps.
 pub(super) struct BoundedPattern {
-    /// Pattern as the schema has it.
+    /// Pattern as it is written in the schema.
     source: String,
-    /// Pattern in the syntax of the engine, if it backtracks.
+    /// Pattern in the syntax of the regex engine, if it backtracks.
     backtracking: Option<String>,
-    /// Number of states.
+    /// Number of automaton states of the compiled pattern.
     states: u64,
     regex: Regex,
 }
 
 impl BoundedPattern {
-    /// Compiles `pattern`.
+    /// Compiles the schema's `pattern`.
     ///
     /// # Errors
     /// The pattern is invalid or too large.
@@ -223,7 +224,7 @@ impl BoundedPattern {
         Ok(Self { source: pattern.to_owned(), backtracking, states, regex })
     }
 
-    /// Returns true if `text` matches.
+    /// Returns true if `text` matches the pattern.
     ///
     /// # Errors
     /// Describes the limit that the match would exceed.
@@ -257,7 +258,7 @@ impl BoundedPattern {
     }
 }
 
-/// Builds a regex with a limit of `backtracks` and of `bytes_max` for each part.
+/// Compiles a regular expression with a limit of `backtracks` and of `bytes_max` for each part.
 fn build(
     translated: &str,
     backtracks: usize,

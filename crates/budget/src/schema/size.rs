@@ -10,16 +10,17 @@ use serde_json::{Map, Value};
 
 use super::patterns::{PatternMeter, PatternSizes};
 
-/// Largest number of subschemas. A subschema counts once for each reference to it.
+/// Maximum number of subschemas in a schema. A subschema counts once for each reference to it.
 const SUBSCHEMAS_MAX: u64 = 200_000;
-/// Largest nesting depth of subschemas.
+/// Maximum nesting depth of subschemas in a schema.
 const DEPTH_MAX: usize = 256;
-/// Largest total number of lookups of reference targets.
+/// Maximum total number of lookups of a schema's reference targets.
 const LOOKUPS_MAX: u64 = 1_000_000;
-/// Largest number of parts: subschemas, and entries of lists such as `required` and `enum`.
+/// Maximum number of a schema's parts: subschemas, and entries of lists such as `required` and
+/// `enum`.
 const WEIGHT_MAX: u64 = 1_000_000;
 
-/// Keywords whose value is one subschema.
+/// Schema keywords whose value is one subschema.
 const SINGLE_KEYWORDS: [&str; 12] = [
     "not",
     "if",
@@ -34,7 +35,7 @@ const SINGLE_KEYWORDS: [&str; 12] = [
     "unevaluatedProperties",
     "contentSchema",
 ];
-/// Keywords whose value is several subschemas, as a list or by name.
+/// Schema keywords whose value is several subschemas, as a list or by name.
 const MULTI_KEYWORDS: [&str; 9] = [
     "allOf",
     "anyOf",
@@ -46,26 +47,26 @@ const MULTI_KEYWORDS: [&str; 9] = [
     "dependentSchemas",
     "dependencies",
 ];
-/// Keywords that refer to another schema.
+/// Schema keywords that refer to another schema.
 const REFERENCE_KEYWORDS: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
-/// Keywords for which all subschemas about the same object are compiled once more.
+/// Schema keywords for which all subschemas about the same object are compiled once more.
 const UNEVALUATED_KEYWORDS: [&str; 2] = ["unevaluatedProperties", "unevaluatedItems"];
-/// Keywords of which an error contains the errors of all their branches.
+/// Schema keywords whose error contains the errors of all their branches.
 const CHOICE_KEYWORDS: [&str; 2] = ["anyOf", "oneOf"];
-/// Keywords whose list is compared with a value entry by entry.
+/// Schema keywords whose list is compared with a value entry by entry.
 const LIST_KEYWORDS: [&str; 2] = ["required", "enum"];
-/// Start of the ids of the standard's own schemas.
+/// Start of the ids of the JSON Schema standard's own schemas.
 const STANDARD_IDS: [&str; 2] = ["http://json-schema.org/", "https://json-schema.org/"];
 
-/// Size of a schema, which bounds the cost of compiling it and of validation against it.
+/// Size of a JSON schema, which bounds the cost of compiling it and of validation against it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SchemaSize {
-    /// Number of subschemas that are compiled. Several references to one share it.
+    /// Number of subschemas that are compiled. Several references to one subschema share it.
     pub(super) compiled: u64,
     /// Number of subschemas, and of entries in their lists. A subschema counts once for each reference
     /// to it.
     pub(super) weight: u64,
-    /// Number of places that refer back to an enclosing schema.
+    /// Number of places in the schema that refer back to an enclosing schema.
     pub(super) back_references: u64,
     /// True if an error may contain the errors of several branches.
     pub(super) has_choices: bool,
@@ -83,7 +84,7 @@ struct PartSize {
 }
 
 impl SchemaSize {
-    /// Measures `schema`, whose references lead only to itself.
+    /// Measures the JSON schema `schema`, whose references lead only to itself.
     ///
     /// # Errors
     /// The schema exceeds a limit, has an invalid pattern, or refers to another schema.
@@ -91,8 +92,8 @@ impl SchemaSize {
         Self::measure_with(schema, [], true)
     }
 
-    /// Measures `schema`, whose references may also lead to `documents`: other schemas and their
-    /// URIs.
+    /// Measures the JSON schema `schema`, whose references may also lead to `documents`: other
+    /// schemas and their URIs.
     ///
     /// # Errors
     /// The schema exceeds a limit or has an invalid pattern.
@@ -156,10 +157,10 @@ impl PartSize {
     }
 }
 
-/// Possible targets of references.
+/// Possible targets of a schema's references.
 #[derive(Default)]
 struct ReferenceTargets<'s> {
-    /// The root schema and all schemas with an id, by id.
+    /// The root schema and all schemas with an id, each with the id.
     resources: Vec<(&'s str, &'s Value)>,
     /// Schemas with an anchor, by anchor.
     anchors: HashMap<&'s str, Vec<&'s Value>>,
@@ -170,7 +171,8 @@ struct ReferenceTargets<'s> {
 }
 
 impl<'s> ReferenceTargets<'s> {
-    /// Collects ids, anchors and references below `value`, which is part of `resource`.
+    /// Collects ids, anchors and references in the schema below `value`, which is part of
+    /// `resource`.
     fn collect(&mut self, value: &'s Value, mut resource: &'s Value) {
         match value {
             Value::Object(fields) => {
@@ -204,8 +206,8 @@ impl<'s> ReferenceTargets<'s> {
             && !self.resources.iter().any(|(id, _)| id.ends_with(last) && !id.is_empty())
     }
 
-    /// Returns the schema resources that `name` may mean within the schema `at`. Base URIs are not
-    /// resolved, so the result may contain too many, which only overestimates the cost.
+    /// Returns the schema resources that the URI `name` may mean within the schema `at`. Base URIs
+    /// are not resolved, so the result may contain too many, which only overestimates the cost.
     fn find_resources(&self, name: &str, at: &Value) -> Vec<&'s Value> {
         let root = self.resources[0].1;
         if name.is_empty() {
@@ -224,17 +226,17 @@ impl<'s> ReferenceTargets<'s> {
     }
 }
 
-/// Recursive count of subschemas.
+/// Recursive counter of a schema's subschemas.
 struct SizeCounter<'s> {
     names: ReferenceTargets<'s>,
     /// Sizes already counted, by the address of the schema.
     sizes: HashMap<*const Value, PartSize>,
-    /// Schemas that are being counted. A reference to one of them is recursive.
+    /// Schemas that are being counted now. A reference to one of them is recursive.
     in_progress: HashSet<*const Value>,
-    /// Number of lookups of reference targets.
+    /// Number of lookups of reference targets so far.
     lookups: u64,
     has_choices: bool,
-    /// True if a keyword compiles subschemas once more.
+    /// True if a keyword of the schema compiles subschemas once more.
     compiles_again: bool,
     patterns: PatternMeter<'s>,
 }
@@ -269,7 +271,7 @@ impl<'s> SizeCounter<'s> {
         Ok(sum)
     }
 
-    /// Counts the patterns and the choices among `fields`.
+    /// Counts the patterns and the choices among a schema's keywords `fields`.
     fn count_keywords(&mut self, fields: &'s Map<String, Value>) -> Result<(), String> {
         self.has_choices |= CHOICE_KEYWORDS.iter().any(|name| fields.contains_key(*name));
         if let Some(pattern) = fields.get("pattern").and_then(Value::as_str) {
@@ -279,7 +281,7 @@ impl<'s> SizeCounter<'s> {
         names.into_iter().flat_map(Map::keys).try_for_each(|name| self.patterns.add_name(name))
     }
 
-    /// Returns the subschemas of a schema with these `fields`.
+    /// Returns the subschemas of a schema with the keywords `fields`.
     fn subschemas(
         &mut self,
         at: &Value,
