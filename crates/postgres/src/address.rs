@@ -9,22 +9,22 @@ use toolgate_world::dial::{CertificateTrust, DialAddress};
 
 use crate::password::DatabasePassword;
 
-/// The address of a server and how to connect to it.
+/// The address of a PostgreSQL server and how to connect to it.
 #[derive(Debug, Clone)]
 pub struct PostgresAddress {
-    /// The connection settings except the address.
+    /// The connection settings of the client except the addresses.
     pub(crate) config: Config,
-    /// The addresses, in the order in which they are tried.
+    /// The server's addresses, in the order in which they are tried.
     pub(crate) addresses: Vec<DialAddress>,
     /// The certificates to trust; `None` if the connection is not encrypted.
     pub(crate) trust: Option<CertificateTrust>,
-    /// The name of the server in messages.
+    /// The name of the server, as messages show it.
     pub(crate) display_name: String,
-    /// The environment variable with the password.
+    /// The name of the environment variable with the password.
     pub(crate) password_env: String,
 }
 
-/// The TLS parameters of a URL, which the client library does not parse.
+/// The TLS parameters of a database URL, which the client library does not parse.
 #[derive(Default)]
 struct TlsParams {
     mode: Option<String>,
@@ -32,8 +32,8 @@ struct TlsParams {
 }
 
 impl PostgresAddress {
-    /// Parses `url`, which contains no password. The password is `password`, which was read from
-    /// the environment variable `password_env`.
+    /// Parses the database URL `url`, which contains no password. The password is `password`, which
+    /// was read from the environment variable `password_env`.
     ///
     /// # Errors
     /// The URL cannot be used. The message continues a sentence that begins with the name of the
@@ -80,7 +80,7 @@ impl PostgresAddress {
     }
 }
 
-/// Splits the TLS parameters from `url`.
+/// Splits the TLS parameters from the database URL `url`.
 fn split_tls_params(url: &str) -> Result<(String, TlsParams), String> {
     let Some((url, query)) = url.split_once('?') else {
         return Ok((url.to_owned(), TlsParams::default()));

@@ -18,17 +18,17 @@ use toolgate_world::dial::{DialAddress, DialedStream, TlsClient, dial};
 use crate::address::PostgresAddress;
 use crate::error::{PostgresError, PostgresFailure, to_failure};
 
-/// The time limit for connecting and for checking a connection.
+/// The time limit for connecting to a database, and for checking a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// The longest wait for a free connection.
+/// The longest wait for a free connection in the pool.
 const POOL_WAIT_MAX: Duration = Duration::from_secs(5);
 /// The idle time after which a connection is checked before use.
 const CHECK_IDLE_AFTER: Duration = Duration::from_millis(300);
 
-/// A pool of connections to one server.
+/// A pool of connections to one PostgreSQL server.
 pub struct ConnectionPool {
     address: PostgresAddress,
-    /// The time limit of a query.
+    /// The time limit of a query over the pool's connections.
     pub query_timeout: Duration,
     connections_max: usize,
     permits: Semaphore,
@@ -36,14 +36,14 @@ pub struct ConnectionPool {
     tls: OnceLock<TlsClient>,
 }
 
-/// A connection and the task that drives it.
+/// A connection to a PostgreSQL server and the task that drives it.
 pub struct PostgresConnection {
     /// The client that sends statements.
     pub client: Client,
     _task: ConnectionTask,
 }
 
-/// A task that is aborted on drop.
+/// The task that drives a connection. It is aborted on drop.
 struct ConnectionTask(JoinHandle<()>);
 
 impl Drop for ConnectionTask {
@@ -61,11 +61,12 @@ pub struct LentConnection<'c> {
     _permit: SemaphorePermit<'c>,
 }
 
-/// The longest queue of notifications. Further ones are dropped: whoever listens looks at the tables
-/// from time to time as well.
+/// The maximum number of notifications that wait for their receiver. Further ones are dropped,
+/// because the receiver looks at the tables from time to time as well.
 const NOTIFICATIONS_MAX: usize = 1024;
 
-/// A connection that listens to a channel, and the payloads of the channel's notifications.
+/// A connection that listens to a PostgreSQL channel, and the payloads of the channel's
+/// notifications.
 pub struct NotificationReceiver {
     payloads: mpsc::Receiver<String>,
     _connection: PostgresConnection,
@@ -212,7 +213,7 @@ impl ConnectionPool {
         Ok(connected)
     }
 
-    /// Runs `work` with the time limit `within`.
+    /// Runs the database operation `work` with the time limit `within`.
     ///
     /// # Errors
     /// `work` fails, or takes too long ([`PostgresError::TimedOut`]).
@@ -224,21 +225,21 @@ impl ConnectionPool {
         timeout(within, work).await.unwrap_or(Err(PostgresError::TimedOut(within)))
     }
 
-    /// Converts `err` to a failure with a message for people.
+    /// Converts the error `err` to a failure with a message for people.
     pub fn to_failure(&self, err: &PostgresError) -> PostgresFailure {
         let user = self.address.config.get_user().unwrap_or("this user");
         to_failure(err, &self.address.display_name, user, &self.address.password_env)
     }
 
-    /// Returns the name of the server in messages.
+    /// Returns the name of the server, as messages show it.
     pub fn display_name(&self) -> &str {
         &self.address.display_name
     }
 }
 
 impl LentConnection<'_> {
-    /// Returns the connection to the pool, unless the error in `result` makes it unusable. Returns
-    /// `result` with a message for people.
+    /// Gives the connection back to the pool, unless the error in `result` makes it unusable.
+    /// Returns `result` with a message for people.
     ///
     /// # Errors
     /// The error in `result`.
@@ -363,5 +364,5 @@ impl AsyncWrite for PostgresStream {
     }
 }
 
-/// A shared connection pool.
+/// A connection pool that several parts of the program share.
 pub type SharedPool = Arc<ConnectionPool>;

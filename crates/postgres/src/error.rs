@@ -10,15 +10,15 @@ use tokio_postgres::error::SqlState;
 /// The reason why a database operation failed.
 #[derive(Debug)]
 pub enum PostgresError {
-    /// No connection could be made.
+    /// No connection to the database could be made.
     Unreachable(String),
-    /// The operation exceeded this time limit.
+    /// The database operation exceeded this time limit.
     TimedOut(Duration),
-    /// The server or the connection failed.
+    /// The database server or the connection failed.
     Postgres(Error),
     /// The server cannot be used as it is. The message continues after its name.
     Unusable(String),
-    /// The request cannot be fulfilled.
+    /// The request to the database cannot be fulfilled, for this reason.
     Rejected(String),
 }
 
@@ -29,7 +29,7 @@ impl From<Error> for PostgresError {
 }
 
 impl PostgresError {
-    /// Returns true if the connection can be used again.
+    /// Returns true if the connection can be used again after this error.
     pub fn keeps_connection(&self) -> bool {
         match self {
             Self::Unreachable(_) | Self::TimedOut(_) => false,
@@ -38,7 +38,8 @@ impl PostgresError {
         }
     }
 
-    /// Returns true if the server may have committed the work although the operation failed.
+    /// Returns true if the server may have committed the operation's changes although the operation
+    /// failed.
     pub fn has_unknown_outcome(&self) -> bool {
         match self {
             Self::Unreachable(_) | Self::Unusable(_) | Self::Rejected(_) => false,
@@ -58,26 +59,26 @@ impl PostgresError {
     }
 }
 
-/// A failed operation, with a message for people.
+/// A failed database operation, with a message for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PostgresFailure {
-    /// The server is unavailable now, but may be available later.
+    /// The database server is unavailable now, but may be available later.
     Unavailable(String),
-    /// A table, a column or a schema is missing.
+    /// A table, a column or a schema is missing in the database.
     Incomplete {
         /// The name of the server.
         server: String,
         /// A sentence that names the missing part.
         reason: String,
     },
-    /// Stored data is damaged.
+    /// Data in the database is damaged.
     Damaged {
         /// The name of the server.
         server: String,
         /// A sentence that names the damaged part.
         reason: String,
     },
-    /// Any other failure.
+    /// Any other failure of a database operation.
     Failed(String),
 }
 
@@ -95,7 +96,8 @@ impl fmt::Display for PostgresFailure {
 
 impl std::error::Error for PostgresFailure {}
 
-/// Converts `err` of the server `server`, to which `user` logs in, to a failure with a message.
+/// Converts the error `err` of the database server `server`, to which `user` logs in, to a failure
+/// with a message.
 pub(crate) fn to_failure(
     err: &PostgresError,
     server: &str,

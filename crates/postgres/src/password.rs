@@ -7,7 +7,7 @@ use std::fmt;
 pub struct DatabasePassword(Option<String>);
 
 impl DatabasePassword {
-    /// Returns the password for a login.
+    /// Returns the password for logging in to the database.
     pub fn expose(&self) -> Option<&str> {
         self.0.as_deref()
     }
