@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::BestToolFit;
 use crate::lines::tool_line;
 
-/// A found tool as an answer shows it.
+/// A found tool, as the answer of a search shows it.
 #[derive(Debug, Clone)]
 pub struct FoundTool<'t> {
     /// Name by which the caller calls the tool.
@@ -17,9 +17,10 @@ pub struct FoundTool<'t> {
     pub effects: &'static str,
     /// Description of the tool.
     pub description: &'t str,
-    /// JSON Schema of the arguments.
+    /// JSON Schema of the tool's arguments.
     pub input_schema: &'t Value,
-    /// True if the caller has received the arguments already. Only the name is then written.
+    /// True if the caller has received the tool's arguments already. The answer then contains only
+    /// its name.
     pub was_shown: bool,
 }
 
@@ -28,14 +29,14 @@ pub struct FoundTool<'t> {
 pub struct QueryFindings<'t> {
     /// Query as the caller wrote it.
     pub query: &'t str,
-    /// Tools, best first.
+    /// Found tools, best first.
     pub tools: Vec<FoundTool<'t>>,
-    /// True if the best tool probably fits the query.
+    /// Whether the best tool probably fits the query.
     pub coverage: BestToolFit,
 }
 
-/// Returns the answer to `queries`. `left_out` counts the tools outside of the server that the
-/// caller chose.
+/// Returns the answer of a search with `queries` as text. `left_out` counts the tools outside of
+/// the server that the caller chose.
 pub fn write_findings(queries: &[QueryFindings<'_>], left_out: usize) -> String {
     let mut text = String::new();
     let mut has_lossy = false;

@@ -2,31 +2,31 @@
 
 use serde_json::Value;
 
-/// Deepest level of a schema whose texts are read.
+/// Deepest level of a tool's argument schema whose texts are indexed.
 const DEPTH_MAX: usize = 4;
-/// Most bytes of one field that are indexed. Longer fields are data.
+/// Maximum number of bytes of one field of a tool that are indexed. Longer fields are data.
 const FIELD_BYTES_MAX: usize = 8 << 10;
 
-/// The searchable text of a tool, by field.
+/// The texts of a tool by which it is found, by field.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ToolDocument {
     /// Name of the tool, without its server.
     pub name: String,
     /// Name of the server that offers the tool.
     pub server: String,
-    /// Purpose of the server, if the server states one; otherwise empty.
+    /// Purpose of the server that offers the tool, if the server states one; otherwise empty.
     pub server_description: String,
     /// Description of the tool.
     pub description: String,
-    /// Names of the arguments.
+    /// Names of the tool's arguments.
     pub argument_names: String,
-    /// Descriptions of the arguments, with the values that they accept.
+    /// Descriptions of the tool's arguments, with the values that they accept.
     pub argument_texts: String,
 }
 
 impl ToolDocument {
-    /// Creates the document of a tool from the descriptions of its server and of itself and the
-    /// JSON Schema of its arguments.
+    /// Creates the searchable texts of a tool from the description of its server, its own
+    /// description and the JSON Schema of its arguments.
     pub fn new(
         name: &str,
         server: &str,
@@ -45,7 +45,7 @@ impl ToolDocument {
         document
     }
 
-    /// Returns the text that a sentence model reads.
+    /// Returns the text about the tool that a sentence model turns into a vector.
     pub fn sentence(&self) -> String {
         let name = toolgate_chunks::words::plain_words(&self.name);
         let server = toolgate_chunks::words::plain_words(&self.server);

@@ -5,18 +5,18 @@ use toolgate_chunks::words::words;
 
 use crate::ToolDocument;
 
-/// Number of indexed fields.
+/// Number of indexed fields of a tool.
 pub(crate) const FIELDS: usize = 5;
 
-/// One word in one tool.
+/// Occurrences of one word in the texts of one tool.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Posting {
     pub(crate) tool: u32,
-    /// Number of occurrences in each field, at most 255.
+    /// Number of occurrences of the word in each field, at most 255.
     pub(crate) counts: [u8; FIELDS],
 }
 
-/// An index of tools. It is replaced whole and never edited.
+/// A search index of tools. It is replaced whole and never edited.
 #[derive(Debug, Default)]
 pub struct ToolIndex {
     ids: Vec<Box<str>>,
@@ -26,8 +26,8 @@ pub struct ToolIndex {
     lengths: Vec<[u16; FIELDS]>,
 }
 
-/// The tools that one caller may see, with their mean lengths. Nothing else about other tools
-/// enters a score.
+/// The tools that one caller may see, with the mean lengths of their fields. Nothing else about
+/// other tools enters a score.
 #[derive(Debug, Clone)]
 pub struct VisibleTools {
     visible: Vec<bool>,
@@ -36,7 +36,7 @@ pub struct VisibleTools {
 }
 
 impl ToolIndex {
-    /// Indexes `tools`, each with its id, in order of id.
+    /// Creates an index of `tools`, each given with its id, in order of id.
     pub fn new<'t>(tools: impl IntoIterator<Item = (&'t str, ToolDocument)>) -> Self {
         let mut index = Self::default();
         let mut postings: HashMap<Box<str>, Vec<Posting>> = HashMap::new();
@@ -86,27 +86,27 @@ impl ToolIndex {
         self.lengths.push(lengths);
     }
 
-    /// Returns the number of tools.
+    /// Returns the number of tools in the index.
     pub fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// Returns true if the index is empty.
+    /// Returns true if the index contains no tools.
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }
 
-    /// Returns the id of the tool at `at`.
+    /// Returns the id of the tool at the position `at` of the index.
     pub fn id(&self, at: usize) -> &str {
         &self.ids[at]
     }
 
-    /// Returns the name of the tool at `at`, without its server.
+    /// Returns the name of the tool at the position `at` of the index, without its server.
     pub(crate) fn name(&self, at: usize) -> &str {
         &self.names[at]
     }
 
-    /// Returns the place of the tool `id`.
+    /// Returns the position of the tool `id` in the index.
     pub(crate) fn place(&self, id: &str) -> Option<usize> {
         self.ids.binary_search_by(|known| (**known).cmp(id)).ok()
     }
@@ -115,12 +115,12 @@ impl ToolIndex {
         self.lengths[at]
     }
 
-    /// Returns where `word` occurs, in order of tool.
+    /// Returns the occurrences of `word` in tools, in order of tool.
     pub(crate) fn postings(&self, word: &str) -> &[Posting] {
         self.postings.get(word).map(|all| &**all).unwrap_or_default()
     }
 
-    /// Returns the view of a caller who sees the tools at the places that `is_visible` accepts.
+    /// Returns the tools that a caller may see: those at the positions that `is_visible` accepts.
     pub fn view(&self, is_visible: impl Fn(usize) -> bool) -> VisibleTools {
         let visible: Vec<bool> = (0..self.len()).map(is_visible).collect();
         // Whole numbers are added, so the sums do not depend on the tools that are left out.
@@ -148,18 +148,19 @@ impl ToolIndex {
     }
 }
 
-/// Returns true if `postings`, which are in order of tool, contain the tool at `at`.
+/// Returns true if the word occurrences `postings`, in order of tool, contain the tool at the
+/// position `at`.
 pub(crate) fn has_posting(postings: &[Posting], at: usize) -> bool {
     u32::try_from(at).is_ok_and(|at| postings.binary_search_by_key(&at, |it| it.tool).is_ok())
 }
 
 impl VisibleTools {
-    /// Returns true if the caller sees the tool at `at`.
+    /// Returns true if the caller may see the tool at the position `at` of the index.
     pub fn shows(&self, at: usize) -> bool {
         self.visible.get(at).copied().unwrap_or_default()
     }
 
-    /// Returns the number of tools that the caller sees.
+    /// Returns the number of tools that the caller may see.
     pub fn count(&self) -> usize {
         self.count
     }

@@ -4,11 +4,12 @@ use serde_json::Value;
 
 use crate::signature::signature;
 
-/// Longest sentence in a line, in characters.
+/// Longest sentence of a tool's description in its line, in characters.
 const SENTENCE_CHARS_MAX: usize = 160;
 
-/// Returns the lines of one tool. `effects` says in one word what the tool may do. A `~` after the
-/// arguments marks that they leave something out.
+/// Returns the text that describes one tool in a search answer: its call and a sentence. `effects`
+/// says in one word what the tool may do. A `~` after the arguments marks that they leave something
+/// out.
 pub fn tool_line(name: &str, effects: &str, description: &str, input_schema: &Value) -> String {
     let arguments = signature(input_schema);
     let mark = if arguments.is_lossy { " ~" } else { "" };
@@ -17,7 +18,7 @@ pub fn tool_line(name: &str, effects: &str, description: &str, input_schema: &Va
     format!("  {name}{}{mark}  {effects}{indent}{sentence}", arguments.text)
 }
 
-/// Returns the first sentence of `description` in one line, at most 160 characters.
+/// Returns the first sentence of a tool's `description` in one line, at most 160 characters.
 pub fn first_sentence(description: &str) -> String {
     let paragraph = description.trim().split("\n\n").next().unwrap_or_default();
     let words: Vec<&str> = paragraph.split_whitespace().collect();
@@ -30,7 +31,7 @@ pub fn first_sentence(description: &str) -> String {
     }
 }
 
-/// Returns true if the full stop at the end of `text` ends a sentence, not an abbreviation.
+/// Returns true if the full stop at the end of `text` ends a sentence and not an abbreviation.
 fn is_end(text: &str) -> bool {
     !["e.g.", "i.e.", "etc.", "vs."].iter().any(|short| text.ends_with(short))
 }

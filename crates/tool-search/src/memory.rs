@@ -4,34 +4,34 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::Question;
 
-/// Most questions that are remembered for one tool.
+/// Maximum number of queries that are remembered for one tool.
 const QUESTIONS_PER_TOOL: usize = 10;
-/// Most tools for which questions are remembered.
+/// Maximum number of tools for which queries are remembered.
 const TOOLS_MAX: usize = 64;
-/// Most words of a question that are remembered.
+/// Maximum number of words of a query that are remembered.
 const WORDS_MAX: usize = 32;
-/// Longest question that is remembered as text, in characters.
+/// Longest part of a query that is remembered as text, in characters.
 const TEXT_CHARS_MAX: usize = 100;
-/// Most questions in a hint.
+/// Maximum number of remembered queries in a tool's search hint.
 const HINT_QUESTIONS_MAX: usize = 3;
 
-/// Questions that led to calls, by the id of the called tool.
+/// Queries that led to calls, by the id of the called tool.
 #[derive(Debug, Clone, Default)]
 pub struct RememberedQuestions {
     by_tool: BTreeMap<String, VecDeque<RememberedQuestion>>,
 }
 
-/// One question that led to a call.
+/// One query that led to a call.
 #[derive(Debug, Clone)]
 struct RememberedQuestion {
     words: Vec<String>,
-    /// Start of the question in one line.
+    /// Start of the query in one line.
     text: String,
 }
 
 impl RememberedQuestions {
-    /// Remembers that `question` led to a call of the tool `id`. The oldest of more than ten
-    /// questions is forgotten, and so is one that is repeated.
+    /// Remembers that `question` led to a call of the tool `id`. Of more than ten questions, the
+    /// oldest is forgotten. A repeated question is kept once.
     pub fn remember(&mut self, id: &str, question: &Question) {
         if question.words.is_empty()
             || (self.by_tool.len() >= TOOLS_MAX && !self.by_tool.contains_key(id))
@@ -51,35 +51,35 @@ impl RememberedQuestions {
         known.push_back(RememberedQuestion { words: words.to_vec(), text });
     }
 
-    /// Returns the newest questions that led to calls of the tool `id` in one line, newest first.
+    /// Returns the newest queries that led to calls of the tool `id` in one line, newest first.
     pub fn hint(&self, id: &str) -> Option<String> {
         let questions = self.by_tool.get(id)?.iter().rev().take(HINT_QUESTIONS_MAX);
         let texts: Vec<&str> = questions.map(|question| question.text.as_str()).collect();
         (!texts.is_empty()).then(|| texts.join("; "))
     }
 
-    /// Forgets the questions of the tools whose id `is_known` refuses.
+    /// Forgets the queries that led to calls of tools whose id `is_known` refuses.
     pub fn forget_unknown(&mut self, is_known: impl Fn(&str) -> bool) {
         self.by_tool.retain(|id, _| is_known(id));
     }
 
-    /// Returns true if questions of a tool are remembered whose id `is_known` refuses.
+    /// Returns true if queries are remembered for a tool whose id `is_known` refuses.
     pub fn has_unknown(&self, is_known: impl Fn(&str) -> bool) -> bool {
         self.by_tool.keys().any(|id| !is_known(id))
     }
 
-    /// Returns true if nothing is remembered.
+    /// Returns true if no queries are remembered.
     pub fn is_empty(&self) -> bool {
         self.by_tool.is_empty()
     }
 
-    /// Returns how many remembered questions of the tool `id` contain `word`.
+    /// Returns the number of remembered queries for the tool `id` that contain `word`.
     pub(crate) fn counts(&self, id: &str, word: &str) -> usize {
         let questions = self.by_tool.get(id).into_iter().flatten();
         questions.filter(|question| question.words.iter().any(|it| it == word)).count()
     }
 
-    /// Returns the ids of the tools with remembered questions.
+    /// Returns the ids of the tools for which queries are remembered.
     pub(crate) fn tools(&self) -> impl Iterator<Item = &str> {
         self.by_tool.keys().map(String::as_str)
     }

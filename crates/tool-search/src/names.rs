@@ -2,12 +2,12 @@
 
 use crate::index::{ToolIndex, VisibleTools};
 
-/// Longest name that is compared, in bytes.
+/// Longest tool name that is compared with others, in bytes.
 const NAME_BYTES_MAX: usize = 100;
-/// Similarity from which a name is nearly right.
+/// Similarity from which a name counts as a misspelling of a tool's name, from 0 to 1.
 const SIMILAR_MIN: f64 = 0.8;
 
-/// Folds the separators of a name, and its case.
+/// Returns a tool's name without differences in separators and case.
 fn fold(name: &str) -> String {
     let fold = |c: char| match c {
         '.' | '/' | '-' | ':' | ' ' => '_',
@@ -16,8 +16,8 @@ fn fold(name: &str) -> String {
     name.chars().map(fold).collect()
 }
 
-/// Returns `name` without the prefixes that clients add: `mcp__SERVER__`, `SERVER:` or `SERVER.`.
-/// Returns `None` if there is no such prefix.
+/// Returns the tool name `name` without the prefixes that clients add: `mcp__SERVER__`, `SERVER:`
+/// or `SERVER.`. Returns `None` if there is no such prefix.
 pub fn strip_prefix(name: &str) -> Option<&str> {
     if let Some(rest) = name.strip_prefix("mcp__") {
         return rest.split_once("__").map(|(_, rest)| rest).filter(|rest| !rest.is_empty());
@@ -26,7 +26,8 @@ pub fn strip_prefix(name: &str) -> Option<&str> {
     (!rest.is_empty()).then_some(rest)
 }
 
-/// Returns how well `asked` names the tool `id`, 0 best, or `None` if it names another tool.
+/// Returns how well the text `asked` names the tool `id` (0 is best), or `None` if it does not name
+/// this tool.
 pub(crate) fn name_rank(asked: &str, id: &str, name: &str) -> Option<u8> {
     if asked.len() > NAME_BYTES_MAX {
         return None;
@@ -51,7 +52,7 @@ pub(crate) fn name_rank(asked: &str, id: &str, name: &str) -> Option<u8> {
     (is_name && spellings().any(|asked| similar(&asked))).then_some(2)
 }
 
-/// Returns the places of up to `count` visible tools whose names are nearest to `asked`.
+/// Returns the index positions of up to `count` visible tools whose names are nearest to `asked`.
 pub fn nearest_names(
     index: &ToolIndex,
     view: &VisibleTools,

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use toolgate_chunks::words::concepts;
 
-/// Words of asking and function words, which say nothing about the tool that is wanted. They are in
-/// addition to the stop words of code search.
+/// Words of a query that say nothing about the wanted tool, such as words of asking and function
+/// words. They are in addition to the stop words of code search.
 const EMPTY_WORDS: [&str; 63] = [
     "also", "but", "he", "help", "her", "here", "his", "i'd", "i'll", "i'm", "i've", "if", "just",
     "kindly", "let", "like", "may", "might", "more", "most", "must", "need", "no", "not", "now",
@@ -15,29 +15,30 @@ const EMPTY_WORDS: [&str; 63] = [
     "should", "its", "it's",
 ];
 
-/// Fewest words of a clause. A shorter one is joined with the clause after it, because a few words
-/// match tools by chance.
+/// Minimum number of words of a query's clause. A shorter clause is joined with the clause after
+/// it, because a few words match tools by chance.
 const CLAUSE_WORDS_MIN: usize = 5;
-/// Fewest words of the last clause, which has none after it.
+/// Minimum number of words of a query's last clause, which has no clause after it.
 const LAST_CLAUSE_WORDS_MIN: usize = 2;
-/// Most clauses of a question that count by themselves.
+/// Maximum number of clauses of a query that count by themselves.
 const CLAUSES_MAX: usize = 12;
-/// Longest question that is read, in bytes.
+/// Longest query that is read, in bytes.
 const QUESTION_BYTES_MAX: usize = 4 << 10;
 
-/// A question as the ranking sees it.
+/// A query for tools, as the ranking sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
-    /// Question as the caller wrote it, cut at 4 KiB.
+    /// Query as the caller wrote it, cut at 4 KiB.
     pub text: String,
-    /// Distinct words of the whole question, stemmed, without stop words.
+    /// Distinct words of the whole query, stemmed, without stop words.
     pub words: Vec<String>,
-    /// Distinct words of each clause, short clauses joined. Empty if there are fewer than two.
+    /// Distinct words of each clause of the query, with short clauses joined. Empty if there are
+    /// fewer than two clauses.
     pub clauses: Vec<Vec<String>>,
 }
 
 impl Question {
-    /// Takes `text` apart.
+    /// Splits the query `text` into words and clauses.
     pub fn new(text: &str) -> Self {
         let text = truncate(text.trim());
         let words = meaningful_words(text);
@@ -52,19 +53,19 @@ impl Question {
     }
 }
 
-/// Returns the start of `text` that is read.
+/// Returns the start of the query `text`, which is all that is read.
 fn truncate(text: &str) -> &str {
     let end = (0..=QUESTION_BYTES_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     &text[..end.unwrap_or_default()]
 }
 
-/// Splits `text` at punctuation, and at words that join two requests.
+/// Splits the query `text` at punctuation, and at words that join two requests.
 fn clauses(text: &str) -> impl Iterator<Item = &str> {
     let sentences = text.split(['.', ',', ';', ':', '!', '?', '\n']);
     sentences.flat_map(|sentence| sentence.split(" and ")).flat_map(|part| part.split(" then "))
 }
 
-/// Joins each clause of too few words with those after it.
+/// Joins each clause of a query that has too few words with the clauses after it.
 fn join_short(clauses: impl Iterator<Item = Vec<String>>) -> Vec<Vec<String>> {
     let mut joined: Vec<Vec<String>> = Vec::new();
     for words in clauses.filter(|words| !words.is_empty()) {

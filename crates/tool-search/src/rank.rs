@@ -4,50 +4,51 @@ use crate::index::{FIELDS, Posting, ToolIndex, VisibleTools, has_posting};
 use crate::names::name_rank;
 use crate::{Question, RememberedQuestions};
 
-/// Weight of each field: name, server, description, names and texts of arguments. They were
-/// chosen on the tuning half of a public set; `cargo xtask eval-tools` measures the other half.
+/// Weight of a word in each field of a tool: name, server, description, names and texts of
+/// arguments. They were chosen on the tuning half of a public set; `cargo xtask eval-tools`
+/// measures the other half.
 const WEIGHTS: [f32; FIELDS] = [3.0, 1.0, 1.5, 0.7, 0.92];
-/// Influence of the length of each field.
+/// Influence of the length of each field of a tool on the score.
 const LENGTH_SHARES: [f32; FIELDS] = [0.75; FIELDS];
-/// Weight of remembered questions.
+/// Weight of remembered queries in a tool's score.
 const MEMORY_WEIGHT: f32 = 1.5;
-/// Saturation of repeated words.
+/// Saturation of repeated words (`k1` of BM25).
 const K1: f32 = 1.2;
-/// Share of the clauses of a question in its score.
+/// Share that the clauses of a query have in a tool's score, beside the whole query.
 const CLAUSE_SHARE: f32 = 0.5;
-/// Share of the meaning in a score, if vectors are available.
+/// Share that the meaning has in a tool's score, beside words, if vectors are available.
 const MEANING_SHARE: f32 = 0.5;
-/// Smallest share of a short question's rarity that a fitting tool covers.
+/// Minimum share of a short query's words, weighted by rarity, that a fitting tool contains.
 const COVERED_MIN: f32 = 0.25;
-/// Most words of a question for which coverage says whether a tool fits.
+/// Maximum number of words of a query for which the contained words decide if a tool fits.
 const SHORT_WORDS_MAX: usize = 6;
-/// Smallest cosine between the vectors of a question and of a fitting tool.
+/// Minimum cosine between the vectors of a query and of a fitting tool.
 const COSINE_MIN: f32 = 0.25;
 
-/// The similarity of a question to each tool of the index: the cosine of their vectors, or `None`
-/// if the tool's vector is not ready.
+/// The similarity of a query to each tool of the index: the cosine of their vectors, or `None` if
+/// the tool's vector is not ready.
 pub type ToolSimilarities = [Option<f32>];
 
 /// A tool that a search found, with its score.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RankedTool {
-    /// Place of the tool in the index.
+    /// Position of the tool in the index.
     pub at: usize,
-    /// Score, which is comparable only within one answer.
+    /// Score of the tool, which is comparable only within one answer.
     pub score: f32,
 }
 
-/// The likelihood that the best tool does what the question asks for.
+/// Estimate of whether the best found tool does what the query asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BestToolFit {
-    /// The best tool probably fits.
+    /// The best found tool probably fits the query.
     Fits,
-    /// Probably no tool fits. The ranking is by words that say little.
+    /// Probably no tool fits the query. The tools are ranked by words that say little.
     NearestOnly,
 }
 
-/// Ranks the tools in `view` for `question`, best first and ties by id. `memory` holds the
-/// questions that led to calls, `meaning` the cosines of a sentence model.
+/// Ranks the tools in `view` for `question`, best first and ties by id. `memory` contains earlier
+/// questions that led to calls, `meaning` the cosines by a sentence model.
 ///
 /// Tools that the caller may not see influence neither order nor scores.
 pub fn rank(
@@ -79,16 +80,17 @@ pub fn rank(
     (ranked, if fits { BestToolFit::Fits } else { BestToolFit::NearestOnly })
 }
 
-/// The part of a tool's score that one word of a question adds.
+/// The part of a tool's score that one word of a query adds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WordScore {
-    /// Word, as the index spells it.
+    /// Word in the form that the index contains.
     pub word: String,
     /// Score of the word alone.
     pub score: f32,
 }
 
-/// Returns the words of `question` that the tool at `at` contains, highest score first.
+/// Returns the words of `question` that the tool at the index position `at` contains, highest score
+/// first.
 pub fn word_scores(
     index: &ToolIndex,
     view: &VisibleTools,
@@ -106,7 +108,7 @@ pub fn word_scores(
     scores
 }
 
-/// Moves the tools that the question names to the front. Returns true if there are any.
+/// Moves the tools whose names the query contains to the front. Returns true if there are any.
 fn promote_names(
     index: &ToolIndex,
     view: &VisibleTools,
@@ -135,7 +137,7 @@ fn promote_names(
     true
 }
 
-/// Scores tools by words.
+/// Computation of the tools' scores by words.
 struct Scorer<'a> {
     index: &'a ToolIndex,
     view: &'a VisibleTools,
@@ -143,7 +145,7 @@ struct Scorer<'a> {
 }
 
 impl Scorer<'_> {
-    /// Returns the score of each tool: the whole question and its clauses count half each.
+    /// Returns the score of each tool by words: the whole query and its clauses count half each.
     fn words_and_clauses(&self, question: &Question) -> Vec<f32> {
         let whole = self.bm25f(&question.words);
         if question.clauses.is_empty() {
@@ -189,7 +191,7 @@ impl Scorer<'_> {
         scores
     }
 
-    /// Returns how often a word occurs in a tool, by weight and length of the fields.
+    /// Returns how often a word occurs in a tool, weighted by field and length of the fields.
     fn weight(&self, posting: &Posting) -> f32 {
         let lengths = self.index.lengths(posting.tool as usize);
         let mut weight = 0.0;
@@ -217,7 +219,7 @@ impl Scorer<'_> {
         places.filter(|at| self.view.shows(*at)).collect()
     }
 
-    /// Returns the rarity of a word among the tools that the caller sees.
+    /// Returns the rarity of a word among the tools that the caller may see.
     #[allow(clippy::cast_precision_loss, reason = "a rarity needs no exact counts")]
     fn rarity(&self, word: &str, postings: &[Posting], remembered: &[usize]) -> f32 {
         let with_word = postings.iter().filter(|it| self.view.shows(it.tool as usize)).count();
@@ -229,8 +231,8 @@ impl Scorer<'_> {
         ((all - known + 0.5) / (known + 0.5)).ln_1p().max(0.0)
     }
 
-    /// Returns true if the tool at `at` covers enough of a short question. Coverage says nothing
-    /// about long questions.
+    /// Returns true if the tool at the index position `at` contains enough words of a short
+    /// question. For long questions, the words do not show if a tool fits.
     fn covers(&self, question: &Question, at: Option<usize>) -> bool {
         let Some(at) = at else { return false };
         if question.words.len() > SHORT_WORDS_MAX {
@@ -249,7 +251,7 @@ impl Scorer<'_> {
     }
 }
 
-/// Returns the place and score of the best tool, if any tool has a score.
+/// Returns the index position and score of the best tool, if any tool has a score.
 fn best(scores: &[f32]) -> Option<(usize, f32)> {
     let found = scores.iter().copied().enumerate().filter(|(_, score)| *score > 0.0);
     found.reduce(|best, next| if next.1 > best.1 { next } else { best })
@@ -260,7 +262,8 @@ fn best_cosine(meaning: &ToolSimilarities, view: &VisibleTools) -> f32 {
     seen.filter_map(|(_, cosine)| *cosine).fold(-1.0, f32::max)
 }
 
-/// Adds the meaning to the scores by words. Both are scaled from 0 to 1 over the visible tools.
+/// Combines the tools' scores by words with their similarity in meaning. Both are scaled from 0 to
+/// 1 over the visible tools.
 fn fuse(words: &[f32], meaning: &ToolSimilarities, view: &VisibleTools) -> Vec<f32> {
     let top = best(words).map_or(1.0, |(_, top)| top);
     let known = || {

@@ -4,13 +4,14 @@ use serde_json::{Map, Value};
 
 /// Maximum number of optional arguments that a tool's signature shows.
 const OPTIONAL_MAX: usize = 14;
-/// Most values of an enumeration in a line.
+/// Maximum number of values of an enumeration that a tool's signature shows.
 const VALUES_MAX: usize = 8;
-/// Longest default in a line, in characters.
+/// Longest default of an argument that a tool's signature shows, in characters.
 const DEFAULT_CHARS_MAX: usize = 20;
-/// Deepest level of references, lists and choices that is followed.
+/// Deepest level of references, lists and choices in a schema that a tool's signature follows.
 const DEPTH_MAX: usize = 6;
-/// Most types that one line contains. A schema may refer to itself in many places.
+/// Maximum number of types that a tool's signature contains. A schema may refer to itself in many
+/// places.
 const TYPES_MAX: usize = 200;
 
 /// The arguments of a tool in one line.
@@ -18,12 +19,12 @@ const TYPES_MAX: usize = 200;
 pub struct ToolSignature {
     /// Arguments in parentheses, such as `(path: str, limit?: int = 10)`.
     pub text: String,
-    /// True if the line leaves something out that a caller may need.
+    /// True if the signature leaves something out that a caller may need.
     pub is_lossy: bool,
 }
 
-/// Writes the arguments of `schema` in one line. Required arguments come first and are never left
-/// out.
+/// Returns the signature of a tool with the argument schema `schema`, in one line. Required
+/// arguments come first and are never left out.
 pub fn signature(schema: &Value) -> ToolSignature {
     let mut writer = SignatureWriter { root: schema, is_lossy: false, types: 0 };
     let mut arguments = Vec::new();
@@ -49,7 +50,7 @@ pub fn signature(schema: &Value) -> ToolSignature {
     ToolSignature { text: format!("({})", arguments.join(", ")), is_lossy: writer.is_lossy }
 }
 
-/// Returns arguments to copy, with a placeholder for each required one.
+/// Returns example arguments for a tool to copy, with a placeholder for each required one.
 pub fn skeleton(schema: &Value) -> Value {
     example_object(schema, schema, 0)
 }
@@ -64,8 +65,8 @@ fn example_object(root: &Value, schema: &Value, depth: usize) -> Value {
     Value::Object(arguments)
 }
 
-/// Returns `schema` without `$schema`, without titles, and without descriptions that only repeat
-/// the name of their argument.
+/// Returns a tool's argument schema without `$schema`, without titles, and without descriptions
+/// that only repeat the name of their argument.
 pub fn lean_schema(schema: &Value) -> Value {
     let Value::Object(fields) = schema else { return schema.clone() };
     let mut lean = Map::new();
@@ -110,16 +111,16 @@ fn required_names(schema: &Value) -> Vec<&str> {
     required.filter_map(Value::as_str).collect()
 }
 
-/// Writes types of one schema.
+/// Writer of the types in a tool's signature.
 struct SignatureWriter<'s> {
     root: &'s Value,
     is_lossy: bool,
-    /// Number of types so far.
+    /// Number of types written so far.
     types: usize,
 }
 
 impl SignatureWriter<'_> {
-    /// Returns the type of `property`, such as `str` or `[int]`.
+    /// Returns the type of an argument with the schema `property`, such as `str` or `[int]`.
     fn type_of(&mut self, property: &Value, depth: usize) -> String {
         let property = resolve(self.root, property);
         self.types += 1;
@@ -169,7 +170,7 @@ impl SignatureWriter<'_> {
         }
     }
 
-    /// Writes one level of an object. Deeper levels are left out.
+    /// Writes one level of an object argument's type. Deeper levels are left out.
     fn object_type(&mut self, property: &Value, depth: usize) -> String {
         let Some(properties) = property.get("properties").and_then(Value::as_object) else {
             return "obj".to_owned();
@@ -212,7 +213,7 @@ impl SignatureWriter<'_> {
     }
 }
 
-/// Returns the schema to which `property` refers within `root`.
+/// Returns the schema to which the reference in `property` leads within the schema `root`.
 fn resolve<'s>(root: &'s Value, property: &'s Value) -> &'s Value {
     let mut found = property;
     for _ in 0..DEPTH_MAX {

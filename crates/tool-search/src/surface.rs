@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-/// Most servers that the description of `tools_search` names.
+/// Maximum number of servers that the description of `tools_search` names.
 const SERVERS_MAX: usize = 15;
 
 /// Description of `tools_call`.
