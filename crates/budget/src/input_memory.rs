@@ -172,8 +172,8 @@ impl InputState {
         }
     }
 
-    /// Returns the largest incomplete message of `holder`, or of the owner with the most memory. The
-    /// message `asking` counts even if it is empty.
+    /// Returns the largest incomplete message of `holder`, or of the owner with the most memory.
+    /// The message `asking` counts even if it is empty.
     fn largest(&self, holder: Option<&InputOwner>, asking: u64) -> Option<(u64, InputOwner)> {
         let coming = self.bodies.iter().filter(|(number, body)| {
             let holds = !body.is_complete && (body.bytes > 0 || **number == asking);

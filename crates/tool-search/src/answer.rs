@@ -31,7 +31,7 @@ pub struct QueryFindings<'t> {
     pub query: &'t str,
     /// Found tools, best first.
     pub tools: Vec<FoundTool<'t>>,
-    /// Whether the best tool probably fits the query.
+    /// Estimate of whether the best tool fits the query.
     pub coverage: BestToolFit,
 }
 

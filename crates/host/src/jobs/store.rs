@@ -169,8 +169,8 @@ pub trait JobStore: Send + Sync + 'static {
     /// Takes calls from a rate limit's bucket that the servers of a fleet share: at once as many as
     /// the rate allows in 50 ms, divided by the number of servers, and at least one. Not durable.
     ///
-    /// A store whose servers run on one machine always grants a call, because each of them counts by
-    /// itself.
+    /// A store whose servers run on one machine always grants a call, because each of them counts
+    /// by itself.
     fn take_calls(&self, bucket: RateBucket) -> BoxFuture<'_, Result<RateGrant, JobStoreError>>;
 
     /// Leaves the unfinished jobs of this server to other servers at once. Must be called when no
