@@ -65,48 +65,49 @@ use sharing::JobRateLedger;
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(15);
 /// Interval between two searches for files of jobs that a server of another machine has removed.
 const FILES_INTERVAL: Duration = Duration::from_secs(3600);
-/// Longest wait until the store has recorded that this server leaves.
+/// Longest wait until the job store has recorded that this server leaves.
 const LEAVE_WAIT: Duration = Duration::from_secs(1);
 
-/// Settings of the jobs.
+/// Settings of a server's jobs.
 #[derive(Clone)]
 pub struct JobSettings {
-    /// Folder of the jobs, with the files that they produced.
+    /// Folder of the job store, with the files that jobs produced.
     pub folder: PathBuf,
-    /// Place where the jobs themselves are stored.
+    /// Place where the jobs themselves are stored: a file or a database.
     pub place: JobStorePlace,
-    /// Largest number of running jobs, until [`crate::Host::limit_jobs`] changes it.
+    /// Maximum number of running jobs, until [`crate::Host::limit_jobs`] changes it.
     pub running_max: usize,
-    /// Largest number of running jobs of one caller, until [`crate::Host::limit_jobs`] changes it.
+    /// Maximum number of running jobs of one caller, until [`crate::Host::limit_jobs`] changes it.
     pub running_per_caller: usize,
-    /// Largest number of queued jobs. Further jobs are refused.
+    /// Maximum number of queued jobs. Further jobs are refused.
     pub queued_max: usize,
-    /// Largest number of queued jobs of one caller.
+    /// Maximum number of queued jobs of one caller.
     pub queued_per_caller: usize,
     /// Time for which an ended job is kept, if its caller sets none.
     pub keep: Duration,
     /// Longest time for which an ended job is kept.
     pub keep_max: Duration,
-    /// Largest number of ended jobs that are kept. Beyond it, the oldest jobs are removed.
+    /// Maximum number of ended jobs that are kept. Beyond it, the oldest jobs are removed.
     pub ended_max: usize,
-    /// Largest kept output of a job's program in bytes.
+    /// Maximum number of bytes of a job's program output that are kept.
     pub output_bytes_max: usize,
-    /// Largest total size of the files kept per job in bytes.
+    /// Maximum total size in bytes of the files that are kept for one job.
     pub files_bytes_max: u64,
     /// Time for which running jobs may continue when the server drains.
     pub drain: Duration,
-    /// Mark on this server's programs, with which the next server finds them.
+    /// Number that identifies this server's programs, so that the next server finds them.
     pub mark: u64,
-    /// Function that ends the programs that a server with the given mark left. It may block.
+    /// Function that ends the programs which a server with the given mark left. It may block.
     pub end_leftovers: Arc<dyn Fn(u64) + Send + Sync>,
     /// Function that reports that this server is not frozen, and the time until the next report. If
-    /// that is overdue, a watchdog ends the programs. After a report of zero, none is due.
+    /// that report is overdue, a watchdog ends the programs. After a report of zero, no further one
+    /// is due.
     pub report_alive: Arc<dyn Fn(Duration) + Send + Sync>,
 }
 
 impl JobSettings {
-    /// Returns the folder of the files that jobs produced. Each store has its own, because files of
-    /// jobs that the store does not have are removed.
+    /// Returns the folder of the files that jobs produced. Each job store has its own folder,
+    /// because files of jobs that the store does not have are removed.
     fn files_folder(&self) -> PathBuf {
         match &self.place {
             JobStorePlace::Folder => self.folder.clone(),
@@ -127,7 +128,7 @@ pub enum JobStorePlace {
     Postgres(Box<PostgresStoreSettings>),
 }
 
-/// The jobs of a host. The store is opened when the first job needs it.
+/// The jobs of a host. The job store is opened when the first job needs it.
 #[derive(Clone)]
 pub struct JobService(Arc<JobServiceState>);
 
@@ -137,15 +138,16 @@ pub(crate) struct JobServiceState {
     files: ArtefactFiles,
     store: OnceCell<Arc<dyn JobStore>>,
     live: Mutex<HashMap<JobId, Arc<LiveJob>>>,
-    /// Notified when a job was added to `live`.
+    /// Signal that a job was added to `live`.
     registered: Notify,
     queue: Mutex<JobQueue>,
     running: TaskTracker,
-    /// Held while jobs of other servers become jobs of this one, so that each is registered once.
+    /// Lock that is taken while jobs of other servers become jobs of this one, so that each is
+    /// registered once.
     taking_over: AsyncMutex<()>,
-    /// Notified when a job does not run here any more.
+    /// Channel that is notified when a job does not run at this server any more.
     place_freed: watch::Sender<()>,
-    /// Notified when a job is accepted or has ended.
+    /// Channel that is notified when a job is accepted or has ended.
     changed: watch::Sender<()>,
     stopping: CancellationToken,
     ended_counts: EndedJobCounters,
@@ -220,7 +222,7 @@ impl JobService {
     }
 
     /// Begins no further jobs, leaves the waiting ones to other servers, and waits for the end of
-    /// the running ones, for the time [`JobSettings::drain`] at most.
+    /// the running ones, but at most for the time [`JobSettings::drain`].
     pub async fn drain(&self) {
         self.0.drain().await;
     }
@@ -245,7 +247,7 @@ impl JobService {
         }
     }
 
-    /// Changes the largest numbers of running jobs, in total and of one caller, and starts the jobs
+    /// Changes the maximum numbers of running jobs, in total and of one caller, and starts the jobs
     /// that may run now.
     pub(crate) fn limit(&self, running_max: usize, running_per_caller: usize) {
         self.0.lock_queue().limit(running_max, running_per_caller);
@@ -270,13 +272,13 @@ impl JobService {
         }
     }
 
-    /// Returns true if there are or were jobs. Does not create the store.
+    /// Returns true if there are or were jobs. Does not create the job store.
     pub fn has_jobs(&self) -> bool {
         self.0.store.initialized() || self.0.may_have_jobs()
     }
 
     /// Starts no new jobs and stops the running jobs. The next server runs them again, or ends them
-    /// as interrupted. Returns when the store is up to date.
+    /// as interrupted. Returns when the job store is up to date.
     pub async fn stop(&self) {
         let jobs = &self.0;
         jobs.stopping.cancel();
@@ -295,7 +297,7 @@ impl JobServiceState {
         self.live_gate.current()
     }
 
-    /// Returns the store, which is opened at its first use.
+    /// Returns the job store, which is opened when it is first used.
     pub(crate) async fn store(&self) -> Result<&Arc<dyn JobStore>, JobStoreError> {
         self.store
             .get_or_try_init(|| async {
@@ -315,7 +317,7 @@ impl JobServiceState {
             .await
     }
 
-    /// Returns true if servers of other machines share the store.
+    /// Returns true if servers of other machines share the job store.
     fn is_shared(&self) -> bool {
         matches!(self.settings.place, JobStorePlace::Postgres(_))
     }
@@ -329,7 +331,7 @@ impl JobServiceState {
         }
     }
 
-    /// Returns true if there may be jobs of other servers, or of an earlier one.
+    /// Returns true if the job store may contain jobs of other servers, or of an earlier one.
     fn may_have_jobs(&self) -> bool {
         match self.settings.place {
             JobStorePlace::Folder => SqliteStore::exists_in(&self.settings.folder),

@@ -81,7 +81,7 @@ pub use tool_search::{
     ToolSearchSettings, ToolVectors, WordScore,
 };
 
-/// Change notifications that may wait for one slow listener.
+/// Maximum number of change notifications that may wait for one slow listener.
 const CHANGES_MAX: usize = 1024;
 
 /// Answers requests: lists the catalog, runs calls through the gate, and keeps jobs.
@@ -105,31 +105,31 @@ pub struct Gate {
     pub(crate) state_sealer: Arc<StateSealer>,
     /// Tool spec under which limits count the rendering of a prompt.
     pub(crate) prompt_spec: ToolSpec,
-    /// Secrets that are redacted from refusals and records.
+    /// Secrets that are redacted from refusals and audit records.
     pub(crate) secrets: SecretSet,
     /// Observer of the start and end of each call.
     pub(crate) observer: Option<Arc<dyn CallObserver>>,
-    /// Search over the tools, and the lists in which it stands for them.
+    /// Search over the tools, and the tool lists in which it replaces most tools.
     pub(crate) tool_search: ToolSearch,
 }
 
 /// Deadlines, output checks and page size of a gate.
 #[derive(Debug, Clone)]
 pub struct GateSettings {
-    /// Deadline of a call if its tool sets none. Default: 60 s.
+    /// Deadline of a call if its tool sets none. 60 s by default.
     pub deadline: Duration,
-    /// Deadline of a job if its tool sets none. Default: 24 h.
+    /// Deadline of a job if its tool sets none. 24 h by default.
     pub job_deadline: Duration,
-    /// Longest total time that a call may wait for answers to its questions. It extends the
-    /// deadline. Default: 10 min. A job may wait as long as jobs may run.
+    /// Longest total time that a call may wait for answers to its questions. This time extends the
+    /// deadline. 10 min by default. A job may wait as long as jobs may run.
     pub answer_wait: Duration,
-    /// Time that a cancelled call has to stop by itself before it is dropped. Default: 1 s.
+    /// Time that a cancelled call has to stop by itself before it is dropped. 1 s by default.
     pub cancel_grace: Duration,
-    /// Handling of output that violates its schema. By default, schemas are enforced.
+    /// Handling of tool output that violates the tool's schema. By default, schemas are enforced.
     pub output_checks: OutputCheckRules,
-    /// Largest number of tools in one page of a list. Default: 200.
+    /// Maximum number of tools in one page of a list. 200 by default.
     pub page_size: usize,
-    /// Arguments in audit records. By default, only the subject of a call.
+    /// Arguments that audit records contain. By default, only the subject of a call.
     pub recorded_arguments: RecordedArguments,
 }
 
@@ -148,12 +148,12 @@ impl Default for GateSettings {
 }
 
 impl GateSettings {
-    /// Returns the deadline of `call` for a tool that sets none.
+    /// Returns the default deadline of `call`, for a tool that sets none.
     pub(crate) fn default_deadline(&self, call: &ToolCall) -> Duration {
         if call.job.is_some() { self.job_deadline } else { self.deadline }
     }
 
-    /// Returns how long `call` may wait for answers beyond its deadline.
+    /// Returns how long `call` may wait for answers to its questions beyond its deadline.
     pub(crate) fn answer_wait_for(&self, call: &ToolCall) -> Duration {
         if call.job.is_some() { self.job_deadline } else { self.answer_wait }
     }
@@ -164,7 +164,7 @@ pub fn job_tools(handle: &JobsHandle) -> Vec<Arc<dyn AnyTool>> {
     jobs::tools(handle)
 }
 
-/// Returns the tools that find and call other tools, with the gate in `handle`.
+/// Returns the tools that find and call other tools, through the gate of `handle`.
 pub fn tool_search_tools(handle: &ToolSearchHandle) -> Vec<Arc<dyn AnyTool>> {
     tool_search::tools(handle)
 }
@@ -208,8 +208,9 @@ impl Gate {
         }
     }
 
-    /// Folds lists as `settings` say, and ranks tools with `vectors`, if there are any. Without this,
-    /// every list is whole.
+    /// Adds tool search. Tool lists contain the search in place of most tools if `settings` demand
+    /// that, and `vectors`, if there are any, help to rank tools. Without this, every list contains
+    /// all tools.
     ///
     /// # Errors
     /// A pattern of a favourite is invalid.
@@ -221,7 +222,7 @@ impl Gate {
         Ok(Self { tool_search: ToolSearch::new(settings, vectors)?, ..self })
     }
 
-    /// Adds the sources of resources, prompts and skills.
+    /// Adds the sources of resources, prompts and skills to the gate.
     pub fn with_library(self, library: ContentLibrary) -> Self {
         let changes = self.change_sender.clone();
         // Sending fails if there is no listener, which is fine.
@@ -229,7 +230,7 @@ impl Gate {
         Self { library, ..self }
     }
 
-    /// Redacts `secrets` from refusals and records.
+    /// Redacts `secrets` from refusals and audit records.
     pub fn with_secrets(self, secrets: SecretSet) -> Self {
         Self { secrets, ..self }
     }
@@ -239,7 +240,7 @@ impl Gate {
         Self { observer, ..self }
     }
 
-    /// Returns a page of all tools that `caller` sees, without those that stand for others.
+    /// Returns a page of all tools that `caller` sees, without the tools that find and call others.
     fn tool_page(&self, caller: &Caller, after: Option<&ToolId>, size: usize) -> ToolPage {
         self.catalog.snapshot().page(after, size, |spec| {
             !tool_search::is_meta_tool(&spec.id) && self.policy.shows(caller, spec)
@@ -297,7 +298,7 @@ impl Host {
         Self { live, jobs, envelopes }
     }
 
-    /// Returns the gate that is in force now.
+    /// Returns the gate that is in force now, which further requests pass.
     fn gate(&self) -> Arc<Gate> {
         self.live.current()
     }
@@ -316,7 +317,7 @@ impl Host {
         rejected
     }
 
-    /// Returns the audit log, for the next gate.
+    /// Returns the audit log, which the next gate has to use as well.
     pub fn audit(&self) -> Arc<AuditLog> {
         self.gate().audit.clone()
     }
@@ -324,7 +325,7 @@ impl Host {
     /// Seals request states with a key that is derived from `secret`, so that every server with
     /// this secret accepts them. Without this, the key is random.
     ///
-    /// Call this before the first request. States that were sealed earlier become invalid.
+    /// To be called before the first request. States that were sealed earlier become invalid.
     pub fn share_request_states(&self, secret: &[u8]) {
         self.gate().state_sealer.share(secret);
     }
@@ -340,7 +341,7 @@ impl Host {
         self.gate().catalog.snapshot().schemas.clone()
     }
 
-    /// Returns the builder of envelopes.
+    /// Returns the builder of the envelopes that answer calls.
     pub fn envelopes(&self) -> &EnvelopeBuilder {
         &self.envelopes
     }
@@ -353,7 +354,7 @@ impl Host {
         self
     }
 
-    /// Connects this host's tools to the search tools that were created with `handle`.
+    /// Connects this host's gate to the search tools that were created with `handle`.
     pub fn with_tool_search_tools(self, handle: &ToolSearchHandle) -> Self {
         handle.set(&self.live);
         self
@@ -423,7 +424,7 @@ impl Host {
         self.gate().secrets.redact_message(message)
     }
 
-    /// Releases all resources kept for `session`, which has ended.
+    /// Releases everything that is kept for `session`, which has ended.
     pub fn end_session(&self, session: &str) {
         let gate = self.gate();
         gate.tool_search.end_session(session);
@@ -432,8 +433,9 @@ impl Host {
         }
     }
 
-    /// Returns true if a change of the catalog changes the list of `caller`. A folded list stays as
-    /// it was when the session began, or the day of a caller without a session.
+    /// Returns true if a change of the catalog changes the tool list of `caller`. A list with the
+    /// search in place of most tools does not change during a session, or during a day for a caller
+    /// without a session.
     pub fn lists_follow_catalog(&self, caller: &Caller, session: Option<&Arc<str>>) -> bool {
         self.gate().lists_follow_catalog(caller, session)
     }
@@ -462,18 +464,18 @@ impl Host {
         self.gate().catalog.set_readiness(readiness);
     }
 
-    /// Waits until all owners have listed their tools, for a bounded time.
+    /// Waits until all owners, such as upstreams, have listed their tools, for a bounded time.
     pub async fn wait_for_listings(&self) {
         self.gate().catalog.wait_for_listings(None).await;
     }
 
-    /// Subscribes to changes from now on. A listener that falls too far behind receives a lag
-    /// error.
+    /// Subscribes to changes of tools, resources and prompts from now on. A listener that falls too
+    /// far behind receives a lag error.
     pub fn subscribe(&self) -> broadcast::Receiver<ServerChange> {
         self.gate().change_sender.subscribe()
     }
 
-    /// Returns the sources of resources, prompts and skills.
+    /// Returns the sources of resources, prompts and skills of this host.
     pub fn library(&self) -> ContentLibrary {
         self.gate().library.clone()
     }
@@ -501,10 +503,10 @@ impl Host {
         }
     }
 
-    /// Changes the largest numbers of running jobs, in total and of one caller. Running jobs
+    /// Changes the maximum numbers of running jobs, in total and of one caller. Running jobs
     /// continue.
     ///
-    /// Call this within a runtime, because it may start jobs.
+    /// To be called within a runtime, because it may start jobs.
     pub fn limit_jobs(&self, running_max: usize, running_per_caller: usize) {
         if let Some(jobs) = &self.jobs {
             jobs.limit(running_max, running_per_caller);
@@ -573,13 +575,13 @@ impl Host {
         own.unwrap_or(gate.settings.deadline)
     }
 
-    /// Waits until every audit record and envelope written so far has reached its destination.
+    /// Waits until all audit records and envelopes so far are written, for a bounded time.
     pub fn flush(&self) {
         self.gate().audit.flush();
         self.envelopes.flush();
     }
 
-    /// Returns the current load of the host.
+    /// Returns the current load of the host's calls, jobs and audit log.
     pub fn gauges(&self) -> HostGauges {
         let gate = self.gate();
         HostGauges {

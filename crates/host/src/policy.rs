@@ -37,34 +37,34 @@ pub use pattern::{KnownTools, RuleError, check_pattern};
 pub(crate) use permit::{CallPermit, PolicyDenial};
 pub use rule::{PolicyEffect, PolicyRule};
 
-/// Name of a rule in the audit record.
+/// Name of a policy rule in the audit record.
 pub(crate) type RuleName = Arc<str>;
 
-/// Rule name in the record if no rule matches.
+/// Rule name in the audit record if no rule matches.
 const DEFAULT: &str = "default";
-/// Rule name in the record if a token lacks a scope.
+/// Rule name in the audit record if a token lacks a scope.
 const SCOPES: &str = "scopes";
 
-/// Rules over callers, tools and inputs.
+/// Policy: rules that decide about calls by caller, tool and input.
 pub struct ToolPolicy {
     /// Rules of the `[tools]` settings, which only deny, followed by those of `[[policy.rules]]`.
     rules: Vec<CompiledRule>,
     /// Number of leading rules that come from `[tools]`. These depend on the tool alone.
     tools_rule_count: usize,
-    /// True if `tools.allow`, the last of these rules, allows all tools.
+    /// True if `tools.allow`, the last rule of the `[tools]` settings, allows all tools.
     allows_all: bool,
     /// Rules of `tools.confirm`, which apply to allowed calls.
     confirm: Vec<CompiledRule>,
     default: PolicyEffect,
     default_name: RuleName,
-    /// Rules that concern each known tool. A call skips all other rules.
+    /// Rules that concern each known tool, so that a call skips all other rules.
     tool_rules: HashMap<ToolId, ToolRules>,
     bounds: ExpressionSettings,
-    /// Scopes that callers with a token also need.
+    /// Scopes that callers with a token need in addition to the rules.
     scopes: TokenScopes,
 }
 
-/// Rules that concern a tool with these properties.
+/// Policy rules that concern a tool.
 struct ToolRules {
     effects: Effects,
     ruled_as: Option<ToolId>,
@@ -79,8 +79,8 @@ pub(crate) struct PolicyRequest<'a> {
     pub(crate) kind: RequestKind,
 }
 
-/// Kind of a request: a tool call, another request to which the rules of a tool apply, or a
-/// text-only prompt.
+/// Kind of a request to the policy: a tool call, another request to which the rules of a tool
+/// apply, or a text-only prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestKind {
     Tool,
@@ -88,14 +88,14 @@ pub(crate) enum RequestKind {
     TextPrompt,
 }
 
-/// One rule that was checked, and the result.
+/// One policy rule that was checked, and the result.
 pub(crate) struct RuleStep {
     rule: RuleName,
     effect: PolicyEffect,
     matched: RuleMatch,
 }
 
-/// A decision and the name of the rule that made it.
+/// A policy decision and the name of the rule that made it.
 struct PolicyRuling<'p> {
     verdict: PolicyVerdict<'p>,
     rule: RuleName,
@@ -116,13 +116,13 @@ enum PolicyVerdict<'p> {
     Allowed,
     Confirm,
     Denied(Option<&'p str>),
-    /// The call is denied, because a rule could not be evaluated.
+    /// The call is denied, because a policy rule could not be evaluated.
     Failed,
 }
 
 impl ToolPolicy {
-    /// Creates a policy that allows a tool if it matches `allow`, does not match `deny`, and has at
-    /// most the effects `effects_max`.
+    /// Creates a policy that allows a tool if its id matches `allow`, does not match `deny`, and
+    /// has at most the effects `effects_max`.
     pub fn new(allow: &[String], deny: &[String], effects_max: Effects) -> Result<Self, RuleError> {
         let mut rules = single_pattern_rules("tools.deny", deny, PolicyEffect::Deny)?;
         if effects_max < Effects::Runs {
@@ -161,14 +161,14 @@ impl ToolPolicy {
         })
     }
 
-    /// Sets the path of the workspace. Rules see absolute paths without this prefix.
+    /// Sets the path of the workspace. Policy rules see absolute paths without this prefix.
     pub fn with_root(mut self, root: &Path) -> Self {
         self.bounds.root = root.to_str().map(|root| root.trim_end_matches('/').into());
         self
     }
 
-    /// Adds `rules` in their order, and sets the effect `default` for requests that none of them
-    /// matches.
+    /// Adds the policy rules `rules` in their order, and sets the effect `default` for requests
+    /// that none of them matches.
     pub fn with_rules(
         mut self,
         rules: &[PolicyRule],
@@ -208,8 +208,8 @@ impl ToolPolicy {
         Ok(Self { scopes: TokenScopes::new(scopes)?, ..self })
     }
 
-    /// Checks that each rule matches one of the `known` tools, because a misspelled rule would have
-    /// no effect.
+    /// Checks that each policy rule matches one of the `known` tools, because a misspelled rule
+    /// would have no effect.
     pub fn check(&self, known: &KnownTools) -> Result<(), RuleError> {
         let (tools_rules, others) = self.rules.split_at(self.tools_rule_count);
         tools_rules.iter().chain(&self.confirm).try_for_each(|rule| rule.check(known))?;
@@ -220,7 +220,7 @@ impl ToolPolicy {
         self.scopes.check(known)
     }
 
-    /// Decides about a call of the tool with `input`.
+    /// Decides about a call of the tool `spec` with `input`.
     pub(crate) fn authorise(
         &self,
         caller: &Caller,
@@ -268,7 +268,7 @@ impl ToolPolicy {
         }
     }
 
-    /// Refuses requests that the scopes of the caller's token do not cover.
+    /// Refuses a request that the scopes of the caller's token do not cover.
     fn check_scopes(&self, request: &PolicyRequest<'_>) -> Result<(), PolicyDenial> {
         let PolicyRequest { caller, spec, kind, .. } = request;
         let denied = |message, needs| {
@@ -344,12 +344,13 @@ impl ToolPolicy {
         self.scopes.check_scope(caller, spec) == ScopeCheck::Satisfied
     }
 
-    /// Returns true if some input could be allowed, as far as that is known without the input.
+    /// Returns true if the policy could allow some input of the request, as far as that is known
+    /// without the input.
     fn may_allow_some(&self, request: &PolicyRequest<'_>) -> bool {
         self.check_any_input(request, 0).is_ok()
     }
 
-    /// Checks if some input could be allowed, by the rules from index `first` on.
+    /// Checks if the policy could allow some input, by the rules from index `first` on.
     ///
     /// # Errors
     /// The rule that denies every input. `None` if the default denies it or a rule failed.
@@ -385,8 +386,8 @@ impl ToolPolicy {
         if self.default == PolicyEffect::Deny { Err(None) } else { Ok(()) }
     }
 
-    /// Makes the decision. No other function makes one. If given, `trace` receives each checked
-    /// rule.
+    /// Makes the policy decision about a request. No other function makes one. If given, `trace`
+    /// receives each checked rule.
     fn decide(
         &self,
         request: &PolicyRequest<'_>,
@@ -481,7 +482,7 @@ impl ToolPolicy {
         PolicyRuling { verdict: PolicyVerdict::Confirm, rule: rule.name.clone() }
     }
 
-    /// Returns the indexes of the rules that concern the tool, in order.
+    /// Returns the indexes of the policy rules that concern the tool, in order.
     fn rules_for(&self, spec: &ToolSpec) -> RuleIndexes<'_> {
         let known = self.tool_rules.get(&spec.id).filter(|known| {
             // A guard may share its id with a tool that differs.
@@ -497,13 +498,14 @@ impl ToolPolicy {
         RuleIndexes::All(0..self.rules.len())
     }
 
-    /// Returns true if the rule at `at` concerns only tools and the request is a text-only prompt.
+    /// Returns true if the rule at the index `at` concerns only tools and the request is a
+    /// text-only prompt.
     fn skips_text_prompt(&self, at: usize, request: &PolicyRequest<'_>) -> bool {
         request.kind == RequestKind::TextPrompt && at < self.tools_rule_count
     }
 }
 
-/// Indexes of the rules that concern a tool, in order.
+/// Indexes of the policy rules that concern a tool, in order.
 enum RuleIndexes<'p> {
     All(std::ops::Range<usize>),
     Some(std::slice::Iter<'p, usize>),
@@ -520,7 +522,7 @@ impl Iterator for RuleIndexes<'_> {
     }
 }
 
-/// Creates a rule for each of `patterns`, named after its pattern.
+/// Creates a policy rule for each of `patterns`, named after its pattern.
 fn single_pattern_rules(
     setting: &'static str,
     patterns: &[String],

@@ -32,7 +32,7 @@ use crate::{
     ToolPolicy, job_resources,
 };
 
-/// A host with its own folder.
+/// A host for tests with its own folder.
 struct TestHost {
     host: Host,
     folder: Arc<TempDir>,
@@ -142,7 +142,8 @@ impl TestHost {
         job(self.host.answer(IncomingRequest { asker, ..asked(request) }).await)
     }
 
-    /// Waits until `wanted` is true for the job, and returns the job. Checks it after each event.
+    /// Waits until `wanted` is true for the job, and returns the job. Checks the job after each
+    /// event.
     async fn wait_for(&self, id: &str, wanted: impl Fn(&JobSnapshot) -> bool) -> JobSnapshot {
         let jobs = self.host.jobs().expect("jobs");
         let (_, mut watch) = jobs.watch(None, id, 0).await.expect("a watch");
@@ -191,7 +192,7 @@ fn job(answer: Result<HostAnswer, CallError>) -> JobSnapshot {
     }
 }
 
-/// Returns the text of the output in `answer`.
+/// Returns the text of the tool output in `answer`.
 fn text(answer: Result<HostAnswer, CallError>) -> String {
     match answer {
         Ok(HostAnswer::Output(output)) => output.content[0].as_text(),
@@ -209,7 +210,7 @@ fn accepted(value: &str) -> ClientAnswer {
     ClientAnswer::Choice(PersonChoice::Accepted(content.as_object().expect("an object").clone()))
 }
 
-/// Returns an accepted confirmation without content.
+/// Returns the answer that accepts a confirmation, without content.
 fn agreed() -> ClientAnswer {
     ClientAnswer::Choice(PersonChoice::Accepted(serde_json::Map::new()))
 }
@@ -301,7 +302,7 @@ impl Tool for PrintTool {
     }
 }
 
-/// A tool with a check before the call.
+/// A tool that checks its input before the call.
 struct PreparingTool;
 
 #[derive(Deserialize, JsonSchema)]

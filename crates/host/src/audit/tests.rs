@@ -69,7 +69,7 @@ fn two_processes_that_write_to_one_file_lose_no_record() {
 
 #[tokio::test(start_paused = true)]
 async fn a_log_that_cannot_be_written_refuses_calls_instead_of_blocking_them() {
-    /// A full disk.
+    /// A writer to a disk that is always full.
     struct FullDisk;
     impl Write for FullDisk {
         fn write(&mut self, _: &[u8]) -> io::Result<usize> {
@@ -89,7 +89,7 @@ async fn a_log_that_cannot_be_written_refuses_calls_instead_of_blocking_them() {
     assert!(matches!(audit.begin_record(&call()).await, Err(CallError::Limited { .. })));
 }
 
-/// A disk that is full while the flag is set.
+/// A writer to a disk that is full while the flag is set.
 struct SwitchableFullDisk(Arc<std::sync::atomic::AtomicBool>);
 
 impl Write for SwitchableFullDisk {

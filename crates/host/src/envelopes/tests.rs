@@ -25,7 +25,7 @@ fn builder(settings: EnvelopeSettings) -> EnvelopeBuilder {
     EnvelopeBuilder::new(settings, Arc::default(), None)
 }
 
-/// Builds the envelope of an answer.
+/// Builds an envelope for a test: the answer to a discovery request.
 pub(super) fn discovered() -> CallEnvelope {
     seal(&builder(EnvelopeSettings::default()), &discover("stdio"))
 }

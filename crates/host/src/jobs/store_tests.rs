@@ -19,15 +19,15 @@ use super::store::{
     AdoptedJobs, CallerAnswers, JobEnd, JobStore, JobStoreError, NewJob, TimedEvent,
 };
 
-/// A place for jobs that several servers may share.
+/// A place where several servers may open the same job store, for tests.
 pub(in crate::jobs) trait StorePlace {
-    /// Number of random runs that are compared with the model.
+    /// Number of random runs of operations that are compared with the model of a job store.
     const MODEL_RUNS: u32;
 
-    /// Opens the store as one more server.
+    /// Opens the job store at this place as one more server.
     fn open(&self) -> BoxFuture<'_, Box<dyn JobStore>>;
 
-    /// Returns an empty place of the same kind.
+    /// Returns another, empty place of the same kind.
     fn another(&self) -> Self;
 }
 
@@ -67,7 +67,7 @@ macro_rules! job_store_tests {
 }
 pub(in crate::jobs) use job_store_tests;
 
-/// Ends a server as a regular stop does.
+/// Closes a server's job store as a regular stop does.
 pub(in crate::jobs) async fn shut_down(store: Box<dyn JobStore>) {
     store.leave().await;
     drop(store);
@@ -80,7 +80,7 @@ pub(in crate::jobs) async fn adopt_all(store: &dyn JobStore) -> Result<AdoptedJo
     Ok(adopted)
 }
 
-/// Returns answers with these keys, all of which decline.
+/// Returns an answer for each of `keys`, all of which decline.
 pub(in crate::jobs) fn given(keys: &[&str]) -> ClientAnswers {
     keys.iter()
         .map(|key| ((*key).to_owned(), ClientAnswer::Choice(PersonChoice::Declined)))

@@ -45,7 +45,7 @@ fn tools(
     policy.with_rules(rules, default).expect("sound rules")
 }
 
-/// Returns the decision and the name of its rule.
+/// Returns the policy decision and the name of its rule.
 fn decided(policy: &ToolPolicy, spec: &ToolSpec, input: &Value) -> (PolicyDecision, String) {
     let explained = policy.explain(&Caller::with_key("ada"), spec, input);
     (explained.decision, explained.rule)
@@ -378,7 +378,7 @@ fn no_input_makes_a_rule_slow() {
     }
 }
 
-/// Generates JSON like that of callers.
+/// Generates JSON like that in calls.
 fn json_value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -397,7 +397,7 @@ fn json_value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Expressions over `input`, most of which fail on most inputs.
+/// Policy expressions over `input`, most of which fail on most inputs.
 const EXPRESSIONS: [&str; 14] = [
     "input.a == input.b",
     "has(input.a) && input.a == 1",
@@ -415,7 +415,7 @@ const EXPRESSIONS: [&str; 14] = [
     "input['a'] == [1, 'a', null]",
 ];
 
-/// Expressions, most of which only compare texts.
+/// Policy expressions, most of which only compare texts.
 const TEXTS: [&str; 16] = [
     "under(input.path, 'infra')",
     "touches(input.path, 'infra/b')",

@@ -267,7 +267,7 @@ fn removed_tools_leave_no_validators() {
     assert_eq!(registry.load_tool_io("mcp.tool:docs.round_3").err(), Some(gone));
 }
 
-/// Returns the problems of `value`, and the time to find them.
+/// Returns the schema violations of `value`, and the time that it takes to find them.
 fn timed_problems(schema: &Value, value: &Value) -> (Vec<ValidationProblem>, std::time::Duration) {
     let checker = SchemaRegistry::default().new_checker(schema.clone().into(), None);
     let begun = std::time::Instant::now();

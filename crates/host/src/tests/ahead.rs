@@ -8,14 +8,14 @@ use toolgate_contract::{BoxFuture, ToolId, ToolOutput, ToolSpec};
 use super::*;
 use crate::CallRate;
 
-/// A tool whose work begins in its check, and goes on until it is cancelled.
+/// A tool whose work begins in its check before the call, and goes on until it is cancelled.
 struct EarlyStartTool {
     spec: ToolSpec,
-    /// Number of started works that have not been dropped.
+    /// Number of started works of the tool that have not been dropped.
     alive: Arc<AtomicUsize>,
 }
 
-/// Begun work.
+/// Begun work of a tool, which is counted until it is dropped.
 struct CountedWork(Arc<AtomicUsize>);
 
 impl Drop for CountedWork {

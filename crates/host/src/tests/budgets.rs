@@ -59,7 +59,7 @@ async fn write(
     Ok(())
 }
 
-/// Checks that the caller exceeded a budget, and returns the time after which it may retry.
+/// Checks that the caller exceeded a byte budget, and returns the time after which it may retry.
 #[track_caller]
 fn retry_time(answer: Result<(), CallError>, expected: &str) -> Duration {
     match answer {

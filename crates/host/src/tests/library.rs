@@ -11,7 +11,7 @@ use toolgate_contract::{
 
 use super::*;
 
-/// State of a test source.
+/// State of a source of resources or prompts in a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SourceState {
     Fine,
@@ -266,7 +266,7 @@ async fn a_completion_is_ranked_and_limited_to_a_hundred_with_the_total() {
     assert_eq!((some.values.len(), some.total), (28, 28));
 }
 
-/// A greeting.
+/// A prompt with a greeting.
 struct GreetingPrompt;
 
 #[derive(Deserialize, JsonSchema)]
@@ -316,7 +316,7 @@ impl PromptSource for TestPromptSource {
     }
 }
 
-/// A source with one unusable skill.
+/// A source of skills with one unusable skill.
 struct UnusableSkillSource;
 
 impl SkillSource for UnusableSkillSource {
@@ -373,7 +373,7 @@ async fn the_first_source_with_the_strongest_claim_is_read() {
     }
 }
 
-/// A source that claims every URI with this strength.
+/// A source of resources that claims every URI with this strength.
 struct ClaimingSource {
     guard: ToolSpec,
     claim: UriClaim,

@@ -4,7 +4,7 @@ use toolgate_contract::{BoxFuture, CallMetadata, QuestionSender};
 
 use super::*;
 
-/// Makes one request. Returns its output, or its questions and the state as an error.
+/// Makes one request to a host. Returns its output, or its questions and the state as an error.
 async fn round(
     test_host: &TestHost,
     request: HostRequest,
@@ -97,7 +97,7 @@ async fn a_question_to_a_client_that_cannot_ask_is_an_error() {
     assert_eq!(test_host.records(), ["t.asks cannot_ask"]);
 }
 
-/// A person who answers at once, or never.
+/// An asker for a person who answers at once, or never.
 struct ScriptedPerson(Option<ClientAnswer>);
 
 impl QuestionSender for ScriptedPerson {
@@ -138,7 +138,7 @@ async fn a_call_that_needs_confirmation_runs_only_if_a_person_agrees_in_time() {
     assert_eq!(test_host.records(), outcomes.map(|outcome| format!("t.looks {outcome}")));
 }
 
-/// A person who answers after this time.
+/// An asker for a person who answers after this time.
 struct SlowPerson(Duration);
 
 impl QuestionSender for SlowPerson {

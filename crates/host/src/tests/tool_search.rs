@@ -139,7 +139,7 @@ impl TestHost {
         self.host.answer(IncomingRequest { metadata, ..asked(request) }).await
     }
 
-    /// Returns the list of a session as a client sees it.
+    /// Returns the tool list of a session as a client sees it.
     async fn list(&self, session: &str) -> String {
         let request = HostRequest::ListTools { after: None };
         let Ok(HostAnswer::Tools(page)) = self.within(session, request).await else {
@@ -153,7 +153,8 @@ impl TestHost {
         lines.collect()
     }
 
-    /// Returns the ids in the list of `client`. Those that the client is asked to load have a star.
+    /// Returns the ids in the tool list of `client`. Those that the client is asked to load have a
+    /// star.
     async fn list_for(&self, client: &str) -> Vec<String> {
         let metadata = CallMetadata {
             session: Some(client.into()),

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// An edit of a log without its key.
+/// An edit of an audit log by someone who does not have the key.
 #[derive(Debug, Clone)]
 enum LogEdit {
     Bit { file: usize, at: usize, bit: u8 },
@@ -42,7 +42,7 @@ fn edits() -> impl Strategy<Value = LogEdit> {
     ]
 }
 
-/// A log in its own folder, over several files.
+/// An audit log in a folder of its own, over several files.
 struct TestLog {
     folder: tempfile::TempDir,
     path: PathBuf,

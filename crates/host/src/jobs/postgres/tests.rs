@@ -12,10 +12,10 @@ use crate::database_server::Server;
 use crate::jobs::store::JobLane;
 use crate::jobs::store_tests::{StorePlace, adopt_all, at, end, id, job, job_store_tests, printed};
 
-/// Longest wait for the end of a short lease.
+/// Longest wait for the end of a short lease in a test.
 const LEASE_WAIT: Duration = Duration::from_secs(30);
 
-/// A database, and the workspace of one test in it.
+/// A database for tests, and the workspace of one test in it.
 struct DatabasePlace {
     server: Arc<Server>,
     database: String,
@@ -38,7 +38,7 @@ impl DatabasePlace {
         Self { server, database, workspace: "second".to_owned() }
     }
 
-    /// Opens the store as one more server with this lease.
+    /// Opens the job store as one more server with the given `lease`.
     async fn open_with(&self, lease: Duration, lost_after: Duration) -> PostgresStore {
         self.try_open(&self.url(), lease, lost_after).await.expect("a store")
     }

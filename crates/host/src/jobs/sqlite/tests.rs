@@ -21,7 +21,7 @@ use toolgate_contract::JobState;
 use super::*;
 use crate::jobs::store_tests::{StorePlace, at, end, id, job, job_store_tests, printed};
 
-/// Environment variable with the folder, set in the second process of a test.
+/// Environment variable with the folder of the job store, set in the second process of a test.
 const OTHER: &str = "TOOLGATE_TEST_STORE";
 
 fn folder() -> TempDir {
@@ -56,7 +56,7 @@ fn other(name: &str, starter: &[&str], folder: &Path) -> Child {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it starts")
 }
 
-/// Returns the number of transactions in the journal.
+/// Returns the number of transactions in the database's journal.
 fn commits(folder: &TempDir) -> usize {
     let journal = std::fs::read(folder.path().join("jobs.db-wal")).expect("a journal");
     let number =
