@@ -40,16 +40,16 @@ use crate::{VectorSpace, static_model};
 use directory::IndexDirectory;
 use schema::SchemaFields;
 
-/// Location of an index.
+/// Location of a search index.
 #[derive(Debug, Clone, Copy)]
 pub enum IndexLocation<'p> {
-    /// A separate folder, which is created if missing.
+    /// A separate folder on disk, which is created if missing.
     Folder(&'p Path),
-    /// Memory. The index ends with its last handle.
+    /// Memory. The index ends when its last handle is dropped.
     Memory,
 }
 
-/// State of an index when it was opened.
+/// State of a search index when it was opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IndexOpenOutcome {
     /// A new, empty index was created.
@@ -61,16 +61,18 @@ pub enum IndexOpenOutcome {
     Rebuilt(String),
 }
 
-/// Reason for a failed operation on an index.
+/// Reason for a failed operation on a search index.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IndexError {
-    /// The index on disk is damaged. Call [`SearchIndex::remove`], open it again and refill it.
+    /// The index on disk is damaged. Remove it with [`SearchIndex::remove`], open it again and
+    /// refill it.
     #[error("the search index is damaged ({0}) and must be rebuilt")]
     Damaged(String),
-    /// The index must be rebuilt, but another process is writing it. Contains its path.
+    /// The index must be rebuilt, but another process is writing it. Contains the path of the
+    /// index.
     #[error("another process is writing the search index; try again later")]
     Busy(String),
-    /// The input is invalid.
+    /// The input of the operation is invalid.
     #[error("{0}")]
     Refused(String),
     /// The caller canceled the operation.
@@ -92,18 +94,19 @@ struct SearchIndexInner {
     folder: Option<(PathBuf, IndexDirectory)>,
     words: tantivy::Index,
     fields: SchemaFields,
-    /// Built-in static vectors.
+    /// Vectors by the built-in model.
     static_vectors: VectorStore,
-    /// Vectors of the configured model.
+    /// Vectors by the configured model.
     model_vectors: Option<VectorStore>,
     /// Flag that is set while an index in memory has a writer.
     writer_flag: Arc<Mutex<bool>>,
-    /// Most recent snapshot.
+    /// Snapshot of the newest commit that is known.
     latest: Mutex<Option<IndexSnapshot>>,
 }
 
 impl SearchIndex {
-    /// Opens the index at `place`. Deletes an unusable index and replaces it by an empty one.
+    /// Opens the search index at `place`. Deletes an unusable index and replaces it by an empty
+    /// one.
     ///
     /// `model` is the space of the configured model's vectors. Vectors of another model are
     /// deleted, but the rest of the index is kept.
@@ -119,8 +122,8 @@ impl SearchIndex {
         }
     }
 
-    /// Deletes a damaged index at `place`, except the model's vectors. The next opened index is
-    /// empty. Drop any [`SearchIndexWriter`] first.
+    /// Deletes a damaged index at `place`, except the configured model's vectors. The next opened
+    /// index is empty. Drop any [`SearchIndexWriter`] first.
     pub fn remove(place: IndexLocation<'_>) -> Result<(), IndexError> {
         let IndexLocation::Folder(folder) = place else { return Ok(()) };
         if !folder.try_exists()? {
@@ -132,8 +135,8 @@ impl SearchIndex {
         header::delete_index(folder)
     }
 
-    /// Returns the writer, or `None` while another one exists. The lock ends with the writer or
-    /// with its process.
+    /// Returns the writer of the index, or `None` while another one exists. The lock ends with the
+    /// writer or with its process.
     pub fn writer(&self) -> Result<Option<SearchIndexWriter>, IndexError> {
         let right = match &self.inner.folder {
             Some((folder, _)) => header::lock_writing(folder)?.map(WriteLock::Folder),
@@ -148,7 +151,8 @@ impl SearchIndex {
         catch_panics(|| SearchIndexWriter::new(self.clone(), right)).map(Some)
     }
 
-    /// Returns a snapshot of the newest commit of any process. Cheap if nothing has changed.
+    /// Returns a snapshot of the index after the newest commit of any process. Cheap if nothing has
+    /// changed.
     pub fn snapshot(&self) -> Result<IndexSnapshot, IndexError> {
         catch_panics(|| IndexSnapshot::newest(self))
     }
@@ -159,11 +163,11 @@ impl SearchIndex {
     }
 }
 
-/// Exclusive right to write to an index.
+/// Exclusive right to write to a search index.
 enum WriteLock {
     /// Lock on a file of the index folder, which ends with the process.
     Folder(#[allow(dead_code, reason = "kept, not read")] File),
-    /// Flag of an index in memory.
+    /// Flag that an index in memory has a writer.
     Memory(Arc<Mutex<bool>>),
 }
 
@@ -176,7 +180,7 @@ impl Drop for WriteLock {
     }
 }
 
-/// Block size of tantivy's document store, in bytes: the unit of compression and reading.
+/// Block size of the stored metadata of documents, in bytes: the unit of compression and reading.
 const STORE_BLOCK_BYTES: usize = 4 << 10;
 
 fn tantivy_settings() -> IndexSettings {
@@ -275,8 +279,8 @@ fn open_words(folder: &Path, model: Option<&VectorSpace>) -> Result<SearchIndex,
     Ok(index)
 }
 
-/// Runs `ask` and turns a panic into [`IndexError::Damaged`], because tantivy panics only on
-/// damaged files.
+/// Runs `ask` on the index and turns a panic into [`IndexError::Damaged`], because tantivy, the
+/// library of the word index, panics only on damaged files.
 fn catch_panics<T>(ask: impl FnOnce() -> Result<T, IndexError>) -> Result<T, IndexError> {
     catch_unwind(AssertUnwindSafe(ask)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);

@@ -26,14 +26,15 @@ pub use vector_snapshot::VectorSnapshot;
 
 use crate::{ChunkHash, VectorSpace};
 
-/// Maximum number of vectors of a merged block, unless there are [`BLOCKS_MAX`] blocks.
+/// Maximum number of vectors of a merged block (a file of vectors), unless there are [`BLOCKS_MAX`]
+/// blocks.
 const MERGED_VECTORS_MAX: usize = 32_768;
-/// Number of blocks from which on all blocks are merged. Each block is an open file.
+/// Number of blocks from which on all blocks of vectors are merged. Each block is an open file.
 const BLOCKS_MAX: usize = 48;
-/// Maximum number of attempts to read a folder that changes during the reading.
+/// Maximum number of attempts to read a folder of vectors that changes during the reading.
 const READ_ATTEMPTS_MAX: usize = 10;
 
-/// Reason for a failed operation on vectors.
+/// Reason for a failed operation on stored vectors.
 #[derive(Debug, thiserror::Error)]
 pub enum VectorsError {
     /// The vector is invalid: it cannot be stored or searched for.
@@ -42,7 +43,7 @@ pub enum VectorsError {
     /// The caller canceled the search.
     #[error("the search was cancelled")]
     Canceled,
-    /// The folder could not be read or written.
+    /// The folder of the vectors could not be read or written.
     #[error("cannot store the vectors in `{}`: {cause}", folder.display())]
     Disk {
         /// Folder of the vectors.
@@ -52,18 +53,18 @@ pub enum VectorsError {
     },
 }
 
-/// The precision of stored vectors.
+/// The precision with which vectors are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum VectorPrecision {
-    /// One byte per number.
+    /// Each number of a vector takes one byte.
     Fine,
-    /// Two bits per number, a quarter of [`VectorPrecision::Fine`]. Use it for vectors that are one
-    /// signal among others.
+    /// Each number of a vector takes two bits, a quarter of [`VectorPrecision::Fine`]. Use it for
+    /// vectors that are one signal among others.
     Coarse,
 }
 
-/// A store of vectors of one space.
+/// A store of vectors that belong to one vector space.
 #[derive(Debug, Clone)]
 pub struct VectorStore {
     inner: Arc<VectorStoreInner>,
@@ -71,7 +72,7 @@ pub struct VectorStore {
 
 #[derive(Debug)]
 struct VectorStoreInner {
-    /// Folder of the blocks. `None` for a store in memory.
+    /// Folder of the blocks (files of vectors). `None` for a store in memory.
     folder: Option<PathBuf>,
     space: VectorSpace,
     precision: VectorPrecision,
@@ -81,15 +82,15 @@ struct VectorStoreInner {
 #[derive(Debug)]
 struct VectorStoreState {
     snapshot: VectorSnapshot,
-    /// Files to ignore: damaged blocks, and blocks that a merged block supersedes.
+    /// Files to ignore: damaged blocks of vectors, and blocks that a merged block supersedes.
     ignored_files: BTreeSet<BlockName>,
-    /// Number of the next append.
+    /// Number of the next append to the store.
     next_append: u64,
 }
 
 impl VectorStore {
-    /// Opens the vectors of `space` in `folder`, which is created if missing. Also returns a
-    /// message for each unusable block. The vectors of such a block must be computed again.
+    /// Opens the store of vectors of `space` in `folder`, which is created if missing. Also returns
+    /// a message for each unusable block. The vectors of such a block must be computed again.
     pub fn open(
         folder: &Path,
         space: &VectorSpace,
@@ -101,7 +102,7 @@ impl VectorStore {
         Ok((store, messages))
     }
 
-    /// Creates an empty store in memory.
+    /// Creates an empty store of vectors in memory.
     pub fn in_memory(
         space: &VectorSpace,
         precision: VectorPrecision,
@@ -132,18 +133,18 @@ impl VectorStore {
         Ok(Self { inner: Arc::new(VectorStoreInner { folder, space, precision, state }) })
     }
 
-    /// Returns the space of the vectors.
+    /// Returns the vector space of the stored vectors.
     pub fn space(&self) -> &VectorSpace {
         &self.inner.space
     }
 
-    /// Returns the current snapshot.
+    /// Returns a snapshot of the vectors that are stored now.
     pub fn snapshot(&self) -> VectorSnapshot {
         self.inner.state().snapshot.clone()
     }
 
-    /// Loads blocks that other processes wrote, and drops damaged blocks. Returns a message for
-    /// each unusable block.
+    /// Loads blocks of vectors that other processes wrote, and drops damaged blocks. Returns a
+    /// message for each unusable block.
     pub fn refresh(&self) -> Result<Vec<String>, VectorsError> {
         let mut state = self.inner.state();
         self.inner.refresh(&mut state)
@@ -255,8 +256,8 @@ impl VectorStoreInner {
         Ok(messages)
     }
 
-    /// Opens the usable blocks among the files `there`, in order. Returns `None` if a file has
-    /// vanished meanwhile.
+    /// Opens the usable blocks of vectors among the files `there`, in order. Returns `None` if a
+    /// file has vanished meanwhile.
     fn read_blocks(
         &self,
         folder: &Path,
@@ -294,7 +295,7 @@ impl VectorStoreInner {
         Ok(Some(blocks))
     }
 
-    /// Makes `blocks` the current blocks, and deletes every other block file.
+    /// Makes `blocks` the current blocks of the store, and deletes every other block file.
     fn replace(&self, state: &mut VectorStoreState, blocks: Vec<Arc<VectorBlock>>) {
         state.next_append += 1;
         state.snapshot = VectorSnapshot::new(&self.space, blocks);
@@ -308,8 +309,8 @@ impl VectorStoreInner {
     }
 }
 
-/// Returns the index of the first block that is merged with `new` vectors. Blocks that are not much
-/// larger than everything after them are merged. This keeps the number of blocks low, and each
+/// Returns the index of the first block that is merged with `new` new vectors. Blocks that are not
+/// much larger than everything after them are merged. This keeps the number of blocks low, and each
 /// vector is rewritten only a few times.
 fn merge_start(blocks: &[Arc<VectorBlock>], new: usize) -> usize {
     let crowded = blocks.len() >= BLOCKS_MAX;
@@ -325,7 +326,7 @@ fn merge_start(blocks: &[Arc<VectorBlock>], new: usize) -> usize {
     from
 }
 
-/// Lists the vectors in `blocks`. For a hash in several blocks, the newest comes last.
+/// Lists the stored vectors in `blocks`. For a hash in several blocks, the newest comes last.
 fn existing_rows(blocks: &[Arc<VectorBlock>]) -> impl Iterator<Item = (u64, RowSource<'_>)> {
     blocks.iter().flat_map(|block| {
         let hashes = block.hashes().iter().enumerate();

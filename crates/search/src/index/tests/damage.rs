@@ -35,8 +35,8 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Changes each file of an index with `break_it`, and opens the index again. It must work, with all
-/// documents or none.
+/// Changes each file of an index with `break_it`, and opens the index again. The index must work,
+/// with all documents or none.
 fn check(break_it: impl Fn(&[u8]) -> Option<Vec<u8>>, what: &str) {
     let whole = tempfile::tempdir().unwrap();
     fill(whole.path());

@@ -10,7 +10,7 @@ use super::*;
 
 const FOLDER: &str = "TOOLGATE_TEST_INDEX";
 const FILES: usize = 25;
-/// Number of chunks: two in each file. Both contain the number of the version.
+/// Number of chunks in the test's index: two in each file. Both contain the number of the version.
 const CHUNKS: usize = 2 * FILES;
 
 struct KilledOnDrop(Child);

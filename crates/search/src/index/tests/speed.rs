@@ -74,7 +74,7 @@ fn busy() -> Duration {
     Duration::from_nanos(stat.split_whitespace().next().unwrap().parse().unwrap())
 }
 
-/// Returns a word that no source contains.
+/// Returns a word that no indexed source contains.
 fn unheard(number: u8) -> String {
     format!("qqzz{}{}", char::from(b'a' + number / 26), char::from(b'a' + number % 26))
 }
