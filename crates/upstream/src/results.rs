@@ -21,25 +21,25 @@ pub(crate) use cutting::ResultBudget;
 use reading::ReadStoredResult;
 use source::StoredResults;
 
-/// Lifetime of a stored result.
+/// Time for which a result that was too long to return at once stays stored.
 const LIFETIME: Duration = Duration::from_secs(3600);
 /// Maximum number of bytes of all stored results together.
 const STORE_BYTES_MAX: usize = 64 << 20;
-/// Overhead of a stored result, in bytes.
+/// Additional memory that each stored result takes, in bytes.
 const OVERHEAD_BYTES: usize = 512;
-/// URI prefix before the id.
+/// Prefix of a stored result's URI before the id.
 const SCHEME: &str = "result://";
 
-/// Store of long results. Clones share one store.
+/// Store of results that were too long to return at once. Clones share one store.
 #[derive(Clone, Default)]
 pub struct ResultStore(Arc<Mutex<StoredResultSet>>);
 
 /// All stored results.
 #[derive(Default)]
 struct StoredResultSet {
-    /// Results, newest last.
+    /// Stored results, newest last.
     kept: VecDeque<StoredResult>,
-    /// Number of bytes that all results take.
+    /// Number of bytes that all stored results take.
     bytes: usize,
 }
 
@@ -52,7 +52,7 @@ struct StoredResult {
     since: Instant,
 }
 
-/// Stored data.
+/// Data of a stored result.
 #[derive(Clone)]
 enum StoredData {
     Text(Arc<str>),
@@ -77,7 +77,7 @@ impl ResultStore {
         Arc::new(StoredResults { results: self.clone(), guard })
     }
 
-    /// Locks the store after removing expired results.
+    /// Locks the store of results after removing expired ones.
     fn lock(&self) -> MutexGuard<'_, StoredResultSet> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         while all.kept.front().is_some_and(|kept| kept.since.elapsed() >= LIFETIME) {
@@ -110,7 +110,7 @@ impl ResultStore {
         Ok(spec)
     }
 
-    /// Returns the caller's result with the given id or URI.
+    /// Returns the stored result of `caller` with the given id or URI.
     fn find(&self, caller: &Caller, id: &str) -> Result<(ResourceSpec, StoredData), ToolError> {
         let id = id.strip_prefix(SCHEME).unwrap_or(id);
         let all = self.lock();
@@ -127,7 +127,7 @@ impl ResultStore {
 }
 
 impl StoredResultSet {
-    /// Removes the oldest result.
+    /// Removes the oldest stored result.
     fn remove_oldest(&mut self) {
         if let Some(oldest) = self.kept.pop_front() {
             self.bytes -= oldest.bytes();
@@ -136,7 +136,7 @@ impl StoredResultSet {
 }
 
 impl StoredResult {
-    /// Returns the number of bytes that the result takes.
+    /// Returns the number of bytes that the stored result takes.
     fn bytes(&self) -> usize {
         let ResourceSpec { name, about, media_type, .. } = &self.spec;
         let described = [about, media_type].into_iter().flatten().map(String::len).sum::<usize>();
@@ -153,7 +153,7 @@ impl StoredData {
     }
 }
 
-/// Returns the id in the URI of `spec`.
+/// Returns the id of the stored result in the URI of `spec`.
 fn id_in_uri(spec: &ResourceSpec) -> &str {
     spec.uri.strip_prefix(SCHEME).unwrap_or(&spec.uri)
 }

@@ -53,24 +53,25 @@ use health::HealthLog;
 pub use health::UpstreamHealth;
 use tool::UpstreamTool;
 
-/// Age after which a stored listing is refreshed in the background.
+/// Age after which an upstream's stored listing is refreshed in the background.
 const LISTING_OLD_AFTER: Duration = Duration::from_secs(3600);
-/// Maximum number of dedicated connections or processes. An upstream that asks its clients
-/// questions (revisions before 2026-07-28) needs one for each concurrent call, because a pipe does
-/// not show which call asks. Few calls ask at the same time.
+/// Maximum number of an upstream's dedicated connections or processes, each of which one call uses
+/// at a time. An upstream that asks its clients questions (revisions before 2026-07-28) needs one
+/// for each concurrent call, because a pipe does not show which call asks. Few calls ask at the
+/// same time.
 const DEDICATED_MAX: usize = 8;
 
-/// The storage and the catalog of the server, for upstreams.
+/// Environment of upstreams in the server: their storage and the catalog.
 pub trait UpstreamHost: Send + Sync + 'static {
-    /// Returns the stored listing `name` and its age.
+    /// Returns the stored listing of an upstream under the key `name`, and the age of the listing.
     fn stored_listing(&self, name: &str) -> Option<(UpstreamListing, Duration)>;
-    /// Stores the listing `name`.
+    /// Stores the listing of an upstream under the key `name`.
     fn store_listing(&self, name: &str, listing: &UpstreamListing);
-    /// Returns the pins of all upstreams.
+    /// Returns the pins (approved tools and instructions) of all upstreams.
     fn pins(&self) -> PinPolicy;
     /// Returns true if the server itself has tools of `toolset`.
     fn is_own_toolset(&self, toolset: &str) -> bool;
-    /// Returns true if `uri` belongs to the server itself, even if no such resource exists.
+    /// Returns true if `uri` is for the server's own resources, even if no such resource exists.
     fn is_own_uri(&self, uri: &str) -> bool;
     /// Replaces the tools of the upstream `name` in the catalog.
     fn set_tools(&self, name: &str, tools: Vec<Arc<dyn AnyTool>>);
@@ -81,7 +82,7 @@ pub trait UpstreamHost: Send + Sync + 'static {
 pub enum UpstreamState {
     /// Not connected, because no call needs the upstream.
     Idle,
-    /// Last attempt to connect failed, or the connection broke.
+    /// The last attempt to connect failed, or the connection broke.
     Failing,
     /// Connected to the server, or to its running program.
     Connected,
@@ -91,12 +92,12 @@ pub enum UpstreamState {
 #[derive(Default)]
 pub(crate) struct LastingUpstream {
     pub(crate) suspended: SuspendedCalls,
-    /// The upstream that is served now under this name.
+    /// The upstream that is served now under its name.
     current: RwLock<Weak<Upstream>>,
 }
 
 impl LastingUpstream {
-    /// Returns the upstream that is served now under this name, if any.
+    /// Returns the upstream that is served now under its name, if any.
     pub(crate) fn upstream(&self) -> Option<Arc<Upstream>> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).upgrade()
     }
@@ -112,70 +113,71 @@ pub struct Upstream {
     pub(crate) host: Arc<dyn UpstreamHost>,
     pub(crate) changes: ChangeFeed,
     shared_connection: RwLock<Option<Arc<UpstreamConnection>>>,
-    /// Recent failures. The lock admits one attempt to connect at a time.
+    /// Recent failures to connect. The lock admits one attempt to connect at a time.
     connecting: tokio::sync::Mutex<ConnectFailures>,
     /// True if the last attempt to connect failed.
     failing: AtomicBool,
-    /// Reachability, as it is shown to people.
+    /// Reachability of the upstream, as it is shown to people.
     health: HealthLog,
-    /// Last listing. Until `has_listed` is true, it contains only the tools of the upstream that
-    /// this one replaces, if any.
+    /// Last listing of the upstream. Until `has_listed` is true, it contains only the tools of the
+    /// upstream that this one replaces, if any.
     listing: RwLock<Arc<UpstreamListing>>,
-    /// Index of the listed skills.
+    /// Index of the skills that the upstream lists.
     skills: RwLock<Arc<SkillIndex>>,
-    /// Skills that were fetched one by one.
+    /// Skills of the upstream that were fetched one by one.
     pub(crate) fetched_skills: FetchedSkills,
     /// True once the upstream has been listed.
     has_listed: AtomicBool,
-    /// True once the listing is known or its request failed.
+    /// True once the upstream's listing is known or its request failed.
     listed: watch::Sender<bool>,
-    /// True if the stored listing is outdated. `has_begun_renewal` becomes true when a refresh was
-    /// started for this reason.
+    /// True if the upstream's stored listing is outdated. `has_begun_renewal` becomes true when a
+    /// refresh was started for this reason.
     is_old: AtomicBool,
     has_begun_renewal: AtomicBool,
-    /// True while an unknown listing is requested repeatedly.
+    /// True while the upstream's listing is unknown and requested repeatedly.
     is_relisting: AtomicBool,
     tools: Mutex<Vec<Arc<UpstreamTool>>>,
-    /// Permits for requests of calls.
+    /// Permits for the requests of concurrent calls.
     permits: Arc<Semaphore>,
     pub(crate) lasting: Arc<LastingUpstream>,
     pub(crate) dedicated: DedicatedPool,
     pub(crate) results: ResultStore,
     claims: UriOwnership,
-    /// True if the upstream has asked questions.
+    /// True if the upstream has asked questions during calls.
     has_asked: AtomicBool,
-    /// Signal that a page visit is complete.
+    /// Signal that a page visit which the upstream requested is complete.
     visit_completed: Notify,
-    /// Announced changes that were not processed yet.
+    /// Changes that the upstream announced and that were not processed yet.
     announced: Mutex<Vec<ServerChange>>,
-    /// True if the listing must be refreshed. `is_refreshing` is true while the refresh task runs.
+    /// True if the upstream's listing must be refreshed. `is_refreshing` is true while the refresh
+    /// task runs.
     wants_refresh: AtomicBool,
     is_refreshing: AtomicBool,
-    /// Scheduled refresh.
+    /// Task that refreshes the listing at a scheduled time.
     scheduled_refresh: Mutex<Option<AbortOnDropHandle<()>>>,
     this: Weak<Self>,
     /// True once the server shuts down.
     closed: AtomicBool,
-    /// True once another upstream is served in place of this one. Shared with the instances of
-    /// single callers.
+    /// True once another upstream is served in place of this one. The instances of single callers
+    /// share the flag.
     retired: Arc<AtomicBool>,
     /// Number of times that the upstream's tools may have changed.
     tools_version: AtomicU64,
-    /// Signal to refresh the listing without a pause.
+    /// Signal to refresh the upstream's listing without a pause.
     refresh_signal: Arc<Notify>,
-    /// True if notifications do not arrive, although the server declares them.
+    /// True if notifications do not arrive, although the upstream declares them.
     is_unheard: AtomicBool,
-    /// Watched resources.
+    /// Resources that are watched at the upstream.
     watches: Arc<WatchCounts>,
-    /// Current listening request.
+    /// Current request that listens for notifications of the upstream.
     listening: Mutex<Option<ListenRequest>>,
-    /// Report on the last start.
+    /// Report on the upstream's last start.
     start_report: Mutex<StartReport>,
-    /// OAuth credentials, once they were needed.
+    /// OAuth credentials for the upstream, once they were needed.
     credentials: OnceLock<Arc<UpstreamCredentials>>,
-    /// Owner of this instance.
+    /// Owner of this upstream instance: all callers, or one caller or session.
     owner: InstanceOwner,
-    /// Instances of single callers.
+    /// Upstream instances of single callers or sessions.
     callers: CallerInstances,
 }
 
@@ -267,22 +269,22 @@ impl Upstream {
         self.this.upgrade().expect("a method runs only while the upstream exists")
     }
 
-    /// Returns the last listing.
+    /// Returns the last listing of the upstream.
     pub(crate) fn listing(&self) -> Arc<UpstreamListing> {
         self.listing.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the report on the last start.
+    /// Returns the report on the upstream's last start.
     pub(crate) fn start_report(&self) -> StartReport {
         self.start_report.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the index of the listed skills.
+    /// Returns the index of the skills that the upstream lists.
     pub(crate) fn skill_index(&self) -> Arc<SkillIndex> {
         self.skills.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the tags that policy rules can match.
+    /// Returns the tags of the upstream's tools, which policy rules can match.
     pub(crate) fn tags(&self) -> Vec<String> {
         vec!["upstream".to_owned(), self.name.clone()]
     }
@@ -293,8 +295,8 @@ impl Upstream {
         (self.prefix() != self.name).then(|| names::tool_id(&self.name, name))
     }
 
-    /// Returns a tool spec that stands for access to `what`, such as the upstream's resources, in
-    /// policy rules.
+    /// Returns a tool spec that stands for access to `what` of the upstream, such as its resources,
+    /// in policy rules.
     pub(crate) fn guard_tool(&self, what: &str, title: String, about: &str) -> ToolSpec {
         let id = names::tool_id(&self.name, what);
         let after_prefix = (self.prefix() != self.name && !self.prefix().is_empty())
@@ -312,7 +314,7 @@ impl Upstream {
         ConcurrencyGroup { name: self.name.as_str().into(), concurrency_max: self.settings.at_once }
     }
 
-    /// Returns true if all callers share this instance.
+    /// Returns true if all callers share this upstream instance.
     pub(crate) fn is_shared(&self) -> bool {
         self.owner == InstanceOwner::Shared
     }
@@ -323,7 +325,7 @@ impl Upstream {
     }
 }
 
-/// Returns the key of a stored listing. It depends on all settings.
+/// Returns the key of an upstream's stored listing. It depends on all settings.
 fn listing_key(name: &str, settings: &UpstreamSettings) -> String {
     format!("{name}-{}", &blake3::hash(&settings_bytes(settings)).to_hex()[..16])
 }

@@ -24,7 +24,7 @@ fn lock(definition: ToolDefinition) -> PinLock {
     PinLock { upstreams: BTreeMap::from([("up".to_owned(), UpstreamPins { instructions, tools })]) }
 }
 
-/// Renders the changes of the upstream `up` from `before` to `now`.
+/// Renders the changes of the upstream `up` between the lock files `before` and `now`.
 fn rendered(before: &PinLock, now: &PinLock) -> String {
     let [before, now] = [before, now].map(|lock| &lock.upstreams["up"]);
     render_changes("up", &UpstreamChanges::between(before, now).expect("it differs"))

@@ -21,7 +21,7 @@ fn ctx(name: &str) -> ToolContext {
     ToolContext::detached(Caller::with_key(name), Instant::now() + Duration::from_secs(5))
 }
 
-/// Cuts `output` for the caller Ann.
+/// Cuts the result `output` for the caller Ann.
 fn cut(results: &ResultStore, output: ToolOutput, budget: ResultBudget) -> ToolOutput {
     let tool = ToolId::new("a.b").expect("an id");
     results.cut(&ctx("ann"), &tool, output, budget).expect("it is stored")

@@ -10,7 +10,7 @@ use super::callers::NoStorage;
 use super::*;
 use crate::transports::scripted::{ScriptedAnswer, ScriptedRequest, ScriptedServer, result, until};
 
-/// Creates an upstream for `server`. `more` changes its settings.
+/// Creates an upstream for the test server `server`. `more` changes its settings.
 fn upstream(server: &Arc<ScriptedServer>, more: impl Fn(&mut UpstreamSettings)) -> Arc<Upstream> {
     let mut settings = UpstreamSettings {
         url: Some("http://a.example/mcp".into()),
@@ -22,7 +22,7 @@ fn upstream(server: &Arc<ScriptedServer>, more: impl Fn(&mut UpstreamSettings)) 
     Upstream::new("it", settings, handed, ChangeFeed::default(), (None, InstanceOwner::Shared))
 }
 
-/// Answers like a server of 2026-07-28 that notifies of changed tools.
+/// Answers a request like a server of 2026-07-28 that notifies of changed tools.
 fn stateless(request: &ScriptedRequest) -> ScriptedAnswer {
     let body = match request.body["method"].as_str() {
         Some("server/discover") => json!({
@@ -33,7 +33,7 @@ fn stateless(request: &ScriptedRequest) -> ScriptedAnswer {
     ScriptedAnswer::Whole(200, result(request, &body).to_string())
 }
 
-/// Answers like a server with sessions.
+/// Answers a request like a server with sessions.
 fn in_session(request: &ScriptedRequest) -> ScriptedAnswer {
     let method = request.body["method"].as_str().unwrap_or_default();
     match method {
@@ -125,7 +125,7 @@ async fn a_numeric_cursor_is_sent_back_as_a_number() {
     assert_eq!(listing.tools.iter().map(|tool| &tool["name"]).collect::<Vec<_>>(), ["a", "b"]);
 }
 
-/// Lists the tools of a server. `page` returns the answer of `tools/list` for a cursor.
+/// Lists the tools of a test server. `page` returns the answer of `tools/list` for a cursor.
 async fn list(
     page: impl Fn(Option<&str>) -> Result<(&'static [&'static str], Option<&'static str>), ()>
     + Send

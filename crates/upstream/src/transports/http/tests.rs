@@ -14,7 +14,7 @@ use crate::transports::scripted::{
 const UNKNOWN: &str = r#"{"jsonrpc":"2.0","id":null,
     "error":{"code":-32000,"message":"Bad Request: No valid session ID provided"}}"#;
 
-/// Opens a transport with a session.
+/// Opens an HTTP transport that has a session.
 async fn with_session(server: &Arc<ScriptedServer>) -> HttpTransport {
     let http = HttpTransport::new(server.site(), no_receiver()).expect("a transport");
     http.request(new_request(2, "initialize"), no_receiver()).await.expect("it begins");
@@ -151,7 +151,7 @@ async fn a_stream_refused_for_an_unknown_session_ends_the_session() {
     until("the session is gone", || http.closed().is_cancelled()).await;
 }
 
-/// Counts the reports of missed notifications.
+/// Receiver that counts the reports of missed notifications.
 #[derive(Default)]
 struct MissedCounter(AtomicUsize);
 
@@ -219,7 +219,7 @@ async fn server_requests_beyond_the_limit_are_refused() {
         }
         _ => answers(request),
     });
-    /// Receiver that never answers.
+    /// Receiver that never answers a request of the upstream.
     struct SilentReceiver;
     impl MessageReceiver for SilentReceiver {
         fn notify(&self, _: &str, _: &Value) {}
