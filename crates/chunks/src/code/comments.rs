@@ -126,8 +126,8 @@ impl SyntaxWalk<'_, '_> {
     }
 }
 
-/// Extends the comments and attributes in `lead` by the lines from `first` to `last`. Starts anew
-/// if they are not adjacent.
+/// Extends the comments and attributes in `lead` by the lines from `first` to `last`. Starts a new
+/// range of lines if they are not adjacent.
 pub(super) fn extend_lead(lead: &mut Option<LeadingComments>, first: usize, last: usize) {
     match lead {
         Some(lead) if lead.last + 1 >= first => lead.last = lead.last.max(last),

@@ -80,7 +80,7 @@ struct CallTool;
 /// Tool `tools.read`, which calls other tools that only read.
 struct ReadTool;
 
-/// Input of `tools.call` and `tools.read`: the tool to call, and its arguments.
+/// The tool to call, and its arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct CallInput {
     name: String,

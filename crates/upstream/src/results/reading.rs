@@ -43,7 +43,7 @@ pub(super) struct ReadStoredResultInput {
     pub(super) fields: Vec<String>,
 }
 
-/// Part of a stored result, or the matches in it.
+/// Part of a stored result.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct ResultPart {
     /// Size of the whole, or of the picked fields, in bytes.

@@ -18,7 +18,7 @@ use crate::jobs::stored_form::{
     EventRows, StoredEnd, duration_nanos, parse_input, parse_json, parse_tool, to_json, unix_nanos,
 };
 
-/// Largest number of used confirmations that are recorded for a workspace.
+/// Maximum number of used confirmations that are recorded for a workspace.
 const CONFIRMATIONS_MAX: i64 = 1 << 16;
 
 /// A new job to be stored, in its stored form.

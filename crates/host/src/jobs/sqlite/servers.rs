@@ -103,7 +103,7 @@ pub(super) struct DeadServer {
 }
 
 impl DeadServer {
-    /// Removes the dead server's registration file. Call this after its jobs were taken over.
+    /// Removes the dead server's registration file. To be called after its jobs were taken over.
     pub(super) fn remove_file(self) {
         if let Some((path, _locked)) = &self.file {
             remove_if_exists(path);
