@@ -45,9 +45,9 @@ impl fmt::Debug for InputMemory {
 /// Owner of a client's message, to whom the message's memory is charged.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum InputOwner {
-    /// Authenticated caller.
+    /// Authenticated caller who owns the message.
     Caller(Caller),
-    /// Address of an unauthenticated client.
+    /// Address of an unauthenticated client who owns the message.
     Address(IpAddr),
 }
 

@@ -63,12 +63,12 @@ const STANDARD_IDS: [&str; 2] = ["http://json-schema.org/", "https://json-schema
 pub struct SchemaSize {
     /// Number of subschemas that are compiled. Several references to one subschema share it.
     pub(super) compiled: u64,
-    /// Number of subschemas, and of entries in their lists. A subschema counts once for each reference
-    /// to it.
+    /// Number of subschemas of a schema, and of entries in their lists. A subschema counts once for
+    /// each reference to it.
     pub(super) weight: u64,
     /// Number of places in the schema that refer back to an enclosing schema.
     pub(super) back_references: u64,
-    /// True if an error may contain the errors of several branches.
+    /// True if a validation error may contain the errors of several branches.
     pub(super) has_choices: bool,
     pub(super) patterns: PatternSizes,
 }
@@ -162,7 +162,7 @@ impl PartSize {
 struct ReferenceTargets<'s> {
     /// The root schema and all schemas with an id, each with the id.
     resources: Vec<(&'s str, &'s Value)>,
-    /// Schemas with an anchor, by anchor.
+    /// Schemas with an anchor, by the anchor's name.
     anchors: HashMap<&'s str, Vec<&'s Value>>,
     /// Schemas that contain a reference, with the schema resource to which they belong.
     reference_resources: HashMap<*const Value, &'s Value>,
@@ -199,7 +199,7 @@ impl<'s> ReferenceTargets<'s> {
         }
     }
 
-    /// Returns true if `name` is a URL that no schema resource has.
+    /// Returns true if `name` is a URL that none of the known schema resources has.
     fn is_remote(&self, name: &str) -> bool {
         let last = name.rsplit('/').next().unwrap_or_default();
         name.contains("://")
@@ -229,7 +229,7 @@ impl<'s> ReferenceTargets<'s> {
 /// Recursive counter of a schema's subschemas.
 struct SizeCounter<'s> {
     names: ReferenceTargets<'s>,
-    /// Sizes already counted, by the address of the schema.
+    /// Sizes of the schemas that were counted already, by the address of the schema.
     sizes: HashMap<*const Value, PartSize>,
     /// Schemas that are being counted now. A reference to one of them is recursive.
     in_progress: HashSet<*const Value>,
