@@ -75,7 +75,8 @@ struct SyntaxWalk<'w, 't> {
     grammar: &'static Grammar,
     parts: Vec<OutlinePart>,
     line_depths: Vec<u8>,
-    /// A namespace declaration that applies to the rest of the file: its line and its names.
+    /// A namespace or package declaration that applies to the rest of the file: its line and its
+    /// names.
     package: Option<(usize, Vec<String>)>,
     /// Ranges of lines that the grammar could not parse.
     unparsed: Vec<Range<usize>>,

@@ -7,13 +7,13 @@ pub(crate) enum CommentKind {
     Doc,
     /// A comment that documents the item that contains it.
     Inner,
-    /// Any other comment.
+    /// Any other comment, which documents nothing.
     Plain,
     /// An instruction for a program, such as `#!/bin/sh`, `//go:build` or `// eslint-disable`.
     Directive,
 }
 
-/// Starts of comments that instruct programs.
+/// Starts of comments that are instructions for programs.
 const DIRECTIVES: [&str; 12] = [
     "#!",
     "//go:",

@@ -42,9 +42,10 @@ pub(crate) enum AcceptedLetters {
 pub(crate) enum DocCommentPlacement {
     /// Marked comments above the definition: `///`, `/**`.
     Marked,
-    /// Marked comments above, and marked comments inside for the enclosing item: `//!`.
+    /// Marked comments above the definition, and marked comments (`//!`) inside the item that they
+    /// document.
     MarkedOrInner,
-    /// Any comment directly above. A marked comment is preferred.
+    /// Any comment directly above the definition. A marked comment (such as `///`) is preferred.
     Above,
     /// A string at the start of the definition's body.
     Docstrings,
@@ -57,7 +58,7 @@ pub(crate) enum NodeRole {
     /// A declaration as in C. It is a function if it declares one, otherwise a value.
     Prototype,
     Type,
-    /// A type if the node has a body. Otherwise it only mentions a type.
+    /// A node that defines a type if it has a body. Otherwise it only mentions a type.
     TypeIfBody,
     /// Only a container of other definitions, such as an `impl` or a namespace.
     Scope,

@@ -9,7 +9,7 @@ use crate::docs;
 use crate::lines::TextLines;
 use crate::outline::{Outline, OutlinePart, PARTS_MAX, PartKind};
 
-/// Longest line that is searched for a definition, in bytes.
+/// Longest line of code that is searched for a definition, in bytes.
 const LINE_BYTES_MAX: usize = 2 << 10;
 
 /// Guesses the outline of the code in `lines` line by line, without a grammar.
@@ -85,7 +85,7 @@ fn extend_open(parts: &mut [OutlinePart], open: &[(usize, usize)], at: usize) {
     }
 }
 
-/// Maximum number of nested definitions that are extended.
+/// Maximum number of nested definitions that are extended to a line.
 const DEPTH_MAX: usize = 16;
 
 fn head(line: &str) -> String {

@@ -15,10 +15,10 @@ const MIXED_LINES_MAX: usize = 12;
 const LOOSE_LINES_MAX: usize = 40;
 /// Maximum number of names that a chunk has.
 pub(crate) const NAMES_MAX: usize = 8;
-/// Maximum number of chunks of a text.
+/// Maximum number of chunks into which a text is split.
 const PIECES_MAX: usize = 4000;
 
-/// A range of lines that becomes a chunk, alone or joined with others.
+/// A range of lines in a text that becomes a chunk, alone or joined with others.
 #[derive(Debug, Clone)]
 pub(crate) struct ChunkPiece {
     pub(crate) first: usize,

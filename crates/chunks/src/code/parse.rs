@@ -16,9 +16,9 @@ use crate::memory::ParseMemory;
 const PROGRESS_CHECKS_MAX: usize = 25_000;
 /// Maximum memory of a parse, in bytes. A megabyte of handwritten code needs some 45 MiB.
 const MEMORY_MAX: usize = 64 << 20;
-/// Memory limit of an empty text, in bytes.
+/// Memory that the parse of an empty text may use, in bytes.
 const MEMORY_BASE: usize = 8 << 20;
-/// Additional memory allowed for each byte of text.
+/// Additional memory that a parse may use for each byte of text.
 const MEMORY_PER_BYTE: usize = 128;
 /// Maximum processor time of a parse. Some grammars do much work between two progress checks.
 const TIME_MAX: Duration = Duration::from_millis(1500);
@@ -46,7 +46,8 @@ pub(super) fn parse(text: &str, grammar: &Grammar, memory: &ParseMemory) -> Opti
     parser.parse_with_options(&mut read, None, Some(options))
 }
 
-/// Replaces each byte outside of ASCII with a letter.
+/// Replaces each byte of `text` outside of ASCII with a letter, for grammars that accept ASCII
+/// letters only.
 fn to_ascii(text: &str) -> Vec<u8> {
     text.bytes().map(|byte| if byte.is_ascii() { byte } else { b'x' }).collect()
 }

@@ -16,7 +16,8 @@ pub(super) struct ParsedCode {
     pub(super) parts: Vec<OutlinePart>,
     /// Nesting depth of each line, see [`Outline::line_depths`].
     pub(super) line_depths: Vec<u8>,
-    /// A namespace declaration that applies to the rest of the file: its line and its names.
+    /// A namespace or package declaration that applies to the rest of the file: its line and its
+    /// names.
     pub(super) package: Option<(usize, Vec<String>)>,
 }
 
