@@ -36,7 +36,7 @@ pub struct Catalog {
     index: OnceLock<CatalogIndex>,
 }
 
-/// A tool that cannot be offered.
+/// A tool that cannot be offered, and the reason.
 #[derive(Debug)]
 pub struct RejectedTool {
     /// Owner that offers the tool, such as an upstream.
@@ -61,7 +61,7 @@ pub(crate) struct CatalogEntry {
 /// Reasons why tools cannot be offered together.
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogError {
-    /// Two tool names would look alike in some dialect.
+    /// The names of two tools would look alike in some dialect.
     #[error("the tools `{first}` and `{second}` have the same name on the wire; rename one")]
     NameClash {
         /// The first tool of the two.

@@ -3,7 +3,7 @@
 /// Current load of a host (a server's gate, jobs and audit log).
 #[derive(Debug, Clone)]
 pub struct HostGauges {
-    /// Running and waiting calls, by pool.
+    /// Numbers of running and waiting calls, by pool.
     pub pools: [PoolGauge; 2],
     /// Load of the jobs, if the host has jobs.
     pub jobs: Option<JobGauge>,
@@ -11,7 +11,7 @@ pub struct HostGauges {
     pub records: Option<RecordGauge>,
 }
 
-/// Calls that share a pool of slots.
+/// Load of a pool of slots that calls share.
 #[derive(Debug, Clone, Copy)]
 pub struct PoolGauge {
     /// Name of the pool: `calls`, or `programs` for calls that run programs.

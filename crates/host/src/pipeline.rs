@@ -152,11 +152,11 @@ fn catch_panic<T>(
 /// Context of a call that is about to run: its tool context, deadline and cancellation.
 pub(crate) struct CallContext {
     pub(crate) ctx: ToolContext,
-    /// The caller's token, which cancels the call.
+    /// Token with which the caller cancels the call.
     cancel: CancellationToken,
     time_limit: Duration,
     answer_clock: Arc<AnswerClock>,
-    /// Guard that keeps the redaction of events active.
+    /// Guard that keeps the redaction of secrets from events active.
     _redaction: RedactionGuard,
 }
 

@@ -49,7 +49,8 @@ const SCOPES: &str = "scopes";
 pub struct ToolPolicy {
     /// Rules of the `[tools]` settings, which only deny, followed by those of `[[policy.rules]]`.
     rules: Vec<CompiledRule>,
-    /// Number of leading rules that come from `[tools]`. These depend on the tool alone.
+    /// Number of leading rules that come from the `[tools]` settings. These depend on the tool
+    /// alone.
     tools_rule_count: usize,
     /// True if `tools.allow`, the last rule of the `[tools]` settings, allows all tools.
     allows_all: bool,
@@ -104,7 +105,7 @@ struct PolicyRuling<'p> {
 /// Visibility of a tool for one caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ToolVisibility {
-    /// The caller sees the tool.
+    /// The caller may see the tool.
     Shown,
     /// The tool is not available for this reason, which the caller may know.
     Unavailable(String),

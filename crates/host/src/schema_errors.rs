@@ -30,7 +30,7 @@ pub(crate) fn describe_error(error: &ValidationError<'_>, schema: &Value) -> Str
     }
 }
 
-/// Returns the part of the schema that contains the keyword that failed.
+/// Returns the part of `schema` that contains the violated keyword.
 fn failing_subschema<'s>(error: &ValidationError<'_>, schema: &'s Value) -> &'s Value {
     let keyword = error.schema_path().as_str();
     let parent = keyword.rsplit_once('/').map_or("", |(parent, _)| parent);
@@ -95,7 +95,7 @@ fn invalid_choice(subschema: &Value, instance: &Value) -> Option<String> {
     Some(format!("{} is not one of {}", truncate(&instance.to_string()), choices.join(", ")))
 }
 
-/// Returns the allowed values if `subschema` is a choice among constants.
+/// Returns the allowed values if the schema `subschema` is a choice among constants.
 fn allowed_values(subschema: &Value) -> Option<Vec<Value>> {
     let rows =
         ["oneOf", "anyOf", "enum"].iter().find_map(|keyword| subschema[*keyword].as_array())?;

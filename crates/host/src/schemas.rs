@@ -43,7 +43,7 @@ const REPAIR_ROUNDS_MAX: usize = 2;
 /// A schema of messages that belongs to no single tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SharedSchema {
-    /// Schema of the outcome of a call.
+    /// Schema of the envelope with the outcome of a call.
     Envelope,
     /// Schema of a request in a stream of requests.
     RequestEnvelope,
@@ -74,7 +74,7 @@ pub struct SchemaFiles {
 pub struct SchemaFile {
     /// Path of the schema's file, for messages.
     pub path: String,
-    /// The schema.
+    /// The schema in the file.
     pub schema: Value,
 }
 
@@ -89,7 +89,7 @@ pub struct SchemaRegistry {
     loaded_count: AtomicUsize,
 }
 
-/// A validator of values for one schema, compiled at its first use.
+/// A validator of values for one schema, compiled when it is first used.
 #[derive(Clone)]
 pub struct SchemaChecker {
     schema: LazySchema,
@@ -163,7 +163,7 @@ pub struct SchemaCounts {
 }
 
 impl SharedSchema {
-    /// All shared schemas.
+    /// All kinds of shared schemas.
     pub const ALL: [Self; 3] = [Self::Envelope, Self::RequestEnvelope, Self::ToolIo];
 
     /// Returns the file name of the built-in shared schema.

@@ -46,7 +46,7 @@ pub struct SecretSet {
     /// Values of the secrets, longest first. Otherwise a shorter secret could be redacted within a
     /// longer one, and the rest would remain.
     values: Vec<String>,
-    /// Values that are also redacted from the results of tools.
+    /// Secret values that are also redacted from the results of tools.
     hidden: Option<Arc<SecretValues>>,
     /// Names that mark secrets.
     names: Arc<SecretNames>,
@@ -96,7 +96,7 @@ impl SecretSet {
         Self { values: longest_first(values), hidden: None, names: Arc::default() }
     }
 
-    /// Adds `values` to the secrets.
+    /// Adds the values `values` to the secrets of the server.
     pub fn with_values(self, values: &[String]) -> Self {
         let all = self.values.iter().chain(values).map(String::as_str).collect();
         Self { hidden: self.hidden.clone(), names: self.names.clone(), ..Self::from_values(all) }

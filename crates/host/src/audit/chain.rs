@@ -107,7 +107,7 @@ pub(super) struct ChainLink {
 }
 
 impl ChainLink {
-    /// Returns the start of a new chain after `seq` unrelated lines.
+    /// Returns the start of a new chain of sealed lines after `seq` unrelated lines.
     pub(super) const fn start(seq: u64) -> Self {
         Self { seq, mac: Hash::from_bytes([0; 32]) }
     }
@@ -150,7 +150,7 @@ impl ChainLink {
 
 /// A parsed line of the audit log without its line break, not yet verified.
 pub(super) struct ChainLine<'l> {
-    /// The part of the line that its `mac` covers.
+    /// The part of the log line that its `mac` covers.
     pub(super) body: &'l [u8],
     pub(super) seq: u64,
     /// The `mac` of the previous file's last line, which only the first line of a file contains.

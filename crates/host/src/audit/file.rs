@@ -25,7 +25,7 @@ pub(super) struct ChainedLog {
     file: File,
     /// File with the sealed end of the log, which the writing process locks.
     head_file: File,
-    /// End of the log when this process last wrote.
+    /// End of the log as this process last wrote it.
     last_head: Option<(ChainHead, [u8; HEAD_BYTES])>,
     lines: Vec<u8>,
 }
@@ -258,7 +258,8 @@ impl ChainedLog {
     }
 }
 
-/// Returns the end of a log of `size` bytes, whose last bytes are the incomplete record `torn`.
+/// Returns the end of an audit log of `size` bytes, whose last bytes are the incomplete record
+/// `torn`.
 fn end_after(mut head: ChainHead, size: u64, torn: &[u8]) -> LogEnd {
     head.newest_bytes = size;
     let cut = !torn.is_empty();

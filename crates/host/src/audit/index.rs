@@ -95,7 +95,7 @@ impl AuditIndex {
         Ok(index)
     }
 
-    /// Returns the path of the index of the log at `log`.
+    /// Returns the path of the audit index for the log at `log`.
     pub fn path(log: &Path) -> PathBuf {
         let mut path = log.to_owned().into_os_string();
         path.push(".index");

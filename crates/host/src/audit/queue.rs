@@ -46,9 +46,9 @@ pub(super) struct RecordQueue {
     pub(super) file: Option<PathBuf>,
     /// Identity of this process, as the last member in each record's JSON.
     server_suffix: String,
-    /// Channel for the names of callers whose records were just written.
+    /// Channel for the names of callers whose audit records were just written.
     pub(super) written_callers: broadcast::Sender<Arc<str>>,
-    /// Channel for the JSON of records that were just written.
+    /// Channel for the JSON of audit records that were just written.
     pub(super) live_records: broadcast::Sender<Arc<str>>,
     /// True unless the audit log is off, so that records are only sent to listeners.
     pub(super) is_kept: bool,
@@ -71,7 +71,7 @@ struct PendingRecords {
     flush_requested: bool,
     /// True if the writer thread sleeps until it is notified.
     writer_asleep: bool,
-    /// True if no more records will follow.
+    /// True if no more audit records will follow.
     closed: bool,
 }
 
@@ -79,7 +79,7 @@ struct PendingRecords {
 pub(super) enum RecordSink {
     /// A stream such as standard error, whose records are not sealed.
     Stream(Box<dyn Write + Send>),
-    /// Nothing, because the log is off.
+    /// Nothing: audit records are not written, because the log is off.
     Discard,
     /// A log file whose records are chained by seals.
     Chain(Box<ChainedLog>),
@@ -259,7 +259,7 @@ impl RecordQueue {
         sink.sync();
     }
 
-    /// Returns true if anything listens to live records.
+    /// Returns true if anything listens to live audit records.
     pub(super) fn has_live_listeners(&self) -> bool {
         self.live_records.receiver_count() > 0
     }
@@ -338,7 +338,7 @@ impl RecordSink {
         stream.flush()
     }
 
-    /// Flushes written records to disk.
+    /// Flushes written audit records to disk.
     fn sync(&mut self) {
         if let Self::Chain(chain) = self
             && let Err(err) = chain.sync().and_then(|()| chain.sync_head())
@@ -349,8 +349,8 @@ impl RecordSink {
 }
 
 impl RecordBatch {
-    /// Replaces the content of the batch with `records`. Each becomes a JSON object that ends with
-    /// `server`.
+    /// Replaces the content of the batch with `records`. Each record becomes a JSON object that
+    /// ends with `server`.
     fn fill(&mut self, records: &[(AuditRecord, OwnedSemaphorePermit)], server: &str) {
         (self.written_bytes, self.is_chained) = (0, false);
         self.text.clear();

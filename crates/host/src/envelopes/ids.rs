@@ -23,7 +23,7 @@ pub(super) fn request_ids(via: &CallOrigin, deterministic: bool) -> [String; 3] 
     ["req", "trace", "span"].map(|kind| derived_id(kind, &request))
 }
 
-/// Returns the id derived from `kind` and `content` (UUID version 5).
+/// Returns the id that is derived from `kind` and `content` (UUID version 5).
 pub(super) fn derived_id(kind: &str, content: &str) -> String {
     Uuid::new_v5(&NAMESPACE, format!("{kind}:{content}").as_bytes()).to_string()
 }

@@ -25,7 +25,7 @@ const RECENT_BYTES_MAX: usize = 256 << 10;
 const PAGE_BYTES: usize = 128 << 10;
 /// Number of consecutive store failures after which a watch of a job's events ends.
 const FAILURES_MAX: u32 = 20;
-/// Interval at which the store is read for a job of another server.
+/// Interval at which the store is read for the events of a job that another server runs.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// A job of this server that has not ended.
@@ -45,7 +45,7 @@ pub(super) struct LiveJob {
     pub(super) questions: watch::Sender<JobQuestions>,
 }
 
-/// Progress of a job, for its watchers.
+/// Progress of a job, for those that watch its events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct JobProgress {
     /// Number of the job's last event.
@@ -198,7 +198,7 @@ pub(super) struct JobWatch {
 /// Stage of a watch of a job's events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WatchStage {
-    /// More events may follow.
+    /// More events of the job may follow.
     Open,
     /// All events were returned. The final state of the job is returned next.
     Finished,

@@ -25,7 +25,7 @@ const BATCH_BYTES: usize = 1 << 20;
 const LOGS_MAX: usize = 10_000;
 /// Number of a job's progress reports that are all kept. Later reports are kept only at intervals.
 const PROGRESS_MAX: u32 = 1_000;
-/// Interval between kept progress reports after the first [`PROGRESS_MAX`].
+/// Interval between kept progress reports of a job after the first [`PROGRESS_MAX`].
 const PROGRESS_INTERVAL: SignedDuration = SignedDuration::from_secs(10);
 /// Maximum number of characters of a log or progress message that are kept.
 const MESSAGE_CHARS_MAX: usize = 1_000;

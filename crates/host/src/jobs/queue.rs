@@ -221,7 +221,7 @@ impl JobQueue {
         self.remove_idle(&job.caller);
     }
 
-    /// Removes `caller` if it has no jobs.
+    /// Removes the caller from the queue if the caller has no jobs.
     fn remove_idle(&mut self, caller: &Caller) {
         if self
             .caller_queues

@@ -138,7 +138,7 @@ pub trait JobStore: Send + Sync + 'static {
     /// A store whose servers run on one machine claims nothing: each server runs what it accepted.
     fn claim(&self, claim: JobClaim) -> BoxFuture<'_, Result<Vec<OrphanJob>, JobStoreError>>;
 
-    /// Notifies other servers of jobs of this server that wait and that they may claim.
+    /// Notifies other servers that jobs of this server wait and may be claimed.
     fn offer_jobs(&self);
 
     /// Waits until there may be jobs to claim, for a bounded time.

@@ -13,12 +13,12 @@ use toolgate_contract::{CallError, Caller, RateBudget, ToolError, ToolFault};
 /// Number of new callers after which buckets that are full again are removed.
 const CLEANUP_INTERVAL: usize = 1024;
 
-/// Byte budget of a caller.
+/// Size of the byte budget of a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ByteRate {
-    /// Number of bytes that are available at once after a long pause.
+    /// Number of bytes that the caller may use at once after a long pause.
     pub at_once: u64,
-    /// Sustained rate in bytes per second.
+    /// Number of bytes per second that the budget regains.
     pub per_second: u64,
 }
 

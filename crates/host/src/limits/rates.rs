@@ -41,7 +41,7 @@ pub(super) struct RateLimits<C: Clock = MonotonicClock> {
     clock: C,
 }
 
-/// Rate limiter with one bucket for each caller, and the clock `C`.
+/// Rate limiter with one token bucket for each caller, and the clock `C`.
 type KeyedLimiter<C> =
     RateLimiter<Arc<str>, HashMapStateStore<Arc<str>>, C, NoOpMiddleware<<C as Clock>::Instant>>;
 

@@ -14,7 +14,7 @@ use toolgate_contract::{
 pub(crate) struct AnswerClock {
     wait_max: Duration,
     state: Mutex<AnswerClockState>,
-    /// Notified when a wait begins or ends.
+    /// Signal that a wait for answers begins or ends.
     changed: Notify,
 }
 

@@ -23,7 +23,7 @@ pub trait CallSpan: Send + Sync {
 pub struct CallStart<'a> {
     /// The caller who made the call.
     pub caller: &'a Caller,
-    /// Target of the call.
+    /// Target of the call, such as a tool.
     pub target: CallTarget<'a>,
     /// Name of the dialect of the call.
     pub dialect: &'a Cow<'static, str>,
@@ -40,7 +40,7 @@ pub enum CallTarget<'a> {
     Tool(&'a ToolId),
     /// A tool that does not exist or that is hidden from the caller.
     UnknownTool,
-    /// A resource. The name is that of the source's guard tool.
+    /// A resource. The id is that of the source's guard tool.
     Resource(&'a ToolId),
     /// An unknown resource.
     UnknownResource,
@@ -51,7 +51,7 @@ pub enum CallTarget<'a> {
 /// Outcome of a call, as an observer sees it.
 #[derive(Debug, Clone, Copy)]
 pub struct CallEnd<'a> {
-    /// Outcome in one word, as in the audit record.
+    /// Outcome of the call in one word, as in the audit record.
     pub outcome: &'static str,
     /// Policy decision as a word and the name of its rule, if the call reached the policy.
     pub decision: Option<(&'static str, &'a str)>,

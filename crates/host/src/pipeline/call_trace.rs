@@ -96,12 +96,12 @@ impl CallTrace {
         context
     }
 
-    /// Returns true if the call received a slot.
+    /// Returns true if the call received a slot, so that its work may begin.
     pub(crate) fn is_admitted(&self) -> bool {
         self.confinement.get().is_some()
     }
 
-    /// Discards the record of the call, and reports its end to the observer.
+    /// Discards the audit record of the call, and reports the end of the call to the observer.
     pub(crate) fn finish_unrecorded(mut self, record: OpenRecord<'_>, error: &CallError) {
         record.discard();
         let span = self.span.take();

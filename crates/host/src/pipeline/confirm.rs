@@ -138,7 +138,7 @@ fn display_edits(others: Map<String, Value>, edits: &Value) -> Option<String> {
     Some(text)
 }
 
-/// Appends each line of `side` to `text`, with `sign` before it.
+/// Appends each line of `side` (one side of a diff) to `text`, with `sign` before it.
 fn push_lines(text: &mut String, sign: &str, side: &str) {
     for line in printable::escape_lines(side).lines() {
         *text += &format!("\n{sign}{line}");

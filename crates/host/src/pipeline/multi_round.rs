@@ -38,7 +38,7 @@ pub(crate) struct StateSealer {
 #[derive(Clone, Copy)]
 struct SealingKey {
     bytes: [u8; 32],
-    /// True if other processes know the key.
+    /// True if other processes know the key as well.
     is_shared: bool,
 }
 
@@ -54,11 +54,11 @@ struct RequestState {
     until: i64,
     /// Random number that makes each request state unique.
     nonce: u64,
-    /// Name of the caller.
+    /// Name of the caller to whom the request state belongs.
     caller: String,
     /// Digest of the request to which the state belongs.
     request: String,
-    /// Answers to the questions asked so far.
+    /// Answers to the questions that were asked so far.
     answers: ClientAnswers,
     /// Keys of the questions that the client has to answer now.
     open: BTreeSet<String>,
@@ -250,7 +250,8 @@ pub(crate) fn request_digest(request: &HostRequest) -> String {
     hash.finalize().to_hex().to_string()
 }
 
-/// Hashes a text with its `kind` and length, so that the boundaries between texts are unambiguous.
+/// Hashes a text together with its `kind` and length, so that the boundaries between texts are
+/// unambiguous.
 fn hash_text(hash: &mut Hasher, kind: u8, text: &str) {
     hash.update(&[kind]).update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
 }

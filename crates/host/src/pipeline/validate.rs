@@ -26,13 +26,13 @@ const PROBLEMS_MAX: usize = 8;
 pub enum OutputCheck {
     /// Output of the tool is not checked.
     Off,
-    /// Output that violates the schema is logged and sent.
+    /// Output that violates the tool's schema is logged and sent.
     Shadow,
-    /// Output that violates the schema is refused.
+    /// Output that violates the tool's schema is refused.
     Enforce,
 }
 
-/// Handling of output that violates its schema, for each tool: rules and a default.
+/// Handling of output that violates its tool's schema: rules for tools, and a default.
 #[derive(Debug, Clone)]
 pub struct OutputCheckRules {
     rules: Arc<[(ToolPattern, OutputCheck)]>,
@@ -59,7 +59,7 @@ impl OutputCheckRules {
         self.rules.iter().try_for_each(|(tools, _)| tools.check(known))
     }
 
-    /// Returns the check that applies to the tool `id`.
+    /// Returns the handling of output that applies to the tool `id`.
     fn check_for(&self, id: &ToolId) -> OutputCheck {
         let rule = self.rules.iter().find(|(tools, _)| tools.matches(id));
         rule.map_or(self.default, |(_, check)| *check)

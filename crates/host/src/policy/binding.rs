@@ -20,7 +20,7 @@ const STEPS_MAX: usize = 1 << 26;
 /// Part of a call's input that a policy expression uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum UsedInputPart {
-    /// Only the members of the input with these names.
+    /// Only the members of the call's input with these names.
     Members(Vec<String>),
     All,
 }

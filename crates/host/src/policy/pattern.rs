@@ -106,7 +106,7 @@ impl ToolPattern {
     }
 }
 
-/// Returns the pattern of all tools in the toolset of the tool `id`.
+/// Returns the pattern that matches all tools in the toolset of the tool `id`.
 fn toolset_pattern(id: &str) -> String {
     id.split_once('.').map_or_else(|| id.to_owned(), |(toolset, _)| format!("{toolset}.*"))
 }

@@ -25,7 +25,7 @@ impl CallPermit {
         if self.confirm { PolicyDecision::Confirm } else { PolicyDecision::Allowed }
     }
 
-    /// Returns the rule that allowed the call.
+    /// Returns the name of the rule that allowed the call.
     pub(crate) fn rule(&self) -> &RuleName {
         &self.rule
     }
@@ -37,7 +37,7 @@ impl CallPermit {
 }
 
 impl PolicyDenial {
-    /// Returns the rule that refused the call.
+    /// Returns the name of the rule that refused the call.
     pub(crate) fn rule(&self) -> &RuleName {
         &self.rule
     }

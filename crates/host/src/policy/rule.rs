@@ -29,7 +29,7 @@ pub struct PolicyRule {
     pub tools: Vec<String>,
     /// Effects of tools. The tool must have one of them.
     pub effects: Vec<Effects>,
-    /// CEL expression that must be true.
+    /// CEL expression about the call that must be true.
     pub when: Option<String>,
     /// Message for a caller whose call this rule denies.
     pub message: Option<String>,
@@ -106,7 +106,7 @@ pub(super) enum RuleTools {
     /// Tools that match one of the patterns and have one of the effects. An empty list matches all
     /// tools.
     Matching { tools: Vec<ToolPattern>, effects: Vec<Effects> },
-    /// All tools whose effects are stronger than the given ones.
+    /// All tools whose effects are stronger than these.
     AboveEffects(Effects),
     /// Tools that match none of these patterns.
     NotMatching(Vec<ToolPattern>),

@@ -7,7 +7,7 @@ use super::shapes::{self, NAME_BYTES_MAX, SecretForm, is_secret_name, named_form
 /// Names from the settings that mark values as secrets.
 #[derive(Default)]
 pub(super) struct SecretNames {
-    /// The lower-case letters and digits of each name.
+    /// The lower-case letters and digits of each name that marks a secret.
     folded: Vec<String>,
     forms: Vec<SecretForm>,
 }

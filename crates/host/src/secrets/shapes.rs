@@ -25,7 +25,7 @@ const NAME_ENDINGS: [&str; 17] = [
     "credentials",
     "authorization",
 ];
-/// The last letters of all [`NAME_ENDINGS`].
+/// The last letters of all [`NAME_ENDINGS`], for a quick check.
 const LAST_LETTERS: &[u8] = b"delnsty";
 /// Endings of names that match [`NAME_ENDINGS`], but whose value is a number and no secret.
 const COUNT_NAMES: [&str; 3] = ["maxtokens", "inputtokens", "outputtokens"];

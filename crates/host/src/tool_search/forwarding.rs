@@ -23,7 +23,7 @@ const NESTING_MAX: usize = 3;
 struct NamedCall {
     name: String,
     arguments: Value,
-    /// True if the named tool must only read.
+    /// True if the call is through `tools.read`, so that the named tool must only read.
     only_reads: bool,
     /// Corrections that were made to the call, one sentence each.
     notes: Vec<String>,

@@ -316,7 +316,7 @@ fn rest_of_day() -> Duration {
     Duration::from_secs(left.unsigned_abs())
 }
 
-/// Returns the number of tools of each server.
+/// Returns the number of tools of each server among `entries`.
 fn counts(entries: &[&Arc<CatalogEntry>]) -> Vec<(String, usize)> {
     let mut servers: Vec<(String, usize)> = Vec::new();
     for entry in entries {

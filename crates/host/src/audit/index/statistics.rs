@@ -13,11 +13,11 @@ use crate::audit::call_record::RecordFilter;
 /// Property of calls by which statistics are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallGroup {
-    /// Name of the caller.
+    /// Name of the caller who made the call.
     Caller,
-    /// Name of the tool.
+    /// Name of the called tool.
     Tool,
-    /// Outcome in one word.
+    /// Outcome of the call in one word.
     Outcome,
     /// Day of the call in UTC.
     Day,
@@ -54,9 +54,9 @@ impl CallGroup {
 pub struct CallStatistics {
     /// Values of the properties by which the calls are grouped.
     pub group: Vec<String>,
-    /// Number of calls.
+    /// Number of calls in the group.
     pub calls: u64,
-    /// Number of calls that did not end with `ok`.
+    /// Number of calls in the group that did not end with `ok`.
     pub failed: u64,
     /// Sum of the durations of all calls in microseconds.
     pub total_us: u64,

@@ -21,7 +21,7 @@ pub(super) const ENGINE_START: &str =
 /// Id of a server, which the rows of its jobs contain.
 pub(super) type ServerId = i64;
 
-/// Row of this server in the database.
+/// Row of this server in the table of servers.
 pub(super) struct ServerRow {
     pub(super) id: ServerId,
     pub(super) workspace: String,
@@ -59,7 +59,7 @@ pub(super) struct ServerLease {
     has_left: AtomicBool,
     /// True if an operator has asked this server to begin no further jobs.
     is_draining: AtomicBool,
-    /// Dead servers whose programs were ended.
+    /// Dead servers whose programs were ended, and that the next renewal removes.
     forgettable: Mutex<Vec<ServerId>>,
 }
 

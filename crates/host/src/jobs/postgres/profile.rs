@@ -16,12 +16,12 @@ pub struct FleetServerProfile {
 /// Role of a server in a fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FleetServerKind {
-    /// Accepts and runs jobs.
+    /// Server that accepts and runs jobs.
     #[default]
     Server,
-    /// Accepts jobs and runs none.
+    /// Server that accepts jobs and runs none.
     Front,
-    /// Runs jobs and accepts none.
+    /// Server that runs jobs and accepts none.
     Worker,
 }
 

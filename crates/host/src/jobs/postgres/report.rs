@@ -11,7 +11,7 @@ use super::{CONNECTIONS_MAX, JobStoreError, PostgresStoreSettings, STATEMENT_TIM
 pub struct FleetReport {
     /// Name of the database, as messages show it.
     pub database: String,
-    /// Version of PostgreSQL, such as `16.2`.
+    /// Version of the PostgreSQL server, such as `16.2`.
     pub server_version: String,
     /// Durability that the configuration of the database promises.
     pub durability: FleetDurability,
@@ -32,7 +32,7 @@ pub enum FleetDurability {
     SynchronousStandby,
 }
 
-/// A server of a fleet.
+/// A server of a fleet, as the job store's database knows it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FleetServer {
     /// Id of the server, which changes with each start.

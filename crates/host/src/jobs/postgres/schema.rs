@@ -9,7 +9,7 @@ use toolgate_postgres::PostgresError;
 const MIGRATIONS: [&str; 2] = [include_str!("schema/1.sql"), include_str!("schema/2.sql")];
 /// Oldest version of the tables whose toolgate can also use the tables that this toolgate creates.
 const MIN_VERSION: i32 = 2;
-/// Keys of the advisory lock under which one server at a time migrates: `tgJ1`.
+/// Keys of the advisory lock under which only one server at a time migrates the tables: `tgJ1`.
 const MIGRATION_LOCK: (i32, i32) = (0x7467_4a31, 0);
 
 /// Creates or migrates the tables of the schema `toolgate_fleet`, if needed. Returns the versions of

@@ -37,7 +37,7 @@ pub(super) enum SqliteFailure {
 }
 
 impl SqliteFailure {
-    /// Returns a readable error that names the file.
+    /// Returns a readable error about the job store that names its file.
     pub(super) fn to_store_error(&self, file: &Path) -> JobStoreError {
         let file = file.display();
         let err = match self {

@@ -31,7 +31,7 @@ const END_WAIT: Duration = Duration::from_secs(10);
 pub(super) enum Durability {
     /// The write survives the end of this process, but perhaps not of the machine.
     Written,
-    /// The write survives the end of the machine.
+    /// The write survives the end of the machine, such as a power failure.
     Durable,
 }
 
@@ -175,7 +175,7 @@ impl WriterSession {
         self.execute("BEGIN IMMEDIATE")
     }
 
-    /// Runs `work` in a savepoint, and rolls back if it fails.
+    /// Runs `work` in a savepoint of the transaction, and rolls back if `work` fails.
     fn run_atomically<T>(
         &self,
         work: impl FnOnce(&Self) -> Result<T, SqliteFailure>,

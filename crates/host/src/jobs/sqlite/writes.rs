@@ -21,7 +21,7 @@ use crate::jobs::stored_form::{
 const SWEEP_STEP: usize = 128;
 /// Number of free pages of the file that are returned to the disk in one step.
 const SHRINK_STEP: i64 = 256;
-/// Number of free pages that stay in the file for reuse.
+/// Number of free pages that stay in the job store's file for reuse.
 const FREE_PAGES_MAX: i64 = 1024;
 /// Maximum number of used confirmations that are recorded.
 const CONFIRMATIONS_MAX: i64 = 1 << 16;
