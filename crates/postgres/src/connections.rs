@@ -22,7 +22,7 @@ use crate::error::{PostgresError, PostgresFailure, to_failure};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The longest wait for a free connection in the pool.
 const POOL_WAIT_MAX: Duration = Duration::from_secs(5);
-/// The idle time after which a connection is checked before use.
+/// The idle time after which a pooled connection is checked before use.
 const CHECK_IDLE_AFTER: Duration = Duration::from_millis(300);
 
 /// A pool of connections to one PostgreSQL server.
@@ -38,7 +38,7 @@ pub struct ConnectionPool {
 
 /// A connection to a PostgreSQL server and the task that drives it.
 pub struct PostgresConnection {
-    /// The client that sends statements.
+    /// The client that sends statements over the connection.
     pub client: Client,
     _task: ConnectionTask,
 }
@@ -52,10 +52,10 @@ impl Drop for ConnectionTask {
     }
 }
 
-/// A connection from the pool. [`LentConnection::give_back`] returns it there; otherwise, it is
-/// closed.
+/// A connection from the pool. [`LentConnection::give_back`] returns it to the pool. If dropped
+/// instead, the connection is closed.
 pub struct LentConnection<'c> {
-    /// The connection.
+    /// The connection that was taken from the pool.
     pub connection: PostgresConnection,
     connections: &'c ConnectionPool,
     _permit: SemaphorePermit<'c>,
@@ -285,7 +285,7 @@ struct PostgresTls {
     host: String,
 }
 
-/// A connection without TLS. As a type of its own, it is [`Send`] for every lifetime.
+/// A network connection without TLS. As a type of its own, it is [`Send`] for every lifetime.
 struct PostgresStream(DialedStream);
 
 struct PostgresTlsStream(tokio_rustls::client::TlsStream<DialedStream>);

@@ -16,7 +16,7 @@ pub enum PostgresError {
     TimedOut(Duration),
     /// The database server or the connection failed.
     Postgres(Error),
-    /// The server cannot be used as it is. The message continues after its name.
+    /// The database server cannot be used as it is. The message continues after its name.
     Unusable(String),
     /// The request to the database cannot be fulfilled, for this reason.
     Rejected(String),
@@ -66,7 +66,7 @@ pub enum PostgresFailure {
     Unavailable(String),
     /// A table, a column or a schema is missing in the database.
     Incomplete {
-        /// The name of the server.
+        /// The name of the database server.
         server: String,
         /// A sentence that names the missing part.
         reason: String,
