@@ -17,9 +17,9 @@ pub struct VectorSpace {
 /// Role of a text that is turned into a vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EmbeddingRole {
-    /// Search query.
+    /// The text is a search query.
     Query,
-    /// Content to be found.
+    /// The text is content to be found.
     Chunk,
 }
 
@@ -32,7 +32,8 @@ pub struct EmbeddingUsage {
     pub cost: f64,
 }
 
-/// Result of embedding: one vector of length 1 for each text, in order, and the usage.
+/// Result of turning texts into vectors: one vector of length 1 for each text, in order, and the
+/// usage.
 pub type EmbeddingResult = Result<(Vec<Vec<f32>>, EmbeddingUsage), EmbedderUnavailable>;
 
 /// Reason why the embedding model returned no vectors. A search by words still works.

@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(usize)]
 pub enum ChunkField {
-    /// Names that the chunk defines.
+    /// Names that the chunk defines, such as that of a function.
     Name = 0,
     /// Names that enclose the chunk: types, modules, headings.
     Within = 1,

@@ -75,10 +75,10 @@ pub enum IndexError {
     /// The input of the operation is invalid.
     #[error("{0}")]
     Refused(String),
-    /// The caller canceled the operation.
+    /// The caller canceled the operation on the index.
     #[error("the search was cancelled")]
     Canceled,
-    /// The disk or another resource failed.
+    /// The disk or another resource failed during the operation.
     #[error("cannot use the search index: {0}")]
     Failed(String),
 }
@@ -165,7 +165,7 @@ impl SearchIndex {
 
 /// Exclusive right to write to a search index.
 enum WriteLock {
-    /// Lock on a file of the index folder, which ends with the process.
+    /// Lock on a file of the index folder. The lock ends with the process.
     Folder(#[allow(dead_code, reason = "kept, not read")] File),
     /// Flag that an index in memory has a writer.
     Memory(Arc<Mutex<bool>>),

@@ -36,7 +36,7 @@ pub struct StaticModel {
     gains: [f32; FIELDS],
 }
 
-/// Vector of a word: numbers from -7 to 7 and their scale. A byte holds two numbers, each stored
+/// Vector of a word: numbers from -7 to 7 and their scale. A byte contains two numbers, each stored
 /// plus 8.
 #[derive(Debug, Clone, Copy)]
 pub struct WordVector<'m> {
@@ -182,12 +182,12 @@ impl StaticModel {
         }
     }
 
-    /// Returns the vector of `word` in queries.
+    /// Returns the vector that `word` has in queries.
     pub fn word_in_query(&self, word: &str) -> Option<WordVector<'_>> {
         self.row_index(word).map(|at| self.row(0, at))
     }
 
-    /// Returns the vector of `word` in code.
+    /// Returns the vector that `word` has in code.
     pub fn word_in_code(&self, word: &str) -> Option<WordVector<'_>> {
         self.row_index(word).map(|at| self.row(1, at))
     }

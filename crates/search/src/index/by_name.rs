@@ -18,13 +18,13 @@ use crate::{ChunkSummary, DocumentFilter};
 /// Kind of match between the name of a definition and the query, from best to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NameMatchKind {
-    /// The name equals the query.
+    /// The name of the definition equals the query.
     Exact,
-    /// The name equals the query except for case.
+    /// The name of the definition equals the query except for case.
     CaseInsensitive,
-    /// The name starts with the query.
+    /// The name of the definition starts with the query.
     Prefix,
-    /// The name contains all words of the query.
+    /// The name of the definition contains all words of the query.
     Words,
     /// The name differs from the query by one or two letters.
     Misspelled,
@@ -115,7 +115,7 @@ impl IndexSnapshot {
         Ok(docs)
     }
 
-    /// Adds chunks whose names contain all words of the requested name.
+    /// Adds chunks of the index segment `part` whose names contain all words of the requested name.
     fn add_with_words(
         &self,
         part: &IndexSegment,
@@ -194,9 +194,9 @@ fn add_postings(
 /// Spellings that a search by name accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SpellingTolerance {
-    /// The name has exactly the requested spelling.
+    /// Only names with exactly the requested spelling.
     Exact,
-    /// The requested spelling and similar ones.
+    /// Names with the requested spelling and similar ones.
     Similar,
 }
 

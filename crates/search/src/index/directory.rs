@@ -126,7 +126,8 @@ pub(super) fn folder_bytes(folder: &Path) -> u64 {
     entries.flatten().map(of).sum()
 }
 
-/// Writes a file atomically: if the process is killed meanwhile, the previous file stays.
+/// Writes the file at `path` atomically: if the process is killed meanwhile, the previous file
+/// stays.
 pub(super) fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
@@ -155,7 +156,7 @@ pub(super) fn lock_file(path: &Path, wait: bool) -> io::Result<Option<File>> {
     }
 }
 
-/// An index file that is read on demand.
+/// A file of the word index that is read on demand.
 struct IndexFile {
     file: File,
     bytes: usize,
@@ -212,7 +213,7 @@ impl Debug for IndexDirectory {
     }
 }
 
-/// An index file that is being written.
+/// A file of the word index that is being written.
 struct IndexFileWriter(File);
 
 impl Write for IndexFileWriter {

@@ -29,7 +29,7 @@ const WRITE_LOCK_FILE: &str = "write.lock";
 /// Version of an index's layout and content on disk. It is raised with every change to them.
 const FORMAT_VERSION: u32 = 4;
 
-/// Sample text that covers every rule of the word splitter.
+/// Sample text that covers every rule by which texts are split into words.
 const SAMPLE_TEXT: &str = "fn parseHTTPHeader2(x: &str) -> Vec<utf8_lossy> { validated_sessions += 1 } \
                       GRÖSSE stopped caches authentication ユーザー認証 where is the 3rd-party?";
 
@@ -38,7 +38,8 @@ const SAMPLE_TEXT: &str = "fn parseHTTPHeader2(x: &str) -> Vec<utf8_lossy> { val
 struct IndexHeader {
     format: u32,
     tantivy: String,
-    /// Hash of the words in [`SAMPLE_TEXT`], which changes with the word splitter.
+    /// Hash of the words in [`SAMPLE_TEXT`], which changes with the rules for splitting texts into
+    /// words.
     words: String,
     /// Name and dimensions of the built-in model's vectors.
     vectors: String,

@@ -167,7 +167,7 @@ pub(super) fn count_in_docs(
     Ok(counts)
 }
 
-/// Limits a word count to the same value as [`crate::rank::count_words`].
+/// Limits the number of a word's occurrences to the same value as [`crate::rank::count_words`].
 fn limit_count(count: u32) -> f32 {
     f32::from(u16::try_from(count).unwrap_or(u16::MAX))
 }

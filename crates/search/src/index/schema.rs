@@ -29,7 +29,7 @@ pub(super) const PATH_BYTES_MAX: usize = 16 << 10;
 pub(super) struct SchemaFields {
     /// Texts of a chunk by which it is searched, in the order of [`crate::fields::ALL_FIELDS`].
     pub(super) words: [Field; FIELDS],
-    /// Whole path of the file. All documents with one path are deleted together.
+    /// Whole path of the indexed file. All documents with one path are deleted together.
     pub(super) path: Field,
     /// Each tag of a file, in lower case.
     pub(super) tag: Field,
@@ -37,7 +37,7 @@ pub(super) struct SchemaFields {
     pub(super) symbol: Field,
     /// Content hash of a chunk, or 0 for a file.
     pub(super) hash: Field,
-    /// Position among the documents of a file: 0 for the file itself, from 1 for its chunks.
+    /// Position among the index entries of a file: 0 for the file itself, from 1 for its chunks.
     pub(super) number: Field,
     /// Etag and fingerprint of a file, by which changes are detected. They are in a separate
     /// column, because those of all files are read at once.
@@ -217,7 +217,7 @@ impl SchemaFields {
     }
 }
 
-/// Adapter of [`words`] to tantivy's tokenizer interface.
+/// Adapter of the word splitter [`words`] to tantivy's tokenizer interface.
 #[derive(Clone, Default)]
 struct WordTokenizer {
     /// Words of the text that is tokenized now, concatenated.

@@ -24,7 +24,7 @@ const BLOCKS_CACHED_MAX: usize = 16;
 pub(super) struct IndexSegment {
     reader: SegmentReader,
     fields: SchemaFields,
-    /// Inverted index of words, by field.
+    /// Inverted index of words in the segment, by field of a chunk.
     pub(super) words: [Arc<InvertedIndexReader>; FIELDS],
     /// Number of words in each field of each chunk, encoded approximately in one byte.
     pub(super) lengths: [FieldNormReader; FIELDS],

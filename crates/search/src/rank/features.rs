@@ -7,7 +7,7 @@ use crate::static_model::{StaticModel, WordVector};
 
 /// Number of features by which the ranking network scores a candidate.
 pub const FEATURES: usize = 30;
-/// Maximum number of words of a name or signature that features use.
+/// Maximum number of words of a definition's name or signature that features use.
 const WORDS_MAX: usize = 24;
 
 /// Returns the features of all `candidates` for the ranking network, in order.
@@ -197,7 +197,7 @@ struct FeatureWord<'m> {
 struct NameFeatures {
     /// Share of the query's words that the name contains, by weight.
     covered: f32,
-    /// Share of the name's words that are in the query.
+    /// Share of the words in a definition's name that are in the query.
     share: f32,
     similar: SimilarityFeatures,
     /// Match of the first word of the name with that of the query: equality and similarity.

@@ -27,7 +27,7 @@ pub struct QueryLiterals {
     /// The words of the query run together, in lower case, if they may be the words of one name:
     /// `jsonreader` for `json reader`.
     joined_words: Option<String>,
-    /// The words of the query with `_` between them.
+    /// The words of the query with `_` between them, as the name of a definition may have them.
     snake_words: Option<String>,
 }
 
@@ -118,7 +118,7 @@ impl QueryLiterals {
         literals
     }
 
-    /// Returns true if the query spells out no name and no path.
+    /// Returns true if the query contains no name and no path.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty() && self.paths.is_empty() && self.joined_words.is_none()
     }

@@ -7,9 +7,9 @@ pub struct RankingNetwork {
     pub inputs: usize,
     /// Number of hidden neurons of the network.
     pub hidden: usize,
-    /// Mean of each input, which is subtracted before scaling.
+    /// Mean of each input of the network, which is subtracted before scaling.
     pub means: Vec<f32>,
-    /// Factor for each input after its mean is subtracted.
+    /// Factor for each input of the network after its mean is subtracted.
     pub scales: Vec<f32>,
     /// Weights of each hidden neuron, followed by its bias.
     pub hidden_weights: Vec<f32>,

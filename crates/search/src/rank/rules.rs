@@ -13,11 +13,11 @@ pub struct RankingRules {
     /// Bonus for a function with a name of one word if words of the query occur in the names that
     /// contain it or in its path. It is scaled by the share of these words, by weight.
     pub owner_bonus: f32,
-    /// Penalty for tests that the query does not ask for.
+    /// Penalty for a chunk of tests that the query does not ask for.
     pub test_penalty: f32,
-    /// Penalty for examples that the query does not ask for.
+    /// Penalty for a chunk of examples that the query does not ask for.
     pub example_penalty: f32,
-    /// Penalty for text that is not code: sections, settings, other text.
+    /// Penalty for a chunk of text that is not code: sections, settings, other text.
     pub text_penalty: f32,
     /// Penalty for each better chunk of the same file, so that results cover several files.
     pub same_file_penalty: f32,

@@ -37,7 +37,7 @@ pub(super) struct BlockName {
 }
 
 impl BlockName {
-    /// Parses the file name of a block. Returns `None` for other files.
+    /// Parses the name of a file of vectors (block). Returns `None` for other files.
     pub(super) fn parse(file: &str) -> Option<Self> {
         let mut parts = file.strip_suffix(EXTENSION)?.split('-');
         let first = parts.next()?;

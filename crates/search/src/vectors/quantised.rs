@@ -221,7 +221,8 @@ fn largest_magnitude(vector: &[f32]) -> f32 {
     vector.iter().fold(0.0, |most, it| it.abs().max(most))
 }
 
-/// Passes the signs of `vector` to `put` in words of 64 bits, one bit for each number.
+/// Passes the signs of the numbers in `vector` to `put` in words of 64 bits, one bit for each
+/// number.
 fn sign_code(vector: &[f32], put: impl FnMut(u64)) {
     pack_bits(vector.iter().map(|it| *it > 0.0), put);
 }

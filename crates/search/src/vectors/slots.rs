@@ -7,12 +7,12 @@ pub struct SlotSet {
 }
 
 impl SlotSet {
-    /// Creates an empty set for `len` slots.
+    /// Creates an empty set for `len` slots (numbers of vectors).
     pub fn empty(len: usize) -> Self {
         Self { words: vec![0; len.div_ceil(64)] }
     }
 
-    /// Creates a set of all `len` slots.
+    /// Creates a set of all `len` slots (numbers of vectors).
     pub fn full(len: usize) -> Self {
         let mut words = vec![u64::MAX; len.div_ceil(64)];
         if let (Some(last), 1..) = (words.last_mut(), len % 64) {
