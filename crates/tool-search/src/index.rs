@@ -22,7 +22,7 @@ pub struct ToolIndex {
     ids: Vec<Box<str>>,
     names: Vec<Box<str>>,
     postings: HashMap<Box<str>, Box<[Posting]>>,
-    /// Number of words in each field of each tool.
+    /// Number of words in each field of each tool, by position of the tool.
     lengths: Vec<[u16; FIELDS]>,
 }
 

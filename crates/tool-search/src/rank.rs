@@ -85,7 +85,7 @@ pub fn rank(
 pub struct WordScore {
     /// Word in the form that the index contains.
     pub word: String,
-    /// Score of the word alone.
+    /// Score of the tool for this word alone.
     pub score: f32,
 }
 
