@@ -12,7 +12,8 @@ pub(crate) const GAP_MAX: Duration = Duration::from_micros(100);
 /// Number of quick arrivals of data in a row after which busy polling starts.
 pub(crate) const QUICK_ARRIVALS_MIN: u32 = 4;
 
-/// True if there are at least two processors. With only one, busy polling would block the sender.
+/// True if the machine has at least two processors. With only one, busy polling would block the
+/// sender.
 static HAS_SPARE_PROCESSOR: LazyLock<bool> =
     LazyLock::new(|| available_parallelism().is_ok_and(|processors| processors.get() > 1));
 

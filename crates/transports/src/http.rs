@@ -54,7 +54,7 @@ use self_waking::SelfWakingFuture;
 pub use workers::WorkerPool;
 pub(crate) use write_timeout::WriteTimeoutStream;
 
-/// Application behind the HTTP transport.
+/// Application that answers the requests of an HTTP server.
 pub trait HttpApplication: Send + Sync + 'static {
     /// Returns true if the application serves the URL path `path`.
     fn serves(&self, path: &str) -> bool;
@@ -99,7 +99,7 @@ pub trait HttpApplication: Send + Sync + 'static {
 pub enum UnreadReason {
     /// The body is larger than the limit.
     TooLarge {
-        /// Size limit in bytes.
+        /// Size limit of a body in bytes.
         limit: usize,
     },
     /// The body did not arrive in time.
@@ -148,11 +148,11 @@ impl UnreadReason {
 /// Sender of an HTTP request, as authenticated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RequestSender {
-    /// Authenticated caller.
+    /// Authenticated caller who sent the request.
     Known(Caller),
     /// Anonymous sender of a request, if the request needs no authentication.
     Anonymous,
-    /// Sender without a valid credential.
+    /// Sender of a request without a valid credential.
     Unauthenticated {
         /// True if the request contained a credential.
         had_credential: bool,
@@ -175,7 +175,7 @@ pub struct ReceivedRequest {
     pub upgrade: bool,
     /// Sender of the request.
     pub sender: RequestSender,
-    /// Address of the connection, which may be that of a proxy.
+    /// Address of the client's connection, which may be that of a proxy.
     pub peer: SocketAddr,
 }
 
@@ -249,8 +249,8 @@ pub struct HttpBounds {
     /// Maximum number of messages that may wait for a WebSocket client before it is dropped as too
     /// slow.
     pub socket_waiting_messages: usize,
-    /// Bytes of messages that may wait for a WebSocket client. If that many wait, one more message
-    /// drops the client.
+    /// Maximum number of bytes of messages that may wait for a WebSocket client. If that many wait,
+    /// one more message drops the client.
     pub socket_waiting_bytes: usize,
     /// Counter of current connections and streams.
     pub occupancy: OccupancyCounter,

@@ -27,9 +27,9 @@ const COPY_BYTES_MAX: usize = 32 << 10;
 /// Line of a client's input, without its line ending.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InputLine {
-    /// Line within the size limit.
+    /// Line of input within the size limit.
     Whole(Bytes),
-    /// Line beyond the size limit, whose content was skipped.
+    /// Line of input beyond the size limit, whose content was skipped.
     TooLong,
 }
 

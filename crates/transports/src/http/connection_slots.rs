@@ -23,7 +23,7 @@ pub(super) struct ConnectionSlots {
     bounds: SlotBounds,
     opened: Instant,
     table: Mutex<ConnectionTable>,
-    /// Number of connections that wait for a slot.
+    /// Number of new connections that wait for a slot.
     waiting: AtomicUsize,
     /// Signal that a slot may be available, while connections wait.
     changed: Notify,
@@ -121,7 +121,7 @@ impl PackedActivity {
 
 /// Entry of a connection in the table of all connection slots.
 struct ConnectionSlotEntry {
-    /// The bits of a [`PackedActivity`].
+    /// The connection's activity, as the bits of a [`PackedActivity`].
     activity: AtomicU64,
     evicted: CancellationToken,
 }

@@ -14,7 +14,7 @@ use super::upgrade::HandshakeError;
 pub struct RefusalExample {
     /// HTTP status of the response.
     pub status: u16,
-    /// Text of the response.
+    /// Text of the error response.
     pub text: String,
 }
 

@@ -338,7 +338,7 @@ const FORM: &str = "application/x-www-form-urlencoded";
 /// suffices to find the message id.
 const UNNEEDED_BODY_BYTES_MAX: usize = 64 << 10;
 
-/// Returns true if the request may use a full body.
+/// Returns true if the application may need the whole body of the request.
 fn needs_body(head: &FrameHead, sender: &RequestSender) -> bool {
     *sender != RequestSender::Anonymous
         && matches!(head, FrameHead::Http { method: Method::POST, .. })

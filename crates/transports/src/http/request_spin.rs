@@ -26,7 +26,7 @@ pub(super) struct RequestSpin {
     guard: Option<SpinPermitGuard>,
 }
 
-/// A [`SpinPermit`] that is in use. Dropping the guard returns it.
+/// Guard for a [`SpinPermit`] that is in use. Dropping the guard returns the permit.
 #[derive(Debug)]
 struct SpinPermitGuard(SpinPermit);
 

@@ -84,7 +84,7 @@ pub(super) fn switching_response(websocket: &WebSocketRequest) -> Response<Respo
     response
 }
 
-/// Returns true if the list header `name` contains `word`.
+/// Returns true if the header `name`, a list of words, contains `word`.
 fn header_lists(headers: &HeaderMap, name: HeaderName, word: &str) -> bool {
     let lists = headers.get_all(name).into_iter().filter_map(|list| list.to_str().ok());
     lists.flat_map(|list| list.split(',')).any(|entry| entry.trim().eq_ignore_ascii_case(word))
@@ -99,7 +99,7 @@ fn single_header(headers: &HeaderMap, name: HeaderName) -> Option<&[u8]> {
     }
 }
 
-/// Returns true if `key` has the form of 16 bytes in base64.
+/// Returns true if the `Sec-WebSocket-Key` `key` has the form of 16 bytes in base64.
 fn is_key(key: &[u8]) -> bool {
     let digit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
     key.len() == 24 && key.ends_with(b"==") && key[..22].iter().all(digit)

@@ -17,11 +17,11 @@ use super::unsent::UnsentAccount;
 pub(crate) struct WriteTimeoutStream {
     stream: ClientStream,
     write_timeout: Duration,
-    /// Time of the last read that returned data.
+    /// Time of the last read from the connection that returned data.
     last_read: Instant,
     /// Number of bytes that were read from the connection so far.
     bytes_read: u64,
-    /// Timeout that runs while a write waits.
+    /// Timer that runs while a write to the connection waits.
     timer: Option<Pin<Box<Sleep>>>,
     /// Account of the connection's unsent bytes.
     unsent: Arc<UnsentAccount>,
@@ -47,7 +47,7 @@ impl WriteTimeoutStream {
         }
     }
 
-    /// Returns the time of the last read that returned data.
+    /// Returns the time of the last read from the connection that returned data.
     pub(crate) fn last_read(&self) -> Instant {
         self.last_read
     }

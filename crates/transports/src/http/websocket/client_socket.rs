@@ -42,11 +42,11 @@ pub(super) struct ClientSocket {
 
 /// Reason why a WebSocket is no longer read.
 pub(super) enum SocketEnd {
-    /// All messages have been sent, and no more will follow.
+    /// All queued messages have been sent to the client, and no more will follow.
     Drained,
     /// The client sent a close frame.
     ClientClosed,
-    /// The connection is lost.
+    /// The connection to the client is lost.
     Lost,
     /// The server closes the WebSocket for this reason.
     Closing(CloseReason),
@@ -82,7 +82,7 @@ const FRAME_BYTES_MAX: usize = 256 << 10;
 const READ_BYTES: usize = 8 << 10;
 /// Size of the write buffer of a WebSocket, in bytes.
 const WRITE_BYTES: usize = 16 << 10;
-/// Longest reason that fits into a close frame, in bytes.
+/// Longest reason that fits into the close frame of a WebSocket, in bytes.
 const REASON_BYTES_MAX: usize = 123;
 
 impl ClientSocket {
@@ -232,7 +232,7 @@ impl ClientSocket {
         }
     }
 
-    /// Ends the socket if others need the memory of the message that is arriving.
+    /// Ends the WebSocket if others need the memory of the message that is arriving.
     fn poll_evicted(&mut self, cx: &mut Context<'_>) -> Poll<SocketEnd> {
         ready!(self.memory.poll_evicted(cx, &mut self.eviction));
         Poll::Ready(SocketEnd::NoMemory)

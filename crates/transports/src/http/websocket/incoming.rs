@@ -54,7 +54,7 @@ impl IncomingMemory {
         if more > 0 { share.grow_at_once(more) } else { Ok(()) }
     }
 
-    /// Notes that a message is complete and waits for the application.
+    /// Notes that a message of the client is complete and waits for the application.
     ///
     /// # Errors
     /// There is no memory for the message.

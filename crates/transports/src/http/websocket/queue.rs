@@ -29,7 +29,7 @@ struct MessageQueueState {
 pub(super) enum QueueStatus {
     /// The queue is open, so that more messages may arrive.
     Open,
-    /// No more messages arrive. Queued messages may still be taken.
+    /// No more messages arrive in the queue. Queued messages may still be taken.
     Ended,
     /// The consumer was too slow, and all messages were dropped.
     Overflowed {
@@ -156,7 +156,7 @@ impl MessageQueue {
 }
 
 impl MessageQueueState {
-    /// Drops all messages and returns their number.
+    /// Drops all messages in the queue and returns their number.
     fn clear(&mut self) -> usize {
         self.bytes = 0;
         std::mem::take(&mut self.messages).len()
