@@ -32,9 +32,10 @@ pub(crate) struct UpstreamConnection {
     /// Receiver of the upstream's messages that belong to no call.
     pub(crate) receiver: Arc<dyn MessageReceiver>,
     ids: AtomicU64,
-    /// Number of requests in flight that count as use of the connection.
+    /// Number of requests in flight on the connection that count as its use.
     requests_in_use: AtomicUsize,
-    /// True if the last request was not delivered, got lost or was not authorized.
+    /// True if the last request over the connection was not delivered, got lost or was not
+    /// authorized.
     is_troubled: AtomicBool,
     /// Time at which the last request ended, in milliseconds after the connection began.
     last_used_ms: AtomicU64,
@@ -59,7 +60,7 @@ pub(crate) struct UpstreamRequest<'a> {
 }
 
 impl<'a> UpstreamRequest<'a> {
-    /// Creates a request of `method` with `params`.
+    /// Creates a request to an upstream of the method `method` with `params`.
     pub(crate) fn new(method: &'static str, params: Map<String, Value>) -> Self {
         let target = None;
         let header_params = Vec::new();
@@ -194,7 +195,8 @@ impl UpstreamConnection {
         exact_json::parse(result.get()).map_err(|err| RequestFailure::Lost(err.to_string()))
     }
 
-    /// Returns true if the last request was not delivered, got lost or was not authorized.
+    /// Returns true if the last request over the connection was not delivered, got lost or was not
+    /// authorized.
     pub(crate) fn is_in_trouble(&self) -> bool {
         self.is_troubled.load(Ordering::Relaxed)
     }

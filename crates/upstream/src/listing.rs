@@ -39,19 +39,19 @@ const LIFETIME_MAX: Duration = Duration::from_secs(3600);
 /// The items that an upstream lists: its tools, resources, prompts and skills.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct UpstreamListing {
-    /// Entries of `tools/list`.
+    /// Entries of the upstream's `tools/list`.
     #[serde(deserialize_with = "exact_json::deserialize_list")]
     pub tools: Vec<Value>,
-    /// Entries of `resources/list`.
+    /// Entries of the upstream's `resources/list`.
     #[serde(deserialize_with = "exact_json::deserialize_list")]
     pub resources: Vec<Value>,
-    /// Entries of `resources/templates/list`.
+    /// Entries of the upstream's `resources/templates/list`.
     #[serde(deserialize_with = "exact_json::deserialize_list")]
     pub templates: Vec<Value>,
-    /// Entries of `prompts/list`.
+    /// Entries of the upstream's `prompts/list`.
     #[serde(deserialize_with = "exact_json::deserialize_list")]
     pub prompts: Vec<Value>,
-    /// Entries of `skills/list`.
+    /// Entries of the upstream's `skills/list`.
     #[serde(default, deserialize_with = "exact_json::deserialize_list")]
     pub skills: Vec<Value>,
     /// True if the upstream has skills, even if it does not list them.

@@ -54,9 +54,9 @@ pub(crate) struct UpstreamCredentials {
     /// Token of the caller, if it is exchanged for a token of the upstream.
     caller: Option<BearerToken>,
     token_in_use: RwLock<Option<Arc<TokenInUse>>>,
-    /// True if the stored sign-in was read.
+    /// True if the stored result of a person's sign-in was read.
     has_read_stored: AtomicBool,
-    /// Time of the last check of the stored sign-in.
+    /// Time of the last check of the stored sign-in for changes.
     stored_checked_at: Mutex<Option<Instant>>,
     /// True if the token in use could not be stored, so that the stored token is outdated.
     is_storage_stale: AtomicBool,
@@ -86,7 +86,7 @@ struct StoredSignIn {
     client: OAuthClient,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tokens: Option<OAuthTokens>,
-    /// Scopes that the upstream asked for and the token lacks.
+    /// Scopes that the upstream asked for and the stored token lacks.
     #[serde(default)]
     wanted: Vec<String>,
 }

@@ -42,15 +42,15 @@ pub struct ToolDefinition {
     pub name: String,
     /// Display name of the tool.
     pub title: Option<String>,
-    /// Description for models.
+    /// Description of the tool for models.
     pub description: Option<String>,
-    /// Behaviour hints, such as `readOnlyHint`.
+    /// Behaviour hints of the tool, such as `readOnlyHint`.
     pub annotations: Option<Value>,
-    /// JSON schema of the input.
+    /// JSON schema of the tool's input.
     pub input_schema: Value,
-    /// JSON schema of the output, if there is one.
+    /// JSON schema of the tool's output, if there is one.
     pub output_schema: Option<Value>,
-    /// The `_meta` object, for clients that display the tool.
+    /// The tool's `_meta` object, for clients that display the tool.
     pub meta: Option<Value>,
 }
 

@@ -66,7 +66,7 @@ impl UpstreamResources {
         Ok(all)
     }
 
-    /// Returns true if `uri` belongs to this server, which an upstream cannot override.
+    /// Returns true if `uri` is one of this server's own URIs, which an upstream cannot override.
     pub(crate) fn is_own(&self, uri: &str) -> bool {
         self.upstream.host.is_own_uri(uri)
     }

@@ -43,7 +43,7 @@ struct StoredResultSet {
     bytes: usize,
 }
 
-/// A stored result, or a part of one.
+/// A stored result of a call, or a part of one.
 struct StoredResult {
     caller: Caller,
     /// Entry of the result in lists and links. Its URI contains the id.

@@ -106,7 +106,7 @@ pub(crate) trait TransportConnection: Send + Sync + 'static {
         &self,
         message: OutgoingMessage,
     ) -> BoxFuture<'_, Result<(), RequestFailure>>;
-    /// Sets the agreed protocol revision, or none.
+    /// Sets the protocol revision on which both sides agreed, or none.
     fn set_revision(&self, _revision: Option<&'static Revision>) {}
     /// Starts to receive notifications, if the transport needs a separate stream for them.
     fn start_listening(&self) {}

@@ -156,7 +156,8 @@ pub struct Upstream {
     /// Task that refreshes the listing at a scheduled time.
     scheduled_refresh: Mutex<Option<AbortOnDropHandle<()>>>,
     this: Weak<Self>,
-    /// True once the server shuts down.
+    /// True once the upstream is closed, because the server shuts down or no longer has the
+    /// upstream.
     closed: AtomicBool,
     /// True once another upstream is served in place of this one. The instances of single callers
     /// share the flag.

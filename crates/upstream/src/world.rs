@@ -79,7 +79,7 @@ pub struct RunningProgram {
     pub hold: WatchGuard,
 }
 
-/// The standard output of a program.
+/// The standard output of an upstream's program.
 pub trait ProgramOutput: AsyncRead + Send + Unpin {
     /// Reads into `piece` without sleeping until the time `end`, if supported. Returns true if
     /// anything was read.
@@ -89,12 +89,12 @@ pub trait ProgramOutput: AsyncRead + Send + Unpin {
     }
 }
 
-/// A network address.
+/// A network address to which a connection is opened.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct NetworkAddress {
-    /// Host name or IP address, without brackets.
+    /// Host name or IP address, without the brackets of IPv6.
     pub host: String,
-    /// TCP port.
+    /// TCP port of the address.
     pub port: u16,
     /// True if the connection to the address uses TLS.
     pub secure: bool,

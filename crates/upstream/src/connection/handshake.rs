@@ -29,7 +29,7 @@ pub(super) struct AgreedRevision {
     pub(super) server_info: Value,
 }
 
-/// A handshake with a server. The caller limits its duration.
+/// A handshake with an upstream that opens a connection. The caller limits its duration.
 pub(super) struct Handshake<'a> {
     transport: &'a Arc<dyn TransportConnection>,
     capabilities: QuestionSupport,

@@ -56,7 +56,7 @@ impl SkillIndex {
         Some(&self.all[at])
     }
 
-    /// Returns true if a skill lists the file `uri`.
+    /// Returns true if one of the upstream's skills lists the file `uri`.
     pub(crate) fn has_file(&self, uri: &str) -> bool {
         self.files.contains_key(uri)
     }
@@ -84,7 +84,7 @@ impl SkillIndex {
         own_scheme(uri).is_some() && self.has_scheme(uri)
     }
 
-    /// Returns true if any skill has the scheme of `uri`.
+    /// Returns true if any listed skill has a URI with the scheme of `uri`.
     pub(crate) fn has_scheme(&self, uri: &str) -> bool {
         let Some((wanted, _)) = uri.split_once("://") else { return false };
         let is_same = |skill: &Skill| {

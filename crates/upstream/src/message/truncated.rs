@@ -6,9 +6,9 @@ use toolgate_net::TruncatedText;
 /// Kind of a truncated JSON-RPC message, if it can be recognized.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum MessageKind {
-    /// An answer, with its id if the id can be read.
+    /// The message is an answer, with its id if the id can be read.
     Answer(Option<u64>),
-    /// A request, a notification, or text that is not a message.
+    /// The message is a request or a notification, or the text is no message.
     Other,
 }
 

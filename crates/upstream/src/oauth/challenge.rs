@@ -6,7 +6,7 @@ use http::header::WWW_AUTHENTICATE;
 /// A `Bearer` challenge in the `WWW-Authenticate` header of an upstream's refusal.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct BearerChallenge {
-    /// URL of the protected resource metadata (RFC 9728).
+    /// URL of the upstream's protected resource metadata (RFC 9728).
     pub(crate) resource_metadata: Option<String>,
     /// Scopes that a token for the upstream needs.
     pub(crate) scopes: Vec<String>,
@@ -55,7 +55,7 @@ impl BearerChallenge {
     }
 }
 
-/// Splits `text` at commas outside quotes.
+/// Splits the header value `text` at commas outside of quotes.
 fn parts(text: &str) -> impl Iterator<Item = &str> {
     let mut quoted = false;
     let mut escaped = false;

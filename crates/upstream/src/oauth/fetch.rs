@@ -25,7 +25,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 /// Maximum size of an authorization server's answer, in bytes.
 const BYTES_MAX: usize = 256 << 10;
 
-/// HTTP client for authorization. It follows no redirects.
+/// HTTP client for requests to authorization servers. It follows no redirects.
 pub(crate) struct OAuthFetcher {
     client: HttpClient,
     /// True if the upstream is on this machine. Only then may its authorization server be on this
@@ -33,7 +33,7 @@ pub(crate) struct OAuthFetcher {
     is_upstream_local: bool,
 }
 
-/// A response of an authorization server.
+/// An HTTP response of an authorization server.
 pub(crate) struct FetchedResponse {
     pub(crate) status: StatusCode,
     pub(crate) body: Bytes,

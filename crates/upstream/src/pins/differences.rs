@@ -93,9 +93,9 @@ impl ToolDefinitionChange {
 /// Changes of one upstream's tools and instructions since their approval.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UpstreamChanges {
-    /// Instructions before and after, if they changed.
+    /// Instructions of the upstream before and after, if they changed.
     pub instructions: Option<[Option<String>; 2]>,
-    /// Changed tools, by name.
+    /// Changed tools of the upstream, by name.
     pub tools: BTreeMap<String, ToolDefinitionChange>,
 }
 

@@ -194,11 +194,11 @@ struct InjectionSign {
 
 /// Pattern by which a sign of instruction-like text is found.
 enum SignPattern {
-    /// An invisible character.
+    /// An invisible character in the text.
     Invisible,
     /// Substrings, anywhere in the text.
     Part(&'static [&'static str]),
-    /// Substrings that are not inside a longer word.
+    /// Substrings of the text that are not inside a longer word.
     Token(&'static [&'static str]),
     /// Whole words that follow each other in this order. `…` matches any words in between.
     Words(&'static [&'static str]),

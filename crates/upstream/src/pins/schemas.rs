@@ -274,7 +274,8 @@ fn accepts_any(schema: &Value) -> bool {
     *schema == Value::Bool(true) || schema.as_object().is_some_and(serde_json::Map::is_empty)
 }
 
-/// Returns the types that the schema `of` allows. `number` includes `integer`.
+/// Returns the types that the keyword `type` with the value `of` allows. `number` includes
+/// `integer`.
 fn allowed_types(of: Option<&Value>) -> Option<BTreeSet<String>> {
     let mut types = match of? {
         Value::String(one) => BTreeSet::from([one.clone()]),

@@ -13,11 +13,11 @@ use toolgate_contract::{
 use super::{ResultStore, StoredData, id_in_uri, piece};
 use crate::message::json_bytes;
 
-/// Number of bytes that a cut text keeps of its beginning.
+/// Number of bytes at the beginning of a text that a cut keeps.
 const HEAD_BYTES: usize = 4 << 10;
-/// Number of bytes that a cut text keeps of its end.
+/// Number of bytes at the end of a text that a cut keeps.
 const TAIL_BYTES: usize = 2 << 10;
-/// Longest text that is never cut, in bytes.
+/// Longest text in a result that is never cut, in bytes.
 const UNCUT_BYTES_MAX: usize = HEAD_BYTES + TAIL_BYTES;
 
 /// Estimated size in bytes of a link to a stored result and its note.
@@ -32,7 +32,7 @@ const PLAIN: &str = "text/plain";
 const JSON: &str = "application/json";
 const OCTETS: &str = "application/octet-stream";
 
-/// Limits of a result's size.
+/// Limits of the size of a tool's result.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ResultBudget {
     /// Maximum number of bytes of text in a result. 0 means no limit.
@@ -96,7 +96,7 @@ struct TruncationPlan {
     text_type: Option<&'static str>,
 }
 
-/// A text part of a result.
+/// A text part of a tool's result.
 #[derive(PartialEq, Eq)]
 enum TextPart {
     /// The text body and the text blocks of the result. If they repeat the structured value, they

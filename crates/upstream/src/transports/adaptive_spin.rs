@@ -28,7 +28,7 @@ pub(super) struct AnswerSpin {
     /// False on a machine with a single processor, where spinning would block the server that
     /// answers.
     is_multiprocessor: bool,
-    /// Number of fast answers in a row.
+    /// Number of fast answers of the upstream in a row.
     fast_answers: AtomicU32,
     spinner: Spinner,
 }

@@ -31,13 +31,13 @@ pub(crate) struct UpstreamConversation {
     shared: Arc<ConversationState>,
     outgoing: OutgoingQueue,
     _ends: DropGuard,
-    /// Guard that signals the end of the conversation.
+    /// Guard that signals the end of the conversation to its tasks.
     _gone: DropGuard,
     /// Guard of the transport's resources, such as a program, which are released on drop.
     _hold: WatchGuard,
 }
 
-/// State shared by both directions of a conversation.
+/// State of a conversation with an upstream that both directions share.
 pub(crate) struct ConversationState {
     in_flight: Arc<InFlightRequests<AnswerSender>>,
     spin: Arc<AnswerSpin>,

@@ -15,7 +15,7 @@ use crate::transport::{MessageReceiver, OutgoingMessage};
 /// Maximum number of abandoned calls that are remembered. A server need not answer a cancelled
 /// call, so the end of the call may never be known.
 const ABANDONED_MAX: usize = 256;
-/// Time for which an abandoned call is remembered.
+/// Time for which an abandoned call to an upstream is remembered.
 const ABANDONED_FOR: Duration = Duration::from_secs(60);
 
 /// Requests to an upstream that are in flight, by id, each with data `T` of the transport.

@@ -190,7 +190,7 @@ struct OutputPieces {
     output: Box<dyn ProgramOutput>,
     spin: Arc<AnswerSpin>,
     piece: Box<[u8]>,
-    /// Bytes that were read but not yet consumed.
+    /// Range of the bytes that were read but not yet consumed.
     unread: Range<usize>,
 }
 

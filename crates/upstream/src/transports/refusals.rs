@@ -49,7 +49,7 @@ const LOSS_WORDS: [&str; 9] = [
 #[derive(Debug)]
 pub(super) struct ResponseError {
     pub(super) error: UpstreamRpcError,
-    /// True if the error names none of toolgate's requests.
+    /// True if the error names none of the requests that toolgate sent.
     pub(super) is_anonymous: bool,
 }
 

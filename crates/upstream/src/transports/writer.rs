@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker, ready};
 use tokio::io::AsyncWrite;
 use tokio::sync::Notify;
 
-/// Writer of whole lines into a pipe, in order.
+/// Writer of whole lines into a program's input pipe, in order.
 pub(super) struct LineWriter {
     buffer: Mutex<WriteBuffer>,
     /// Number of queued lines that will be passed to the writer, so that no line may overtake them.
@@ -20,7 +20,7 @@ pub(super) struct LineWriter {
 
 struct WriteBuffer {
     input: Box<dyn AsyncWrite + Send + Unpin>,
-    /// Buffer of unwritten lines.
+    /// Buffer of lines that are not completely written.
     rest: Vec<u8>,
     /// Number of bytes of `rest` that are already written.
     written_bytes: usize,

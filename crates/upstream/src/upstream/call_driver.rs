@@ -49,7 +49,7 @@ struct SuspendedCall {
     _expiry: AbortGuard,
 }
 
-/// The first response to a call, with the connection on which the call continues.
+/// The first response to a call to an upstream, with the connection on which the call continues.
 pub(crate) struct StartedCall {
     /// The result of the call, or the task that the call became.
     pub(crate) response: Value,
@@ -102,7 +102,7 @@ impl<T> Drop for OwnedTask<T> {
     }
 }
 
-/// Handle of a task that is aborted on drop.
+/// Guard that aborts a task when it is dropped.
 struct AbortGuard(AbortHandle);
 
 impl Drop for AbortGuard {

@@ -21,7 +21,7 @@ const IDLE: Duration = Duration::from_secs(300);
 /// Owner of an upstream instance, which has its own connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum InstanceOwner {
-    /// All callers share the instance.
+    /// All callers share the upstream instance.
     Shared,
     /// The instance belongs to one caller or session. The value is the bearer token of the caller,
     /// if it is exchanged for one of the upstream.
@@ -48,7 +48,7 @@ pub(super) struct CallerInstances(Mutex<VecDeque<CallerInstance>>);
 /// The upstream instance of one caller or session.
 struct CallerInstance {
     key: Hash,
-    /// The session, if the instance belongs to a session.
+    /// The id of the session, if the instance belongs to a session.
     session: Option<Arc<str>>,
     upstream: Arc<Upstream>,
 }

@@ -15,12 +15,12 @@ use crate::upstream::Upstream;
 /// The dedicated connections of an upstream, each of which one call uses at a time.
 pub(crate) struct DedicatedPool {
     permits: Arc<Semaphore>,
-    /// Idle connections, each with the callers for which it can be used.
+    /// Idle dedicated connections, each with the callers for which it can be used.
     idle: Mutex<VecDeque<(ConnectionCallers, Arc<UpstreamConnection>)>>,
     connections_max: usize,
 }
 
-/// The callers for which a connection can be used.
+/// The callers for which a dedicated connection can be used.
 #[derive(Clone, PartialEq, Eq)]
 struct ConnectionCallers {
     capabilities: QuestionSupport,
@@ -109,7 +109,7 @@ impl DedicatedPool {
         self.drop_idle();
     }
 
-    /// Drops the idle connections.
+    /// Drops the idle dedicated connections.
     pub(crate) fn drop_idle(&self) {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }

@@ -137,7 +137,7 @@ pub(crate) struct TaskGuard {
 }
 
 impl TaskGuard {
-    /// Creates a guard for the task `id`.
+    /// Creates a guard for the upstream's task `id`.
     pub(crate) fn new(link: &Arc<UpstreamConnection>, id: String) -> Self {
         Self { link: link.clone(), id: Some(id) }
     }

@@ -19,7 +19,7 @@ use crate::upstream::call_driver::CallDriveOutcome;
 use crate::upstream::schema_repair::{repair_input_schema, repair_schema};
 use crate::upstream::{CallRequest, LastingUpstream, Upstream};
 
-/// Time within which a call must end so that it does not become a job.
+/// Time within which a call of an upstream's tool must end so that it does not become a job.
 const QUICK_CALL: Duration = Duration::from_millis(150);
 /// Longest wait for a started call to become a task of the upstream.
 const TASK_WAIT: Duration = Duration::from_secs(5);
@@ -36,7 +36,7 @@ pub(crate) struct UpstreamTool {
     spec: ToolSpec,
     /// Entry of the tool list, and the reason if calls of the tool are refused.
     served: ServedTool,
-    /// Call properties of the upstream.
+    /// Properties of the upstream that apply to the calls of all its tools.
     call_properties: CallProperties,
     /// Size limits of the tool's results.
     budget: ResultBudget,
@@ -252,17 +252,18 @@ impl UpstreamTool {
         }
     }
 
-    /// Returns the upstream's own name for the tool.
+    /// Returns the upstream's own name for this tool.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns the entry of the tool list, and the reason if calls are refused.
+    /// Returns the entry of the tool list, and the reason why calls of the tool are refused, if
+    /// they are.
     pub(crate) fn served(&self) -> &ServedTool {
         &self.served
     }
 
-    /// Returns the reason if calls of the tool are refused.
+    /// Returns the reason why calls of the tool are refused, if they are.
     pub(crate) fn withheld(&self) -> Option<&str> {
         self.served.withheld.as_deref()
     }
