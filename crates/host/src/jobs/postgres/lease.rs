@@ -25,7 +25,8 @@ pub(super) type ServerId = i64;
 pub(super) struct ServerRow {
     pub(super) id: ServerId,
     pub(super) workspace: String,
-    /// Id of this boot of the machine. Programs of servers with the same boot id may run on this machine.
+    /// Id of this boot of the machine. Programs of servers with the same boot id may run on this
+    /// machine.
     pub(super) machine: String,
     /// Number that identifies this server's programs.
     pub(super) mark: u64,
