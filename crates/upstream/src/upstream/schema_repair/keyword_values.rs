@@ -29,7 +29,7 @@ const COUNTS: [&str; 8] = [
     "minLength",
     "minProperties",
 ];
-/// Other schema keywords whose value is a number.
+/// Schema keywords whose value is a number, but no count.
 const NUMBERS: [&str; 5] =
     ["exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum", "multipleOf"];
 /// Schema keywords whose value is a text that only describes.
