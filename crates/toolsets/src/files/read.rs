@@ -517,7 +517,8 @@ impl ContentPart<'_> {
         if let Some(at) = memchr(0, &bytes)
             && let encoding @ TextEncoding::Utf32(_) = TextEncoding::detect(whole.unwrap_or(&bytes))
         {
-            return Err(self.invalid("UTF-8", at, &format!(" ({encoding})")));
+            let valid = str::from_utf8(&bytes).map_or_else(|err| err.valid_up_to(), str::len);
+            return Err(self.invalid("UTF-8", at.min(valid), &format!(" ({encoding})")));
         }
         String::from_utf8(bytes).map_err(|err| {
             let bytes = err.as_bytes();
